@@ -11,7 +11,7 @@ mod client;
 #[path = "../../crates/gateway/src/policy/proxy.rs"]
 mod proxy;
 
-use client::{AddressSource, TrustedProxies};
+use client::{AddressSource, Networks};
 
 /// Parses bytes as a PROXY header, and each line as a value of both headers.
 ///
@@ -25,7 +25,7 @@ fn address(bytes: &[u8]) {
         let cut = &header[..header.len() - 1];
         assert_eq!(proxy::parse(cut), Ok(None), "all but the last byte is waited for");
     }
-    let trusted = TrustedProxies::new(vec!["10.0.0.0/8".parse().expect("it is a network")]);
+    let trusted = Networks(vec!["10.0.0.0/8".parse().expect("it is a network")]);
     for (source, own) in
         [(AddressSource::XForwardedFor, "192.0.2.1"), (AddressSource::Forwarded, "for=192.0.2.1")]
     {

@@ -47,14 +47,12 @@ mod peer {
     use std::net::IpAddr;
 
     #[derive(Clone, Copy)]
-    pub(crate) struct ForwardedHeader<'a>(&'a str);
+    pub(crate) struct ForwardedHeader<'a> {
+        pub(crate) name: &'a str,
+    }
 
     impl ForwardedHeader<'_> {
-        pub(crate) fn header(&self) -> &str {
-            self.0
-        }
-
-        pub(crate) fn client<'v>(
+        pub(crate) fn find_client<'v>(
             &self,
             _: impl DoubleEndedIterator<Item = &'v [u8]>,
         ) -> Option<IpAddr> {

@@ -4,19 +4,19 @@
 //! gateway's files separately: they are pure, and the rest of the gateway takes minutes to build.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../crates/gateway/src/policy/shareable/bond.rs"]
-mod bond;
 #[path = "../../crates/gateway/src/cache/redis/fuzz.rs"]
 mod fuzz;
 #[path = "../../crates/gateway/src/cache/redis/message.rs"]
 mod message;
+#[path = "../../crates/gateway/src/policy/shareable/tag.rs"]
+mod tag;
 #[path = "../../crates/gateway/src/cache/redis/value.rs"]
 mod value;
 
 /// The tag under its path in the gateway.
 mod policy {
     pub(crate) mod shareable {
-        pub(crate) use crate::bond::ShareableTag;
+        pub(crate) use crate::tag::ShareableTag;
     }
 }
 

@@ -5,14 +5,12 @@
 #![cfg_attr(fuzzing, no_main)]
 #![allow(dead_code)] // Only the gateway uses some items.
 
+#[path = "../../crates/gateway/src/io/websocket/decoder.rs"]
+mod decoder;
 #[path = "../../crates/gateway/src/io/websocket/deflate.rs"]
 mod deflate;
-#[path = "../../crates/gateway/src/io/websocket/frame.rs"]
-mod frame;
 #[path = "../../crates/gateway/src/io/websocket/fuzz.rs"]
 mod fuzz;
-#[path = "../../crates/gateway/src/io/websocket/mask.rs"]
-mod mask;
 
 #[cfg(fuzzing)]
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::websocket(bytes));

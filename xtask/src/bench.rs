@@ -33,6 +33,7 @@ mod server;
 mod stalls;
 mod subscribers;
 mod tls;
+mod weir_load;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -132,7 +132,7 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
         };
         reports.push(StageReport { name: stage.name, outcome, duration: started.elapsed() });
     }
-    println!("\n{}\n{}", context.slowest.table(), table(&reports));
+    println!("\n{}\n{}", context.slowest.table(), format_table(&reports));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     // The counts are the last line; the exit code reports failure.
     Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -171,7 +171,7 @@ fn record_result(result: Result<Outcome>, total: &mut Counts) -> String {
     }
 }
 
-fn table(reports: &[StageReport]) -> String {
+fn format_table(reports: &[StageReport]) -> String {
     let mut text = format!("{:<10}{:>9}  outcome\n", "stage", "seconds");
     for report in reports {
         let seconds = report.duration.as_secs_f64();
@@ -282,7 +282,7 @@ fn deny(_: &mut Context) -> Result<Outcome> {
 }
 
 fn fuzz_smoke(_: &mut Context) -> Result<Outcome> {
-    let names = fuzz::quick_targets()?;
+    let names = fuzz::list_quick_targets()?;
     ensure!(!names.is_empty(), "fuzz/Cargo.toml names no target");
     for name in names {
         fuzz::blind(&name, FUZZ_SECONDS)?;

@@ -3,47 +3,42 @@
 //! The targets are in the folder `fuzz/`, a separate workspace because it is built with other
 //! flags.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use toml::{Table, Value};
 
 use crate::shell;
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Lists the names of all targets.
-///
-/// # Errors
-/// Fails if the manifest is missing or not TOML.
-pub(crate) fn targets() -> Result<Vec<String>> {
-    Ok(parse_targets(&read_manifest()?)?.into_iter().map(|target| target.name).collect())
-}
-
 /// Lists the targets that are built from a few files. The others need the whole gateway, which
 /// takes minutes to build with other flags; `cargo xtask fuzz` runs them by name.
 ///
 /// # Errors
-/// Same as [`targets`].
-pub(crate) fn quick_targets() -> Result<Vec<String>> {
-    let targets =
-        parse_targets(&read_manifest()?)?.into_iter().filter(|target| target.features.is_empty());
+/// Fails if the manifest is missing or not TOML.
+pub(crate) fn list_quick_targets() -> Result<Vec<String>> {
+    let targets = read_targets()?.into_iter().filter(|target| target.features.is_empty());
     Ok(targets.map(|target| target.name).collect())
 }
 
-/// The features that a target requires, separated by commas; most require none.
-fn features(name: &str) -> Result<String> {
-    let targets = parse_targets(&read_manifest()?)?;
-    let target = targets.into_iter().find(|target| target.name == name);
-    Ok(target.map_or_else(String::new, |target| target.features.join(",")))
+fn read_targets() -> Result<Vec<Target>> {
+    let path = shell::root().join(MANIFEST);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
+    parse_targets(&text)
 }
 
-fn read_manifest() -> Result<String> {
-    let path = shell::root().join(MANIFEST);
-    std::fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))
+fn find_target(name: &str) -> Result<Target> {
+    let targets = read_targets()?;
+    let allowed = targets.iter().map(|target| &*target.name).collect::<Vec<_>>().join(", ");
+    targets
+        .into_iter()
+        .find(|target| target.name == name)
+        .with_context(|| format!("fuzz target is {name:?}, one of {allowed} is allowed"))
 }
 
 /// A `[[bin]]` of the manifest.
 struct Target {
     name: String,
+    /// Features that it requires; most targets require none.
     features: Vec<String>,
 }
 
@@ -69,7 +64,7 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
         println!("no C++ compiler: fuzzing without coverage");
         return blind(name, seconds);
     }
-    ensure_target(name)?;
+    let target = find_target(name)?;
     let folder = shell::root().join("fuzz");
     let corpus = folder.join("corpus").join(name);
     std::fs::create_dir_all(&corpus)
@@ -77,7 +72,7 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
     // The working directory matters: `fuzz/.cargo/config.toml` sets the flags.
     let mut command = shell::cargo_command();
     command.current_dir(folder).args(["run", "--quiet", "--release", "--bin", name]);
-    command.args(["--features", &features(name)?, "--"]);
+    command.args(["--features", &target.features.join(","), "--"]);
     shell::run(command.arg(format!("-max_total_time={seconds}")).arg(corpus))
 }
 
@@ -87,21 +82,13 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
 /// # Errors
 /// Same as [`guided`].
 pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
-    ensure_target(name)?;
+    let target = find_target(name)?;
     let mut command = shell::cargo_command();
     command
         .args(["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--bin", name])
-        .args(["--features", &features(name)?, "--"])
+        .args(["--features", &target.features.join(","), "--"])
         .arg(format!("-max_total_time={seconds}"));
     shell::run(&mut command)
-}
-
-fn ensure_target(name: &str) -> Result<()> {
-    let targets = targets()?;
-    let allowed = targets.join(", ");
-    let exists = targets.iter().any(|target| target == name);
-    ensure!(exists, "fuzz target is {name:?}, one of {allowed} is allowed");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub(crate) fn run(profile: &str) -> Result<()> {
     let unpacked = program.metadata()?.len();
     write(&program, &layout)?;
     println!("{LAYOUT}: weir:{VERSION}, program {:.2} MB, compressed:", unpacked as f64 / 1e6);
-    print!("{}", files::sizes(&layout.join("blobs/sha256"))?);
+    print!("{}", files::list_sizes(&layout.join("blobs/sha256"))?);
     Ok(())
 }
 
@@ -60,7 +60,7 @@ fn write(program: &Path, layout: &Path) -> Result<()> {
     write_layer(&image, program, &layout.join("root"), &tar)?;
     let content_digest = files::sha256(&tar)?;
     let layer = add_blob(&blobs, &files::gzip(&tar, Effort::Normal)?, "image.layer.v1.tar+gzip")?;
-    let config = config(&image, &content_digest)?;
+    let config = build_config(&image, &content_digest)?;
     let config = add_json(&blobs, &config, "image.config.v1+json")?;
     let manifest = json!({
         "schemaVersion": 2,
@@ -103,7 +103,7 @@ fn write_layer(image: &Image, program: &Path, root: &Path, tar: &Path) -> Result
 }
 
 /// Returns the configuration of the image.
-fn config(image: &Image, content_digest: &str) -> Result<Value> {
+fn build_config(image: &Image, content_digest: &str) -> Result<Value> {
     let created = files::commit_date("+%Y-%m-%dT%H:%M:%SZ")?;
     let mut config = image.config.clone();
     config["Labels"]["org.opencontainers.image.version"] = json!(VERSION);

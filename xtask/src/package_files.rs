@@ -32,13 +32,17 @@ pub(crate) fn empty_folder(folder: &Path) -> Result<PathBuf> {
 /// Returns the seconds since 1970 of the last commit. All files of a release have this time, so
 /// that two builds of one commit are equal.
 pub(crate) fn commit_time() -> Result<String> {
-    output(Command::new("git").current_dir(shell::root()).args(["log", "-1", "--format=%ct"]))
+    shell::output(Command::new("git").current_dir(shell::root()).args([
+        "log",
+        "-1",
+        "--format=%ct",
+    ]))
 }
 
 /// Formats the time of the last commit as `date` does.
 pub(crate) fn commit_date(format: &str) -> Result<String> {
     let time = format!("@{}", commit_time()?);
-    output(Command::new("date").env("LC_ALL", "C").args(["--utc", "--date", &time, format]))
+    shell::output(Command::new("date").env("LC_ALL", "C").args(["--utc", "--date", &time, format]))
 }
 
 /// Writes `names` of `folder` to a tar archive. Names, owners and times do not depend on the
@@ -75,7 +79,7 @@ pub(crate) fn gzip(file: &Path, effort: Effort) -> Result<PathBuf> {
 
 /// Returns the SHA-256 of a file in hexadecimal digits.
 pub(crate) fn sha256(file: &Path) -> Result<String> {
-    let line = output(Command::new("sha256sum").arg("--").arg(file))?;
+    let line = shell::output(Command::new("sha256sum").arg("--").arg(file))?;
     let digest = line.split_whitespace().next().unwrap_or_default();
     ensure!(digest.len() == 64, "sha256sum printed {line}");
     Ok(digest.to_owned())
@@ -84,16 +88,16 @@ pub(crate) fn sha256(file: &Path) -> Result<String> {
 /// Writes the SHA-256 of each file of a folder in the format of `sha256sum --check`.
 pub(crate) fn write_checksums(folder: &Path, name: &str) -> Result<()> {
     let mut text = String::new();
-    for file in names(folder)?.iter().filter(|file| *file != name) {
+    for file in list_names(folder)?.iter().filter(|file| *file != name) {
         text.push_str(&format!("{}  {file}\n", sha256(&folder.join(file))?));
     }
     fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))
 }
 
 /// Returns a line with size and name for each file of a folder.
-pub(crate) fn sizes(folder: &Path) -> Result<String> {
+pub(crate) fn list_sizes(folder: &Path) -> Result<String> {
     let mut text = String::new();
-    for file in names(folder)? {
+    for file in list_names(folder)? {
         let bytes = folder.join(&file).metadata()?.len();
         text.push_str(&format!("{:>9.2} MB  {file}\n", bytes as f64 / 1e6));
     }
@@ -101,7 +105,7 @@ pub(crate) fn sizes(folder: &Path) -> Result<String> {
 }
 
 /// Returns the names of the files in a folder, sorted.
-fn names(folder: &Path) -> Result<Vec<String>> {
+fn list_names(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {
         let entry = entry?;
@@ -111,15 +115,6 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     }
     names.sort();
     Ok(names)
-}
-
-/// Runs a command and returns what it prints, without the last line end.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let line = shell::line(command);
-    let out = command.output().with_context(|| format!("cannot run {line}"))?;
-    let stderr = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "{line} failed: {}", stderr.trim_end());
-    Ok(String::from_utf8_lossy(&out.stdout).trim_end().to_owned())
 }
 
 #[cfg(test)]

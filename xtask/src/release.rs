@@ -39,7 +39,7 @@ pub(crate) fn run(profile: &str) -> Result<()> {
     }
     files::write_checksums(&folder, CHECKSUMS)?;
     println!("{RELEASE_FILES}:");
-    print!("{}", files::sizes(&folder)?);
+    print!("{}", files::list_sizes(&folder)?);
     Ok(())
 }
 

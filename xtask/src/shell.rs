@@ -47,6 +47,18 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command and returns what it prints, without the last line end.
+///
+/// # Errors
+/// Fails if it cannot be started or fails. The message quotes what it prints on stderr.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let line = line(command);
+    let out = command.output().with_context(|| format!("cannot run {line}"))?;
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{line} failed: {}", stderr.trim_end());
+    Ok(String::from_utf8_lossy(&out.stdout).trim_end().to_owned())
+}
+
 /// Sleeps between two polls of another program's socket or end, which send no notification.
 #[expect(clippy::disallowed_methods, reason = "this tool has no runtime that it could stop")]
 pub(crate) fn pause(time: Duration) {

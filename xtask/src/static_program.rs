@@ -7,7 +7,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::shell;
 
@@ -46,12 +46,12 @@ pub(crate) fn take_from_tests(path: &Path) -> Result<()> {
 }
 
 fn take(profile: &str, path: &Path) -> Result<()> {
-    shell::run(Command::new("strip").arg("-o").arg(path).arg(built(profile)))?;
+    shell::run(Command::new("strip").arg("-o").arg(path).arg(built_path(profile)))?;
     check_static(path)
 }
 
 /// Returns the path of the program that cargo builds with this profile.
-fn built(profile: &str) -> PathBuf {
+fn built_path(profile: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let folder = if profile == "dev" { "debug" } else { profile };
     shell::root().join(target).join(folder).join("weir")
@@ -60,10 +60,8 @@ fn built(profile: &str) -> PathBuf {
 /// Fails unless the program is a position-independent file that names no dynamic loader.
 fn check_static(program: &Path) -> Result<()> {
     let mut command = Command::new("readelf");
-    let out = command.args(["--file-header", "--program-headers", "--wide"]).arg(program).output();
-    let out = out.context("cannot run readelf")?;
-    ensure!(out.status.success(), "readelf cannot read {}", program.display());
-    let headers = String::from_utf8_lossy(&out.stdout);
+    command.args(["--file-header", "--program-headers", "--wide"]).arg(program);
+    let headers = shell::output(&mut command)?;
     ensure!(!headers.contains("INTERP"), "{} needs a dynamic loader", program.display());
     ensure!(headers.contains("DYN"), "{} has a fixed address", program.display());
     Ok(())

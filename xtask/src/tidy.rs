@@ -48,24 +48,24 @@ impl fmt::Display for Finding {
 
 /// Every check, in the order of the report.
 const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
-    source::module_doc,
-    source::pure_rules,
-    source::no_sentences,
-    source::one_error_table,
-    source::sleep_in_tests,
-    source::open_work,
-    arrows::check,
-    layers::check,
-    table::check,
-    reach::check,
-    names::banned,
-    words::former,
-    paths::exist,
-    paths::machine,
-    book::pages_are_listed,
-    size::blobs,
-    size::empty_folders,
-    size::unnamed_sources,
+    source::find_missing_docs,
+    source::find_impure_rules,
+    source::find_sentences,
+    source::find_error_responses,
+    source::find_sleeps,
+    source::find_open_work,
+    arrows::find_forbidden,
+    layers::find_upward_imports,
+    table::find_unexplained,
+    reach::find_unreachable,
+    names::find_banned,
+    words::find_former,
+    paths::find_missing,
+    paths::find_machine_paths,
+    book::find_unlisted,
+    size::find_blobs,
+    size::find_empty_folders,
+    size::find_unnamed_sources,
 ];
 
 /// Runs every check over the repository.
@@ -78,7 +78,7 @@ pub(crate) fn run() -> Result<()> {
     for finding in &found {
         println!("{finding}");
     }
-    for note in size::notes(&tree) {
+    for note in size::list_notes(&tree) {
         println!("note: {note}");
     }
     ensure!(found.is_empty(), "tidy found {} places", found.len());

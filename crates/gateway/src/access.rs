@@ -1,5 +1,59 @@
-//! Authentication and authorization: addresses, keys, tokens, permissions.
+//! Authentication and authorization of callers. `caller` finds the grant of a request, and `token`
+//! verifies tokens. This file checks whether a grant allows a call.
+
+use wire::effect::{Effect, effect_of};
+use wire::method::{MethodTable, equivalent_log_method};
+
+use crate::config::Config;
+use crate::policy::access::{Denial, Grant, MethodCheck, MethodSet, check_call};
 
 pub(crate) mod caller;
-pub(crate) mod permit;
 pub(crate) mod token;
+
+/// Returns true if a caller with this grant may still call a method. The first call of the method
+/// was permitted before. The methods that a group denies are not checked again, because a rule may
+/// have selected the group.
+pub(crate) fn is_still_permitted(
+    config: &Config,
+    family: &MethodTable,
+    chain: usize,
+    method: &str,
+    grant: Option<&Grant>,
+) -> bool {
+    let (effect, group_deny) = (effect_of(family.family, method), MethodSet::default());
+    grant.is_none_or(|grant| grant.allows_chain(chain))
+        && check_method(config, chain, method, effect, grant, &group_deny).is_ok()
+}
+
+/// Checks that a caller may call a method. If the method is equivalent to a log method, the caller
+/// must be allowed to call both. `group` returns the group that serves a method.
+///
+/// # Errors
+/// The reason why the call is denied.
+pub(crate) fn permit(
+    config: &Config,
+    chain: usize,
+    method: &str,
+    effect: Effect,
+    grant: Option<&Grant>,
+    group: impl Fn(&str) -> usize,
+) -> Result<(), Denial> {
+    let check = |method: &str| {
+        let group_deny = &config.groups[group(method)].methods_deny;
+        check_method(config, chain, method, effect, grant, group_deny)
+    };
+    equivalent_log_method(method).map_or(Ok(()), check)?;
+    check(method)
+}
+
+fn check_method(
+    config: &Config,
+    chain: usize,
+    method: &str,
+    effect: Effect,
+    grant: Option<&Grant>,
+    group_deny: &MethodSet,
+) -> Result<(), Denial> {
+    let (policy, chain) = (&config.access.policy, &config.chains[chain].methods);
+    check_call(&MethodCheck { method, effect, policy, chain, group_deny, grant })
+}

@@ -137,7 +137,7 @@ pub(crate) async fn serve(
                 Ok((stream, _)) => {
                     let admin = Rc::clone(&admin);
                     tokio::task::spawn_local(async move {
-                        connection(admin, stream).await;
+                        serve_connection(admin, stream).await;
                         drop(permit);
                     });
                 }
@@ -147,21 +147,21 @@ pub(crate) async fn serve(
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
-            _ = sample.tick(), if pages == Pages::Admin => admin.sample(),
+            _ = sample.tick(), if pages == Pages::Admin => admin.take_sample(),
         }
     }
 }
 
-async fn connection(admin: Rc<Admin>, stream: TcpStream) {
+async fn serve_connection(admin: Rc<Admin>, stream: TcpStream) {
     let checks_host = admin.pages == Pages::Admin
         && stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
     let service = service_fn(|request: Request<Incoming>| {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         let response = if checks_host && !host.is_none_or(is_local_name) {
             let text = "on a loopback address the host must be an address or localhost\n";
-            plain(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
+            build_plain_response(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
         } else {
-            admin.response(request.method(), request.uri().path())
+            admin.respond(request.method(), request.uri().path())
         };
         async { Ok::<_, Infallible>(response) }
     });
@@ -192,62 +192,71 @@ impl Admin {
         Arc::clone(&self.snapshot.borrow())
     }
 
-    fn sample(&self) {
+    /// Takes a sample for the history.
+    fn take_sample(&self) {
         let snapshot = self.snapshot();
         let counters = Counters::sum(&snapshot.counters);
-        let generation = snapshot.process.reloads().generation;
-        self.history.borrow_mut().sample(snapshot.now(), generation, &counters);
+        let generation = snapshot.process.reloads().generation();
+        self.history.borrow_mut().take_sample(snapshot.now(), generation, &counters);
     }
 
-    fn response(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let paths = self.pages.paths();
         if !paths.contains(&path) {
             let text = format!("not found; there are {}\n", paths.join(" "));
-            return plain(StatusCode::NOT_FOUND, text);
+            return build_plain_response(StatusCode::NOT_FOUND, text);
         }
         // hyper leaves out the body of a response to HEAD.
         if method != Method::GET && method != Method::HEAD {
             let text = "method is not allowed; GET and HEAD are\n".to_owned();
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+            let mut response = build_plain_response(StatusCode::METHOD_NOT_ALLOWED, text);
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
         match path {
-            "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
-            "/readyz" => self.readiness(),
-            "/status" => self.status(),
-            "/metrics" => with_type(metrics::CONTENT_TYPE, metrics::text(&self.snapshot())),
-            _ => self.page(),
+            "/healthz" => build_plain_response(StatusCode::OK, "ok\n".to_owned()),
+            "/readyz" => self.respond_readiness(),
+            "/status" => self.respond_status(),
+            "/metrics" => {
+                build_response(metrics::CONTENT_TYPE, metrics::render_openmetrics(&self.snapshot()))
+            }
+            _ => self.respond_page(),
         }
     }
 
-    fn readiness(&self) -> Response<Full<Bytes>> {
-        let reasons = self.unready(&Status::of(&self.snapshot()));
+    fn respond_readiness(&self) -> Response<Full<Bytes>> {
+        let reasons = self.unready_reasons(&Status::of(&self.snapshot()));
         if reasons.is_empty() {
-            return plain(StatusCode::OK, "ready\n".to_owned());
+            return build_plain_response(StatusCode::OK, "ready\n".to_owned());
         }
-        plain(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
+        build_plain_response(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n")
     }
 
-    fn status(&self) -> Response<Full<Bytes>> {
+    fn respond_status(&self) -> Response<Full<Bytes>> {
         let mut json = serde_json::to_string_pretty(&Status::of(&self.snapshot()))
             .expect("a status has only string keys and finite numbers");
         json.push('\n');
-        with_type("application/json", json)
+        build_response("application/json", json)
     }
 
-    fn page(&self) -> Response<Full<Bytes>> {
+    fn respond_page(&self) -> Response<Full<Bytes>> {
         let status = Status::of(&self.snapshot());
-        let nonce = nonce();
-        let html = page::html(&status, &self.history.borrow(), &self.unready(&status), &nonce);
-        let mut response = with_type("text/html; charset=utf-8", html);
-        let policy = HeaderValue::from_str(&page::policy(&nonce)).expect("a nonce is hexadecimal");
+        let nonce = generate_nonce();
+        let html = page::render_page(
+            &status,
+            &self.history.borrow(),
+            &self.unready_reasons(&status),
+            &nonce,
+        );
+        let mut response = build_response("text/html; charset=utf-8", html);
+        let policy = HeaderValue::from_str(&page::content_security_policy(&nonce))
+            .expect("a nonce is hexadecimal");
         response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
         response
     }
 
     /// Returns the reasons why the gateway should get no traffic; empty if it is ready.
-    fn unready(&self, status: &Status) -> Vec<String> {
+    fn unready_reasons(&self, status: &Status) -> Vec<String> {
         let mut reasons = Vec::new();
         match *self.lifecycle.phase.borrow() {
             Phase::Serving if self.lifecycle.ready.load(Ordering::Acquire) => {}
@@ -256,7 +265,7 @@ impl Admin {
                 reasons.push("stopping".to_owned())
             }
         }
-        reasons.extend(status.unready());
+        reasons.extend(status.unready_reasons());
         reasons
     }
 }
@@ -273,13 +282,13 @@ fn is_local_name(host: &str) -> bool {
     address.parse::<IpAddr>().is_ok() || !name.contains('.') || name.ends_with(".localhost")
 }
 
-fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut response = with_type("text/plain; charset=utf-8", text);
+fn build_plain_response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = build_response("text/plain; charset=utf-8", text);
     *response.status_mut() = status;
     response
 }
 
-fn with_type(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+fn build_response(content_type: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -289,7 +298,7 @@ fn with_type(content_type: &'static str, body: String) -> Response<Full<Bytes>> 
 }
 
 /// Returns 128 unpredictable bits as text, from randomly keyed hashers.
-fn nonce() -> String {
+fn generate_nonce() -> String {
     let random_half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random_half(), random_half())
 }

@@ -1,12 +1,10 @@
-//! The validated configuration, ready to use: durations, addresses, indexes into existing lists,
-//! and built TLS clients.
+//! Reads and validates the configuration. A validated [`Config`] is ready to use: it holds
+//! durations, addresses, indexes into its lists, and built TLS clients.
 //!
-//! Each table of the file has a source file here. It declares the table's keys once, with
-//! `settings::table!`: value type, default, bounds and documentation. The same file validates how
-//! the keys depend on each other and on the other tables. If the values need no conversion, the
-//! gateway uses the struct from the declaration directly.
-//!
-//! Nothing here opens a socket or starts a task.
+//! Each table of the file has a source file here. The source file declares the table's keys with
+//! `settings::table!`: value type, default, bounds and documentation. Its function `check`
+//! validates how the keys depend on each other and on other tables. Nothing here opens a socket or
+//! starts a task.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,7 +14,7 @@ use std::time::Duration;
 use settings::diff::Change;
 use settings::url::{self, NodeUrl};
 use settings::value::{Listed, Named, Once, format_duration};
-use settings::{Diagnostics, Key, Location, ReadContext, Report, Severity, Table, diff};
+use settings::{Diagnostics, Key, Located, Location, ReadContext, Report, Severity, Table, diff};
 use wire::call::Limits;
 
 pub mod access;
@@ -66,8 +64,8 @@ use server::{Server, ServerTable};
 use tracing::{Tracing, TracingTable};
 use upstream::{Upstream, UpstreamTable};
 
-use crate::policy::direct::Rule;
 use crate::policy::route::{ChainRoutes, Router};
+use crate::policy::routing_rules::Rule;
 
 settings::table! {
     /// The configuration of a gateway.
@@ -197,39 +195,21 @@ const TEXT_BYTES_MAX: usize = 16 << 20;
 
 impl Config {
     /// Builds the router: the chain of each path, and the group of each method.
-    pub fn router(&self) -> Router {
-        let paths: Vec<Vec<&str>> = self
-            .chains
-            .iter()
-            .map(|chain| chain.paths.iter().map(|path| &**path).collect())
-            .collect();
-        let methods: Vec<Vec<(&str, usize)>> = self
-            .chains
-            .iter()
-            .map(|chain| {
-                let patterns_of = |group: &usize| {
-                    let group = *group;
-                    self.groups[group].methods.iter().map(move |pattern| (&**pattern, group))
-                };
-                chain.groups.iter().flat_map(patterns_of).collect()
-            })
-            .collect();
-        let routes: Vec<ChainRoutes<'_>> = paths
-            .iter()
-            .zip(&methods)
-            .zip(&self.chains)
-            .map(|((paths, methods), chain)| ChainRoutes {
-                paths,
-                methods,
-                default_group: chain
-                    .groups
-                    .last()
-                    .copied()
-                    .expect("a chain has at least one group"),
-            })
-            .collect();
+    pub fn build_router(&self) -> Router {
+        let routes: Vec<_> = self.chains.iter().map(|chain| self.list_routes(chain)).collect();
         Router::new(&routes, self.chains.iter().position(|chain| chain.default))
             .expect("a checked configuration has no path or pattern twice")
+    }
+
+    fn list_routes<'a>(&'a self, chain: &'a Chain) -> ChainRoutes<'a> {
+        let methods = chain.groups.iter().flat_map(|&group| {
+            self.groups[group].methods.iter().map(move |pattern| (&**pattern, group))
+        });
+        ChainRoutes {
+            paths: chain.paths.iter().map(|path| &**path).collect(),
+            methods: methods.collect(),
+            default_group: *chain.groups.last().expect("a chain has at least one group"),
+        }
     }
 
     /// Reads and validates a file. Relative file names in it start from the file's own folder;
@@ -260,10 +240,10 @@ impl Config {
         folder: &Path,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, Diagnostics> {
-        let mut world = ReadContext::new(folder, environment);
-        world.text_bytes_max = TEXT_BYTES_MAX;
-        match settings::read::<GatewayFile>(text, name, &world) {
-            (Some(file), report) => check(&file, &world, report),
+        let mut context = ReadContext::new(folder, environment);
+        context.text_bytes_max = TEXT_BYTES_MAX;
+        match settings::read::<GatewayFile>(text, name, &context) {
+            (Some(file), report) => check(&file, &context, report),
             (None, report) => Err(report.finish()),
         }
     }
@@ -281,9 +261,9 @@ impl Config {
         no_cache: bool,
     ) -> Result<Config, Diagnostics> {
         let mut report = Report::of_arguments();
-        let file = tables_of_upstreams(upstreams, &mut report);
-        let world = ReadContext::new(Path::new(""), &|_| None);
-        let config = check(&file, &world, report)?;
+        let file = build_upstream_tables(upstreams, &mut report);
+        let context = ReadContext::new(Path::new(""), &|_| None);
+        let config = check(&file, &context, report)?;
         Ok(config.with_overrides(&Overrides { listen, admin: None, threads, no_cache }))
     }
 
@@ -302,26 +282,20 @@ impl Config {
     }
 
     /// Lists what another configuration would change, key by key, with masked secrets.
-    /// `upstream/topology/reload.rs` applies the changes in a reload.
+    /// `upstream/topology/build.rs` applies the changes in a reload.
     pub fn changes_to(&self, other: &Config) -> Vec<Change> {
-        diff::changes(&self.keys, &other.keys)
+        diff::list_changes(&self.keys, &other.keys)
     }
 }
 
 /// Builds the tables of `--upstream URL…`.
-fn tables_of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
+fn build_upstream_tables(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
     let mut file = GatewayFile::defaults("");
     let mut upstreams = Vec::with_capacity(urls.len());
-    let mut report_error = |key: String, value, message: &str| {
-        report.argument_error(
-            key,
-            value,
-            message,
-            <values::UpstreamAddress as settings::Scalar>::allowed(),
-        );
-    };
+    let allowed = <values::UpstreamAddress as settings::Scalar>::allowed();
     if urls.is_empty() {
-        report_error("--upstream".to_owned(), None, "at least one upstream url is required");
+        let message = "at least one upstream url is required";
+        report.argument_error("--upstream", None, message, &allowed);
     }
     for (index, text) in urls.iter().enumerate() {
         match NodeUrl::parse(text) {
@@ -332,11 +306,8 @@ fn tables_of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile 
                 upstreams.push(upstream);
             }
             Err(message) => {
-                report_error(
-                    format!("--upstream {}", index + 1),
-                    Some(url::mask_url(text)),
-                    message,
-                );
+                let (key, masked_url) = (format!("--upstream {}", index + 1), url::mask_url(text));
+                report.argument_error(key, Some(masked_url), message, &allowed);
             }
         }
     }
@@ -348,21 +319,21 @@ fn tables_of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile 
 /// next.
 fn check(
     file: &GatewayFile,
-    world: &ReadContext<'_>,
+    context: &ReadContext<'_>,
     mut report: Report<'_>,
 ) -> Result<Config, Diagnostics> {
-    let folder = world.folder;
+    let folder = context.folder;
     let mut chains = chain::check(&file.chain, &mut report);
     let upstreams = upstream::check(&file.upstream, folder, &mut chains, &file.chain, &mut report);
     let group_defaults = group::GroupDefaults { call: &file.call, overload: &file.overload };
     let groups = group::check(&file.group, &group_defaults, &mut chains, &upstreams, &mut report);
-    let tables = access::Tables {
+    let tables = access::AccessTables {
         access: &file.access,
         keys: &file.key,
         issuers: &file.jwt,
         has_client_ca: file.tls.client_ca.is_some(),
     };
-    let (access, file_keys) = access::check(&tables, world, &chains, &mut report);
+    let (access, file_keys) = access::check(&tables, context, &chains, &mut report);
     let mut used_headers = Vec::new();
     let rules = rule::check(&file.rule, &chains, &groups, &access, &mut used_headers, &mut report);
     let access_log = access_log::check(&file.access_log, folder, &mut used_headers, &mut report);
@@ -372,16 +343,12 @@ fn check(
     }
     let (zones, limits) = limits::check(&file.zone, &file.limit, &chains, &access, &mut report);
     let server = server::check(&file.server, &mut report);
-    let listen_tls = listen_tls::check(
-        &file.tls,
-        &file.certificate,
-        &file.server.listen_tls,
-        folder,
-        &mut report,
-    );
+    let tls_address = &file.server.listen_tls;
+    let listen_tls =
+        listen_tls::check(&file.tls, &file.certificate, tls_address, folder, &mut report);
     let cache = cache::check(&file.cache, &mut report);
     let quota = quota::check(&file.quota, &file.redis, folder, &access, &mut report);
-    let uses = redis::Uses {
+    let uses = redis::RedisUses {
         cache: &cache,
         zone_tables: &file.zone,
         zones: &zones,
@@ -395,7 +362,7 @@ fn check(
         server,
         certificate_expiries: listen_tls.as_ref().map_or_else(Vec::new, |tls| tls.expiries.clone()),
         listen_tls: listen_tls.map(Arc::new),
-        files: world.files(),
+        files: context.files(),
         call_limits: downstream.call_limits(),
         downstream,
         zones,
@@ -430,12 +397,12 @@ fn check(
 }
 
 /// Returns the text of `docs/config.md`.
-pub fn reference() -> String {
+pub fn render_reference() -> String {
     format!("{REFERENCE_HEAD}{}", settings::reference::markdown::<GatewayFile>())
 }
 
 /// Returns the text of `docs/gateway.schema.json`.
-pub fn schema() -> String {
+pub fn render_schema() -> String {
     let title = "Configuration of a Weir gateway";
     format!("{:#}\n", settings::schema::document::<GatewayFile>("gateway.schema.json", title))
 }
@@ -446,42 +413,45 @@ const REFERENCE_HEAD: &str = "\
 <!-- Printed by `cargo xtask generate` from the declarations in crates/gateway/src/config/. Do not edit. -->
 
 `weir serve gateway.toml` reads one TOML file; `weir check gateway.toml` checks it. A key that is not
-listed here is an error, and a file with errors never starts. All errors are reported at once, each
-with its place and what is allowed.
+listed here is an error, and the gateway does not start with a file that has errors. All errors are
+reported at once, each with its position and the allowed values.
 
-The least that works:
+The smallest working file:
 
 ```toml
 [[upstream]]
 url = \"http://127.0.0.1:8545\"
 ```
 
-- `[server]` may stand once, `[chain.NAME]` once for each name, `[[upstream]]` any number of times.
-- Durations are texts with a unit: `\"250ms\"`, `\"10s\"`, `\"5m\"`, `\"1h\"`, `\"1d\"`.
-- Sizes are texts with a unit, `\"64MiB\"` or `\"25MB\"`, or a number of bytes.
-- `${VAR}` in a text stands for a variable of the environment, `${VAR:-default}` gives it a
-  default, and `${file:PATH}` stands for the content of a file without its last line end. `$${`
-  stands for `${`. Relative names begin at the folder of the configuration file.
+- A file has `[server]` at most once, `[chain.NAME]` once per name, and `[[upstream]]` any number of
+  times.
+- Durations are strings with a unit: `\"250ms\"`, `\"10s\"`, `\"5m\"`, `\"1h\"`, `\"1d\"`.
+- Sizes are strings with a unit, `\"64MiB\"` or `\"25MB\"`, or a number of bytes.
+- In a string, `${VAR}` is replaced by an environment variable, `${VAR:-default}` by the variable or
+  the default, and `${file:PATH}` by the content of a file without its last line break. `$${` is
+  replaced by `${`. Relative file names start at the folder of the configuration file.
 - URLs of upstreams and values of headers are secrets: no log, page, metric or message shows them.
 - `--listen`, `--admin`, `--threads` and `--no-cache` of `weir serve` override the file.
-- A running gateway takes a changed file by `weir reload`; `docs/operating.md` says what that keeps.
-- Editors complete and check keys by [gateway.schema.json](gateway.schema.json): begin the file with
+- `weir reload` applies a changed file to a running gateway. `docs/operating.md` lists what a reload
+  keeps.
+- Editors complete and check keys with [gateway.schema.json](gateway.schema.json): begin the file with
   `#:schema PATH/gateway.schema.json`.
 
-More files to start from are in `examples/`.
+More examples are in `examples/`.
 ";
 
-/// Returns the index of a header among those stored of each request, and adds it if it is new.
-fn header_index(used_headers: &mut Vec<Box<str>>, name: &str) -> usize {
+/// Returns the index of a header among the headers that are stored with each request. Adds a new
+/// header.
+fn add_header(used_headers: &mut Vec<Box<str>>, name: &str) -> usize {
     used_headers.iter().position(|known| **known == *name).unwrap_or_else(|| {
         used_headers.push(name.into());
         used_headers.len() - 1
     })
 }
 
-/// Returns the only one of these keys that the file sets. If none or several are set, reports it at
-/// the last of them, or else at the first key.
-fn only_one<'a>(
+/// Returns the only key of `keys` that the file sets. If several are set, reports an error at the
+/// last of them. If none is set, reports an error at the first key.
+fn require_one<'a>(
     keys: [&'a Location; 3],
     message: &str,
     allowed: &str,
@@ -498,28 +468,45 @@ fn only_one<'a>(
     }
 }
 
-/// Reports the first of two durations if it is above the second. If only the second is set, the
-/// error points there.
+/// Reports an error if `low` is longer than `high`. The error points to `low` if the file sets it,
+/// otherwise to `high`.
 fn check_order(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_>) {
     if **low <= **high {
         return;
     }
     let (low_name, high_name) = (low.location.name(), high.location.name());
     if low.is_set() {
-        let allowed = format!("at most {high_name}, {}", shown(**high));
+        let allowed = format!("at most {high_name}, {}", quote_duration(**high));
         report.error(low, format!("longer than {high_name}"), allowed);
     } else {
-        let allowed = format!("at least {low_name}, {}", shown(**low));
+        let allowed = format!("at least {low_name}, {}", quote_duration(**low));
         report.error(high, format!("shorter than {low_name}"), allowed);
     }
 }
 
-fn shown(duration: Duration) -> String {
+/// Returns the index of a name among the known names. Reports an unknown name at `location`. `kind`
+/// is the kind of the name, such as "chain".
+fn find_name(
+    known: &[&str],
+    name: &str,
+    kind: &str,
+    location: &impl Located,
+    report: &mut Report<'_>,
+) -> Option<usize> {
+    let index = known.iter().position(|known| *known == name);
+    if index.is_none() {
+        let (message, allowed) = settings::not_found(kind, name, known);
+        report.error(location, message, allowed);
+    }
+    index
+}
+
+fn quote_duration(duration: Duration) -> String {
     format!("\"{}\"", format_duration(duration))
 }
 
-/// Returns true if an address is this machine or a private network, where plain text is usual.
-fn is_local(host: &str) -> bool {
+/// Returns true if a host is this machine or in a private network, where plain text is usual.
+fn is_local_host(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
         Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local(),

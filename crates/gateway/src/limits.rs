@@ -1,12 +1,13 @@
-//! The zones of request limits: the key of a call, and the stored state of each key.
+//! Request limits: selects the limits of a call, judges the call, and charges it to their zones.
 //!
-//! A zone is a table of keys, such as client addresses, with the excess of each key. A limit names
-//! a zone and applies to each key of the zone, as in nginx. All threads share a zone. A zone is
-//! split into shards. Each shard has a lock, which is held for some tens of nanoseconds and never
-//! across a wait. A call takes the locks of all its zones, in the order of the zones, so that it is
-//! charged atomically and without deadlock. `policy/limit.rs` has the arithmetic, `limits/zone.rs`
-//! and `limits/table.rs` the memory, `limits/clients.rs` the connections, and `limits/shared.rs`
-//! the zones that gateways share. `path.rs` decides when a call is judged.
+//! A *zone* is a table of keys, such as client addresses, with the *excess* of each key: how far
+//! its calls are ahead of the allowed rate. A *limit* names a zone and applies to each key of the
+//! zone, as in nginx. All threads share a zone. A zone is split into shards, each with a lock that
+//! is held for some tens of nanoseconds. A call takes the locks of all its zones, in the order of
+//! the zones, so that it is charged atomically and without deadlock.
+//!
+//! `policy/limit.rs` has the arithmetic, `limits/zone.rs` and `limits/table.rs` the memory,
+//! `limits/clients.rs` the connections, and `limits/shared.rs` the zones that gateways share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::metrics::label::LimitOutcome;
 use crate::metrics::thread::Counters;
 use crate::policy::access::Grant;
 use crate::policy::limit::{
-    Assessment, Judgement, Terms, assess_share, judge, matches_method, retry_share_ms,
+    Assessment, LimitDecision, LimitTerms, assess_share, find_retry_ms, judge, matches_method,
 };
 
 pub(crate) mod clients;
@@ -66,13 +67,13 @@ pub(crate) struct LimitedCall<'a> {
     pub(crate) prefetched: Option<PrefetchedKey>,
 }
 
-/// The decision about a call.
+/// The result of charging a call.
 #[derive(Debug)]
 pub(crate) enum Charge {
     Pass,
     Wait(Duration),
     Refuse(Failure),
-    /// Redis decides. The caller must then call [`Limits::settle`] with the verdict of Redis.
+    /// Redis decides. The caller must then call [`Limits::settle`] with the decision of Redis.
     AskRedis(Box<SharedLimitQuery>),
 }
 
@@ -86,7 +87,6 @@ pub(crate) struct Limits {
     failures: Vec<RateLimit>,
     /// True if any limit delays calls.
     pub(crate) delays: bool,
-    /// Longest wait for Redis.
     redis_timeout: Duration,
 }
 
@@ -97,7 +97,7 @@ struct ChainLimits {
     rates: Vec<RateLimit>,
     /// The rate limits with shared zones.
     shared: Vec<RateLimit>,
-    /// The rate limits with local zones. Empty if no zone is shared.
+    /// The rate limits with local zones.
     local: Vec<RateLimit>,
     /// Rate limits in dry run, which reject no call.
     dry_rates: Vec<RateLimit>,
@@ -106,20 +106,28 @@ struct ChainLimits {
     dry_in_flight: Vec<ConcurrencyLimit>,
 }
 
+/// A limit of the calls in a zone.
 #[derive(Debug, Clone)]
-struct RateLimit {
+struct ZoneLimit<T> {
+    /// Index of the zone.
     zone: usize,
+    /// Patterns of the limited methods; empty matches every method.
     methods: Vec<Box<str>>,
-    terms: Terms,
+    /// HTTP status of a rejected call.
     status: u16,
+    bound: T,
 }
 
-#[derive(Debug, Clone)]
-struct ConcurrencyLimit {
-    zone: usize,
-    methods: Vec<Box<str>>,
-    max: u64,
-    status: u16,
+type RateLimit = ZoneLimit<LimitTerms>;
+
+/// The bound is the maximum number of calls in flight.
+type ConcurrencyLimit = ZoneLimit<u64>;
+
+impl<T> ZoneLimit<T> {
+    fn new(limit: &config::limits::Limit, bound: T) -> ZoneLimit<T> {
+        let (zone, methods, status) = (limit.zone, limit.methods.clone(), limit.status);
+        ZoneLimit { zone, methods, status, bound }
+    }
 }
 
 /// A limit that applies to a call, with the call's key.
@@ -129,7 +137,7 @@ struct SelectedLimit {
     /// The call's key in its zone.
     hashed_key: HashedKey,
     /// The rate and burst of the caller's API key if it has any, or else those of the limit.
-    terms: Terms,
+    terms: LimitTerms,
 }
 
 /// Mode of a judgement.
@@ -177,49 +185,36 @@ impl Limits {
         let mut failures = Vec::new();
         for limit in &config.limits {
             if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
-                let (zone, methods, status) = (limit.zone, Vec::new(), limit.status);
                 // A limit of failed authentications only rejects; it delays nothing.
-                let terms = Terms { delay: None, ..terms };
-                failures.push(RateLimit { zone, methods, terms, status });
+                let limit = ZoneLimit::new(limit, LimitTerms { delay: None, ..terms });
+                failures.push(ZoneLimit { methods: Vec::new(), ..limit });
                 continue;
             }
-            let methods = &limit.methods;
-            let (zone, status) = (limit.zone, limit.status);
             let limited_chains = chains
                 .iter_mut()
                 .enumerate()
                 .filter(|(index, _)| limit.chain.is_none_or(|chain| chain == *index));
             for (_, chain) in limited_chains {
-                match limit.kind {
-                    LimitKind::Rate(terms) => {
-                        delays |= !limit.dry_run && terms.delay.is_some_and(|d| d < terms.burst);
-                        let rates =
-                            if limit.dry_run { &mut chain.dry_rates } else { &mut chain.rates };
-                        rates.push(RateLimit { zone, methods: methods.clone(), terms, status });
+                match (limit.kind, limit.dry_run) {
+                    (LimitKind::Rate(terms), true) => {
+                        chain.dry_rates.push(ZoneLimit::new(limit, terms));
                     }
-                    LimitKind::Concurrent(max) => {
-                        let in_flight = if limit.dry_run {
-                            &mut chain.dry_in_flight
-                        } else {
-                            &mut chain.in_flight
-                        };
-                        in_flight.push(ConcurrencyLimit {
-                            zone,
-                            methods: methods.clone(),
-                            max,
-                            status,
-                        });
+                    (LimitKind::Rate(terms), false) => {
+                        delays |= terms.delay.is_some_and(|delay| delay < terms.burst);
+                        chain.rates.push(ZoneLimit::new(limit, terms));
+                    }
+                    (LimitKind::Concurrent(max), true) => {
+                        chain.dry_in_flight.push(ZoneLimit::new(limit, max));
+                    }
+                    (LimitKind::Concurrent(max), false) => {
+                        chain.in_flight.push(ZoneLimit::new(limit, max));
                     }
                 }
             }
         }
         for chain in &mut chains {
-            let is_shared = |limit: &&RateLimit| config.zones[limit.zone].shared;
-            if chain.rates.iter().any(|limit| is_shared(&limit)) {
-                let (shared, local) = chain.rates.iter().partition::<Vec<_>, _>(is_shared);
-                chain.shared = shared.into_iter().cloned().collect();
-                chain.local = local.into_iter().cloned().collect();
-            }
+            let is_shared = |limit: &RateLimit| config.zones[limit.zone].shared;
+            (chain.shared, chain.local) = chain.rates.iter().cloned().partition(is_shared);
         }
         Some(Limits { zones, chains, failures, delays, redis_timeout })
     }
@@ -243,7 +238,7 @@ impl Limits {
     pub(crate) fn charge(&self, caller: &LimitedCall<'_>, now: u64, counters: &Counters) -> Charge {
         let chain = &self.chains[caller.chain];
         if !chain.shared.is_empty()
-            && let Some(charge) = self.query(chain, caller, now, counters)
+            && let Some(charge) = self.query_redis(chain, caller, now, counters)
         {
             return charge;
         }
@@ -261,12 +256,12 @@ impl Limits {
         counters: &Counters,
     ) -> Charge {
         let charge = match self.judge(limits, caller, now, counters, JudgeMode::Charge) {
-            Judgement::Passed => Charge::Pass,
-            Judgement::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
-            Judgement::Refused { limit_index: at } => {
-                let limit = &limits[at];
+            LimitDecision::Passed => Charge::Pass,
+            LimitDecision::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
+            LimitDecision::Refused { limit_index } => {
+                let limit = &limits[limit_index];
                 let gateways = self.zones[limit.zone].gateways();
-                return Charge::Refuse(self.over_rate(limit, caller, now, gateways));
+                return Charge::Refuse(self.build_failure(limit, caller, now, gateways));
             }
         };
         if !chain.dry_rates.is_empty() {
@@ -287,23 +282,18 @@ impl Limits {
         now: u64,
         counters: &Counters,
     ) -> Result<(), Failure> {
-        if self.failures.is_empty() {
-            return Ok(());
-        }
         let caller = unknown_caller(client);
         match self.judge(&self.failures, &caller, now, counters, JudgeMode::Check) {
-            Judgement::Refused { limit_index: at } => {
-                Err(self.over_rate(&self.failures[at], &caller, now, 1))
+            LimitDecision::Refused { limit_index } => {
+                Err(self.build_failure(&self.failures[limit_index], &caller, now, 1))
             }
-            Judgement::Passed | Judgement::Delayed { .. } => Ok(()),
+            LimitDecision::Passed | LimitDecision::Delayed { .. } => Ok(()),
         }
     }
 
     /// Counts a failed authentication of a client.
     pub(crate) fn record_failure(&self, client: IpAddr, now: u64, counters: &Counters) {
-        if !self.failures.is_empty() {
-            self.judge(&self.failures, &unknown_caller(client), now, counters, JudgeMode::Charge);
-        }
+        self.judge(&self.failures, &unknown_caller(client), now, counters, JudgeMode::Charge);
     }
 
     /// Checks a call against these limits and charges it if the mode allows. `limit_index` of a
@@ -315,11 +305,11 @@ impl Limits {
         now: u64,
         counters: &Counters,
         mode: JudgeMode,
-    ) -> Judgement {
+    ) -> LimitDecision {
         let selected = self.select_limits(limits, caller);
-        let mut tables = self.lock(limits, &selected);
+        let mut tables = self.lock_tables(limits, &selected);
         let mut slots: SmallVec<[Option<usize>; 4]> = SmallVec::new();
-        let mut assessed: SmallVec<[(Assessment, Terms); 4]> = SmallVec::new();
+        let mut assessed: SmallVec<[(Assessment, LimitTerms); 4]> = SmallVec::new();
         for (selection, table) in selected.iter().zip(&tables) {
             let zone = &self.zones[limits[selection.limit].zone];
             let slot = table.find(&selection.hashed_key);
@@ -328,8 +318,8 @@ impl Limits {
             assessed.push((assess_share(state, terms.rate, now, cost, zone.gateways()), terms));
             slots.push(slot);
         }
-        let judgement = judge(&assessed);
-        let refused = matches!(judgement, Judgement::Refused { .. });
+        let decision = judge(&assessed);
+        let refused = matches!(decision, LimitDecision::Refused { .. });
         for (index, table) in tables.iter_mut().enumerate() {
             let selection = &selected[index];
             match (refused, slots[index]) {
@@ -347,38 +337,42 @@ impl Limits {
         }
         drop(tables);
         if mode == JudgeMode::Check && !refused {
-            return judgement;
+            return decision;
         }
-        let zone = |index: usize| limits[selected[index].limit].zone;
-        let count = |index: usize, outcome: LimitOutcome| counters.zone(zone(index), outcome);
-        let (deciding_index, outcome) = match (judgement, mode) {
-            (Judgement::Passed, _) => (usize::MAX, LimitOutcome::Passed),
-            (Judgement::Delayed { limit_index: at, .. }, JudgeMode::DryRun) => {
-                (at, LimitOutcome::DelayedDryRun)
+        let in_dry_run = mode == JudgeMode::DryRun;
+        let deciding = match decision {
+            LimitDecision::Passed => None,
+            LimitDecision::Delayed { limit_index, .. } if in_dry_run => {
+                Some((limit_index, LimitOutcome::DelayedDryRun))
             }
-            (Judgement::Delayed { limit_index: at, .. }, _) => (at, LimitOutcome::Delayed),
-            (Judgement::Refused { limit_index: at }, JudgeMode::DryRun) => {
-                (at, LimitOutcome::RejectedDryRun)
+            LimitDecision::Delayed { limit_index, .. } => {
+                Some((limit_index, LimitOutcome::Delayed))
             }
-            (Judgement::Refused { limit_index: at }, _) => (at, LimitOutcome::Rejected),
+            LimitDecision::Refused { limit_index } if in_dry_run => {
+                Some((limit_index, LimitOutcome::RejectedDryRun))
+            }
+            LimitDecision::Refused { limit_index } => Some((limit_index, LimitOutcome::Rejected)),
         };
-        for index in 0..selected.len() {
-            if index == deciding_index {
-                count(index, outcome);
-            } else if !refused {
-                count(index, LimitOutcome::Passed);
+        for (index, selection) in selected.iter().enumerate() {
+            let zone = limits[selection.limit].zone;
+            match deciding {
+                Some((limit_index, outcome)) if limit_index == index => {
+                    counters.record_limit_outcome(zone, outcome);
+                }
+                _ if refused => {}
+                _ => counters.record_limit_outcome(zone, LimitOutcome::Passed),
             }
         }
-        match judgement {
-            Judgement::Refused { limit_index: at } => {
-                Judgement::Refused { limit_index: selected[at].limit }
+        match decision {
+            LimitDecision::Refused { limit_index } => {
+                LimitDecision::Refused { limit_index: selected[limit_index].limit }
             }
-            other => other,
+            passed => passed,
         }
     }
 
     /// Locks the tables of the selected limits, in the order of their zones.
-    fn lock(
+    fn lock_tables(
         &self,
         limits: &[RateLimit],
         selected: &[SelectedLimit],
@@ -411,12 +405,12 @@ impl Limits {
         for (index, limit) in limits.iter().enumerate() {
             if matches_method(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
                 zones.push(limit.zone);
-                let terms = self.terms(limit, caller);
+                let terms = self.select_terms(limit, caller);
                 let hashed_key = match caller.prefetched {
                     Some(prefetched) if prefetched.zone == limit.zone => {
                         Some(prefetched.hashed_key)
                     }
-                    _ => self.zones[limit.zone].hashed_key(caller),
+                    _ => self.zones[limit.zone].hash_key(caller),
                 };
                 selected.extend(hashed_key.map(|hashed_key| SelectedLimit {
                     limit: index,
@@ -430,19 +424,19 @@ impl Limits {
 
     /// Returns the terms of a limit for a caller. In a zone that counts by API key, the terms of
     /// the caller's key take precedence.
-    fn terms(&self, limit: &RateLimit, caller: &LimitedCall<'_>) -> Terms {
+    fn select_terms(&self, limit: &RateLimit, caller: &LimitedCall<'_>) -> LimitTerms {
         match caller.grant {
-            Some(grant) if self.zones[limit.zone].keyed_by_api_key => Terms {
-                rate: grant.rate.unwrap_or(limit.terms.rate),
-                burst: grant.burst.unwrap_or(limit.terms.burst),
-                delay: limit.terms.delay,
+            Some(grant) if self.zones[limit.zone].keyed_by_api_key => LimitTerms {
+                rate: grant.rate.unwrap_or(limit.bound.rate),
+                burst: grant.burst.unwrap_or(limit.bound.burst),
+                delay: limit.bound.delay,
             },
-            _ => limit.terms,
+            _ => limit.bound,
         }
     }
 
     /// Returns the failure for a call that exceeds a rate which `gateways` gateways share.
-    fn over_rate(
+    fn build_failure(
         &self,
         limit: &RateLimit,
         caller: &LimitedCall<'_>,
@@ -450,12 +444,12 @@ impl Limits {
         gateways: u64,
     ) -> Failure {
         let zone = &self.zones[limit.zone];
-        let state = zone.hashed_key(caller).and_then(|hashed_key| {
+        let state = zone.hash_key(caller).and_then(|hashed_key| {
             let table = zone.lock_shard(&hashed_key);
             table.find(&hashed_key).map(|slot| table.state(slot))
         });
-        let terms = self.terms(limit, caller);
-        let wait = retry_share_ms(state, terms, now, zone.cost(caller), gateways);
+        let terms = self.select_terms(limit, caller);
+        let wait = find_retry_ms(state, terms, now, zone.cost(caller), gateways);
         let retry_after = wait.map(Duration::from_millis);
         Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
     }
@@ -484,14 +478,14 @@ impl Limits {
                 }
                 zones.push(limit.zone);
                 let zone = &self.zones[limit.zone];
-                let Some(hashed_key) = zone.hashed_key(caller) else { continue };
-                let admitted = zone.lock_shard(&hashed_key).enter(&hashed_key, limit.max);
+                let Some(hashed_key) = zone.hash_key(caller) else { continue };
+                let admitted = zone.lock_shard(&hashed_key).enter(&hashed_key, limit.bound);
                 let outcome = match (admitted, dry_run) {
                     (true, _) => LimitOutcome::Passed,
                     (false, false) => LimitOutcome::Rejected,
                     (false, true) => LimitOutcome::RejectedDryRun,
                 };
-                counters.zone(limit.zone, outcome);
+                counters.record_limit_outcome(limit.zone, outcome);
                 if admitted {
                     guard.counted.push((limit.zone, hashed_key));
                 } else if !dry_run {

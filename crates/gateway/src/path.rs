@@ -9,7 +9,7 @@
 //! outcome into the response, the counters and the access-log record.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
 use futures_util::StreamExt;
@@ -18,14 +18,11 @@ use wire::call::{Body, Call, Params, Rejection, decode};
 
 use crate::access::caller::{Caller, ExtraValues, HeaderValue};
 use crate::access_log::pending::CallRecords;
-use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
 use crate::call::reply::{CallReply, Content, Reply};
-use crate::call::response::{Payload, UpstreamResponse};
-use crate::io::memory::{Full, Reservation};
+use crate::call::{Payload, ResponseBudget, UpstreamResponse};
 use crate::limits::PrefetchedKey;
-use crate::policy::access::is_subscription;
-use crate::policy::memory::Purpose;
+use crate::policy::access::is_subscription_method;
 use crate::resolve::{Route, resolve};
 use crate::state::context::ThreadContext;
 use crate::subscribe::{self, Outcome, SubscribeContext};
@@ -36,7 +33,7 @@ mod charge;
 mod respond;
 mod route;
 
-use charge::{apply_limits, charge_quota, limited_call};
+use charge::{apply_limits, build_limited_call, charge_quota};
 use respond::{Progress, Stop, respond};
 pub(crate) use route::rewritten_chain;
 use route::{authorize, route};
@@ -77,7 +74,7 @@ pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> 
     // The memory of the limits is prefetched while the body is decoded.
     let limits = cx.snapshot.limits.as_ref();
     let prefetched =
-        limits.and_then(|limits| limits.prefetch_key(&limited_call(cx, request, "", None)));
+        limits.and_then(|limits| limits.prefetch_key(&build_limited_call(cx, request, "", None)));
     let request = &Request { prefetched, ..*request };
     let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Empty, Reply::Single);
     match decode(request.body, &cx.snapshot.config.call_limits) {
@@ -93,27 +90,14 @@ async fn serve_batch<'a>(
     items: Vec<Result<Call<'a>, Rejection<'a>>>,
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
-    let bytes_left = Cell::new(cx.snapshot.config.downstream.batch_response_bytes_max);
+    let bytes_max = cx.snapshot.config.downstream.batch_response_bytes_max;
     // Reserves memory for responses that wait for the rest of the batch.
-    let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let reserved = RefCell::new((reservation, 0));
+    let budget = ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, Kind::BatchTooLarge);
     let replies: Vec<_> = futures_util::stream::iter(items)
         .map(async |item| {
             let mut reply = serve_call(cx, request, item).await?;
             // A response over the limit is dropped at once, not when the batch is complete.
-            let bytes = reply.content.bytes();
-            let outcome = match bytes_left.get().checked_sub(bytes) {
-                None => Err(Kind::BatchTooLarge),
-                Some(remaining) => {
-                    bytes_left.set(remaining);
-                    let (reservation, total_bytes) = &mut *reserved.borrow_mut();
-                    reservation
-                        .set(*total_bytes + bytes)
-                        .map(|()| *total_bytes += bytes)
-                        .map_err(|Full| Kind::Memory)
-                }
-            };
-            if let Err(kind) = outcome {
+            if let Err(kind) = budget.add(reply.content.bytes()) {
                 reply.content = Content::Payload(Payload::Failed(Failure::ours(kind)));
             }
             Some(reply)
@@ -136,7 +120,7 @@ async fn serve_call<'a>(
         .and_then(|trace| trace.begin(SpanKind::Internal, "call", || cx.upstream.random()));
     let trace = span.as_ref().map(|span| span.context().clone());
     let trace = trace.as_ref().or(request.trace);
-    let mut progress = Progress { span, ..Progress::default() };
+    let mut progress = Progress { began: None, record: 0, chain: request.chain, row: None, span };
     let served = run_steps(cx, request, trace, &item, &mut progress).await;
     respond(cx, request, item, progress, served)
 }
@@ -148,7 +132,7 @@ async fn run_steps<'a>(
     trace: Option<&TraceContext>,
     item: &Result<Call<'a>, Rejection<'a>>,
     progress: &mut Progress,
-) -> Result<(UpstreamResponse, CacheStatus), Stop> {
+) -> Result<UpstreamResponse, Stop> {
     let mut now = cx.tick();
     let _in_flight_guard = match &cx.snapshot.limits {
         Some(limits) => apply_limits(cx, limits, request, item, &mut now).await?,
@@ -161,17 +145,17 @@ async fn run_steps<'a>(
     progress.began = Some(cx.now());
     progress.record = request.calls.map_or(0, CallRecords::begin);
     let route = Route { trace, ..route(cx, request, call)? };
-    progress.routed = Some((route.chain, route.row.map(|(row_index, _)| row_index)));
+    progress.chain = route.chain;
+    progress.row = route.row.map(|(row_index, _)| row_index);
     authorize(cx, &route)?;
     charge_quota(cx, &route)?;
     let sticky =
-        route.method().map_or_else(|| is_subscription(&call.method), |method| method.sticky);
-    let (response, status) = if sticky {
+        route.method().map_or_else(|| is_subscription_method(&call.method), |method| method.sticky);
+    Ok(if sticky {
         Box::pin(subscribe_or_resolve(cx, request, &route, now)).await
     } else {
         resolve(cx, &route, now).await
-    };
-    Ok((response, status))
+    })
 }
 
 /// Serves a call about subscriptions or filters. The gateway handles it unless only an upstream
@@ -181,9 +165,9 @@ async fn subscribe_or_resolve(
     request: &Request<'_>,
     call_route: &Route<'_>,
     now: Instant,
-) -> (UpstreamResponse, CacheStatus) {
+) -> UpstreamResponse {
     match subscribe::serve(cx, request.subscribe_context, call_route).await {
-        Outcome::Payload(payload) => (UpstreamResponse::local(payload), CacheStatus::Bypass),
+        Outcome::Payload(payload) => UpstreamResponse::local(payload),
         Outcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
@@ -200,7 +184,7 @@ async fn subscribe_or_resolve(
                     let log_route = Route { trace: call_route.trace, ..log_route };
                     resolve(cx, &log_route, now).await
                 }
-                Err(failure) => (UpstreamResponse::from_failure(failure), CacheStatus::Bypass),
+                Err(failure) => UpstreamResponse::from_failure(failure),
             }
         }
         Outcome::Upstream => resolve(cx, call_route, now).await,

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `client`, `proxy` | the address of the client |
 //! | `limit`, `quota` | whether a call is within its limits and quota |
-//! | `direct`, `route` | the group that serves a call |
+//! | `routing_rules`, `route` | the group that serves a call |
 //! | `access` | whether the caller may make a call |
 //! | `plan` | how a call is resolved: forwarded, split, from the chain view, or by its cache key |
 //! | `cacheable`, `blocks` | what a response depends on, and how long it may be cached |
@@ -22,17 +22,21 @@
 //! | `batch` | how many calls an upstream takes in one batch |
 //! | `classify` | what the response of an upstream means |
 //! | `retry`, `hedge`, `stall` | whether another upstream gets the call |
-//! | `complete`, `contents` | whether logs may be missing, by the headers of their blocks |
+//! | `complete`, `block_headers` | whether logs may be missing, by the headers of their blocks |
 //! | `health`, `heads` | the state of upstreams and of the chain |
 //! | `chain_cursor` | what changed on the chain since a subscriber was last notified |
 //! | `shareable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
 //! | `gateways` | how many gateways share limits and quotas |
 //! | `memory` | which connections may hold how many bytes |
 //! | `trace_context` | the trace of a request, and whether it is sampled |
+//!
+//! `branch`, `closed_set` and `sliding_window` are data structures of these modules.
 
 pub mod access;
 pub mod batch;
+pub mod block_headers;
 pub mod blocks;
+mod branch;
 pub mod breaker;
 pub mod cacheable;
 pub mod chain_cursor;
@@ -41,9 +45,7 @@ pub mod classify;
 pub mod client;
 pub(crate) mod closed_set;
 pub mod complete;
-pub mod contents;
 pub mod cordon;
-pub mod direct;
 pub mod gateways;
 pub mod heads;
 pub mod health;
@@ -57,6 +59,8 @@ pub mod proxy;
 pub mod quota;
 pub mod retry;
 pub mod route;
+pub mod routing_rules;
 pub mod shareable;
+mod sliding_window;
 pub mod stall;
 pub(crate) mod trace_context;

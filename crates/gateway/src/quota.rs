@@ -5,18 +5,18 @@
 //! `runtime/quota.rs` writes the file, and `cache/redis/quotas.rs` exchanges sums with other
 //! gateways. A call is charged once it is authorized (`path.rs`).
 
-use crate::config::quota::file::QuotaUsage;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use wire::method::Method;
 
 use crate::call::failure::{Failure, Kind};
 use crate::config::Config;
-use crate::config::limits::Cost;
+use crate::config::limits::CallCost;
+use crate::config::quota::file::QuotaUsage;
 use crate::policy::access::Grant;
 use crate::policy::quota::{Account, Allowance, Month};
 
@@ -29,7 +29,7 @@ pub(crate) struct Quotas {
     /// The quota of each key, by [`Grant::index`]; `None` for keys without a quota.
     keys: Vec<Option<KeyQuota>>,
     /// Number of units that a call costs.
-    cost: Cost,
+    cost: CallCost,
     /// Number of gateways that share the quotas; `None` if they are not shared.
     gateways: Option<Arc<AtomicU64>>,
     pub(crate) ledger: Arc<Ledger>,
@@ -78,7 +78,8 @@ pub(crate) struct Entry {
 
 impl Quotas {
     /// Builds the quotas of a configuration with the ledger of the previous configuration.
-    /// `gateways` is the number of gateways that share quotas. Returns `None` if no key has a quota.
+    /// `gateways` is the number of gateways that share quotas. Returns `None` if no key has a
+    /// quota.
     pub(crate) fn new(
         previous: Option<&Quotas>,
         config: &Config,
@@ -113,8 +114,8 @@ impl Quotas {
     ) -> Result<(), Failure> {
         let Some(Some(key)) = self.keys.get(grant.index) else { return Ok(()) };
         let cost = match self.cost {
-            Cost::Call => 1,
-            Cost::Weight => method.map_or(1, |method| u64::from(method.weight)).max(1),
+            CallCost::Call => 1,
+            CallCost::Weight => method.map_or(1, |method| u64::from(method.weight)).max(1),
         };
         let allowance = match &self.gateways {
             Some(gateways) if self.ledger.unreachable.load(Ordering::Relaxed) => {
@@ -170,9 +171,4 @@ impl Ledger {
         let entries = self.entries.lock();
         entries.iter().map(|(name, entry)| (Arc::clone(name), Arc::clone(entry))).collect()
     }
-}
-
-/// Returns the wall clock time, which determines the month.
-pub(crate) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

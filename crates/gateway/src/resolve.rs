@@ -6,7 +6,6 @@
 //! ```
 //! A range of logs passes these steps once per part: `resolve/logs.rs`.
 
-use crate::policy::overload::shares::Flow;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::pin::Pin;
@@ -21,20 +20,20 @@ use wire::quantity;
 
 use crate::access::caller::Caller;
 use crate::cache::coalesce::{Coalescing, InFlightCall};
-use crate::cache::index;
-use crate::cache::index::IndexResult;
+use crate::cache::index::{self, IndexResult};
 use crate::cache::memory::Entry;
-use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
-use crate::call::request::UpstreamRequest;
-use crate::call::response::{Judgement, Payload, UpstreamResponse};
+use crate::call::{
+    CacheDecision, CacheStatus, CountGuard, Payload, UpstreamRequest, UpstreamResponse,
+};
 use crate::config::group::{Balance, HashKey};
-use crate::policy::cacheable::{Admission, CacheRule, Caching, ResponseKind, is_valid};
+use crate::policy::cacheable::{CacheRule, Caching, ResponseKind, is_valid};
 use crate::policy::choose::hash64;
 use crate::policy::complete::{BRIEF_RETENTION, Retention, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::overload::Class;
-use crate::policy::plan::{Lookup, Plan, Switches, plan};
+use crate::policy::overload::shares::Flow;
+use crate::policy::plan::{CacheFeatures, Lookup, Plan, plan};
 use crate::policy::{blocks, complete};
 use crate::state::context::ThreadContext;
 use crate::trace::context::TraceContext;
@@ -73,7 +72,7 @@ impl<'a> Route<'a> {
     /// Returns the index of the group.
     pub(crate) fn group(&self, cx: &ThreadContext) -> usize {
         let router = &cx.snapshot.router;
-        self.group.unwrap_or_else(|| router.group(self.chain, &self.call.method))
+        self.group.unwrap_or_else(|| router.find_group(self.chain, &self.call.method))
     }
 }
 
@@ -82,23 +81,23 @@ pub(crate) async fn resolve(
     cx: &Rc<ThreadContext>,
     route: &Route<'_>,
     now: Instant,
-) -> (UpstreamResponse, CacheStatus) {
+) -> UpstreamResponse {
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
     let cache = &cx.snapshot.config.cache;
-    let switches = Switches { cache: cache.enabled, coalesce: cache.coalesce };
-    let lookup = match plan(route.method(), &call.params, &view, switches) {
+    let features = CacheFeatures { cache: cache.enabled, coalesce: cache.coalesce };
+    let lookup = match plan(route.method(), &call.params, &view, features) {
         Plan::Lookup(lookup) => lookup,
-        Plan::Head(number) => return (head_response(&call.method, number), CacheStatus::Hit),
+        Plan::Head(number) => return build_head_response(&call.method, number),
         Plan::Logs(method) => {
-            let request = upstream_request(cx, route, Caching::never(&view), now);
+            let request = build_upstream_request(cx, route, Caching::never(&view), now);
             drop(view);
             return Box::pin(logs::resolve(cx, request, call, method)).await;
         }
         Plan::Forward => {
-            let request = upstream_request(cx, route, Caching::never(&view), now);
+            let request = build_upstream_request(cx, route, Caching::never(&view), now);
             drop(view);
-            return (Box::pin(fetch_with_permit(cx, &request, None)).await, CacheStatus::Bypass);
+            return Box::pin(fetch_with_permit(cx, &request, None)).await;
         }
     };
     let Lookup { method, caching, block, coalesce } = lookup;
@@ -107,12 +106,12 @@ pub(crate) async fn resolve(
     let has_key = is_keyed(&caching, coalesce)
         && write_call_key(cx, &mut key, route.chain, method, &call.params, resolved_block);
     // A hit needs no upstream request.
-    if has_key && let Some(response) = cached_response(cx, &key, &view) {
+    if has_key && let Some(response) = find_cached_response(cx, &key, &view) {
         cx.upstream.buffers.give(key);
-        return (response, CacheStatus::Hit);
+        return response;
     }
     drop(view);
-    let mut request = upstream_request(cx, route, caching, now);
+    let mut request = build_upstream_request(cx, route, caching, now);
     if let (Some(number), Ok(Some((_, span))), Some(block_param)) =
         (caching.resolved, block, method.block)
     {
@@ -120,14 +119,14 @@ pub(crate) async fn resolve(
         write_params_at(&mut params, &call.params, span, block_param.format, number);
         request.params = Some(Cow::Owned(params));
     }
-    let resolved_call = resolve_uncached(cx, request, has_key.then_some(&key[..])).await;
+    let response = resolve_uncached(cx, request, has_key.then_some(&key[..])).await;
     cx.upstream.buffers.give(key);
-    resolved_call
+    response
 }
 
 /// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace encodes a
 /// number, the other namespaces a hex quantity.
-fn head_response(method: &str, number: u64) -> UpstreamResponse {
+fn build_head_response(method: &str, number: u64) -> UpstreamResponse {
     let mut result = Vec::with_capacity(20);
     if method.starts_with("eth_") || method.starts_with("hmy_") {
         result.push(b'"');
@@ -136,11 +135,12 @@ fn head_response(method: &str, number: u64) -> UpstreamResponse {
     } else {
         quantity::write_decimal(&mut result, number);
     }
-    UpstreamResponse::local(Payload::Result(result.into()))
+    let payload = Payload::Result(result.into());
+    UpstreamResponse { cache_status: CacheStatus::Hit, ..UpstreamResponse::local(payload) }
 }
 
 /// Builds the upstream request, with its group, deadline and load-balancing key.
-fn upstream_request<'a>(
+fn build_upstream_request<'a>(
     cx: &ThreadContext,
     route: &Route<'a>,
     caching: Caching,
@@ -151,9 +151,13 @@ fn upstream_request<'a>(
     let group = route.group(cx);
     let config = &snapshot.config.groups[group];
     let sticky = method.is_some_and(|method| method.sticky);
+    let weight = method.map_or(1, |method| method.weight);
+    let overload = snapshot.config.overload.as_ref();
+    let class =
+        overload.map(|overload| overload.priorities.find_class(route.caller.tier(), weight));
     let balance_key = match &config.balance {
         _ if sticky => route.caller.address_hash(),
-        Balance::Hash { key, .. } => balance_key(route, key),
+        Balance::Hash { key, .. } => compute_balance_key(route, key),
         Balance::LeastLoaded | Balance::Weighted => 0,
     };
     UpstreamRequest {
@@ -162,11 +166,11 @@ fn upstream_request<'a>(
         name: Cow::Borrowed(&*call.method),
         method,
         row,
-        class: priority_class(cx, route),
-        flow: Flow::new(route.caller.hash(), method.map_or(1, |method| method.weight)),
+        class: class.unwrap_or(Class::Normal),
+        flow: Flow::new(route.caller.hash(), weight),
         params: call.params.raw().map(Cow::Borrowed),
         caching,
-        coalesce: method.is_some_and(|method| method.coalesce) && snapshot.config.cache.coalesce,
+        coalesce: method.is_some_and(|method| method.coalesces()) && snapshot.config.cache.coalesce,
         balance_key,
         deadline: now + config.deadline,
         waiting: Some(route.waiting),
@@ -174,15 +178,7 @@ fn upstream_request<'a>(
     }
 }
 
-/// Returns the priority class for overloaded upstreams.
-fn priority_class(cx: &ThreadContext, route: &Route<'_>) -> Class {
-    let weight = route.method().map_or(1, |method| method.weight);
-    let overload = cx.snapshot.config.overload.as_ref();
-    let class = overload.map(|overload| overload.priorities.class(route.caller.tier(), weight));
-    class.unwrap_or(Class::Normal)
-}
-
-fn balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
+fn compute_balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
     let call = route.call;
     match key {
         HashKey::Call => {
@@ -213,14 +209,21 @@ fn write_call_key(
 }
 
 /// Returns a valid cached response.
-fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResponse> {
+fn find_cached_response(
+    cx: &ThreadContext,
+    key: &[u8],
+    view: &ChainView,
+) -> Option<UpstreamResponse> {
     let cache = cx.snapshot.cache.as_ref()?;
     let entry = cache.get(key)?;
     let is_fresh = entry.expires_at.is_none_or(|expires_at| cx.now() < expires_at);
     let still_valid = is_valid(&entry.validity, view);
     if is_fresh && still_valid {
-        let upstream = cx.snapshot.upstream_of_number(entry.upstream);
-        Some(UpstreamResponse { upstream, ..UpstreamResponse::local(entry.payload()) })
+        Some(UpstreamResponse {
+            upstream: cx.snapshot.upstream_of_number(entry.upstream),
+            cache_status: CacheStatus::Hit,
+            ..UpstreamResponse::local(entry.payload())
+        })
     } else {
         // A response that may be incomplete stays in the cache after it has expired, because the
         // next upstream response is compared with it.
@@ -239,7 +242,7 @@ fn resolve_uncached<'a>(
     cx: &'a Rc<ThreadContext>,
     request: UpstreamRequest<'a>,
     key: Option<&'a [u8]>,
-) -> Pin<Box<dyn Future<Output = (UpstreamResponse, CacheStatus)> + 'a>> {
+) -> Pin<Box<dyn Future<Output = UpstreamResponse> + 'a>> {
     Box::pin(async move {
         let status = if request.caching.rule == CacheRule::Never {
             CacheStatus::Bypass
@@ -250,9 +253,9 @@ fn resolve_uncached<'a>(
             key.and_then(|key| join_or_lead(cx, &request, key))
         {
             let is_crowded = overload::is_crowded(&cx.upstream, &request);
-            // The shared call may then wait for a permit, so the client's connection must be
-            // watched.
-            let queued = request.waiting.filter(|_| is_crowded).map(QueuedCall::begin);
+            // The shared call may then wait for a permit, so the client's connection must watch for
+            // a disconnect.
+            let queued = request.waiting.filter(|_| is_crowded).map(CountGuard::new);
             let response = in_flight.wait(request.deadline).await;
             drop(queued);
             let response = response
@@ -276,10 +279,12 @@ fn resolve_uncached<'a>(
     })
 }
 
-/// Sets the cache status. A response of a cache tier is a hit, except for coalesced calls.
-fn with_status(response: UpstreamResponse, status: CacheStatus) -> (UpstreamResponse, CacheStatus) {
-    let is_hit = response.tier.is_some() && status != CacheStatus::Coalesced;
-    (response, if is_hit { CacheStatus::Hit } else { status })
+/// Sets the cache status. A response of a cache tier stays a hit, except for coalesced calls.
+fn with_status(mut response: UpstreamResponse, status: CacheStatus) -> UpstreamResponse {
+    if response.cache_status != CacheStatus::Hit || status == CacheStatus::Coalesced {
+        response.cache_status = status;
+    }
+    response
 }
 
 /// Looks a call up in Redis and the index, or fetches it from an upstream. Stores a cacheable
@@ -298,9 +303,9 @@ async fn fetch_and_store(
     // For a part of a range of logs, the index was already queried for the whole range.
     let queries_index =
         !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
-    let index_result = match &request.params {
-        Some(params) if queries_index => {
-            index::lookup(cx.snapshot.process.index(), &cx.upstream, request, params).await
+    let index_result = match (cx.snapshot.process.index.get(), &request.params) {
+        (Some(index), Some(params)) if queries_index => {
+            index::lookup(index, &cx.upstream, request, params).await
         }
         _ => None,
     };
@@ -334,7 +339,7 @@ async fn complete_blocks(
         let Payload::Result(upstream_blocks) = &response.payload else { return response };
         if let Some(merged) = blocks::join_blocks(indexed, upstream_blocks) {
             let payload = Payload::Result(merged.into());
-            return UpstreamResponse { payload, judgement: None, ..response };
+            return UpstreamResponse { payload, cache_decision: None, ..response };
         }
     }
     fetch_with_permit(cx, request, in_flight).await
@@ -362,29 +367,12 @@ async fn wait_for_permit<'a>(
     request: &UpstreamRequest<'_>,
     in_flight: Option<&InFlightCall>,
 ) -> Result<overload::Permit<'a>, Failure> {
-    let _queued = request.waiting.map(QueuedCall::begin);
+    let _queued = request.waiting.map(CountGuard::new);
     let Some(in_flight) = in_flight else { return overload::acquire(&cx.upstream, request).await };
     tokio::select! {
         permit = overload::acquire(&cx.upstream, request) => permit,
         // No caller is left that could receive this failure.
-        () = in_flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
-    }
-}
-
-/// Counts a call as queued until this guard is dropped. The client's connection watches for a
-/// disconnect meanwhile.
-struct QueuedCall<'a>(&'a Cell<usize>);
-
-impl<'a> QueuedCall<'a> {
-    fn begin(waiting: &'a Cell<usize>) -> QueuedCall<'a> {
-        waiting.set(waiting.get() + 1);
-        QueuedCall(waiting)
-    }
-}
-
-impl Drop for QueuedCall<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        () = in_flight.wait_until_abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }
 
@@ -401,8 +389,8 @@ fn join_or_lead(
     // Only calls that started under the same view share a response.
     let mut call_key = Vec::with_capacity(key.len() + 24);
     call_key.extend_from_slice(key);
-    call_key.extend_from_slice(&request.caching.stamp.generation.to_le_bytes());
-    call_key.extend_from_slice(&request.caching.stamp.head_seq.to_le_bytes());
+    call_key.extend_from_slice(&request.caching.generation.to_le_bytes());
+    call_key.extend_from_slice(&request.caching.head_seq.to_le_bytes());
     // Groups do not share responses: a call that one group's upstreams refuse can succeed on
     // another's.
     call_key.extend_from_slice(&request.group.to_le_bytes());
@@ -410,11 +398,11 @@ fn join_or_lead(
         Coalescing::Alone => None,
         Coalescing::Wait(in_flight) => Some((in_flight, true)),
         Coalescing::Lead(guard) => {
-            let in_flight = guard.call();
+            let in_flight = Rc::clone(&guard.call);
             let (leader, request) = (Rc::clone(cx), request.clone().into_owned());
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
-                let (key, in_flight) = (&guard.key()[..key_bytes], guard.call());
+                let (key, in_flight) = (&guard.key[..key_bytes], Rc::clone(&guard.call));
                 let response =
                     fetch_and_store(&leader, &request, Some(key), Some(&in_flight)).await;
                 guard.complete(response);
@@ -437,18 +425,18 @@ fn store(
         return;
     }
     let view = cx.snapshot.chains[request.chain].view.load();
-    // A response of the index has no judgement yet.
-    let Judgement { facts, admit } = response
-        .judgement
-        .unwrap_or_else(|| Judgement::new(request, &response.payload, false, &view));
+    // A response of the index has no decision yet.
+    let CacheDecision { facts, admission } = response
+        .cache_decision
+        .unwrap_or_else(|| CacheDecision::new(request, &response.payload, false, &view));
     let is_same = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
     let same_since = match response.trust {
         Trust::Unopposed => cache.get(key).filter(is_same).and_then(|entry| entry.doubted_since),
         _ => None,
     };
-    let keep = complete::retention(response.trust, same_since, cx.now());
-    let stored = match admit {
-        Admission::Store(validity) if keep != Retention::None && is_valid(&validity, &view) => {
+    let keep = complete::decide_retention(response.trust, same_since, cx.now());
+    let stored = match admission {
+        Ok(validity) if keep != Retention::None && is_valid(&validity, &view) => {
             let is_error = facts.kind == ResponseKind::DeterministicError;
             let upstream = response
                 .upstream
@@ -467,7 +455,7 @@ fn store(
             let bytes = bytes.clone();
             cache.put(key, Entry { bytes, is_error, upstream, validity, expires_at, doubted_since })
         }
-        Admission::Store(_) | Admission::No(_) => false,
+        Ok(_) | Err(_) => false,
     };
     let counters = &cx.counters;
     if stored { counters.fills.add(1) } else { counters.fills_refused.add(1) }

@@ -8,15 +8,16 @@
 //! from one upstream.
 //!
 //! ```text
-//! view of the chain ─▶ source (per chain, kind) ─▶ stream ─▶ fan (per thread) ─▶ subscriber
-//! or an upstream  ─▶ source.rs, relay.rs          stream.rs  fan.rs             subscriber.rs
+//! chain view or upstream ─▶ source ─────────────▶ stream ──▶ fan ────────▶ subscriber
+//!                    one per: chain and kind        stream     and thread    connection
+//!                      files: source.rs, relay.rs   stream.rs  fan.rs        subscriber.rs
 //! ```
 //!
 //! A stream carries the events of one subscription for all threads. A fan delivers a stream's
 //! events to the subscribers of one thread. `feeds.rs` holds each chain's streams, which survive
 //! reloads. This file parses subscription calls; `filters.rs` serves clients that poll.
 
-use crate::call::failure::SubscribeRefusal;
+use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,14 +26,14 @@ use bytes::Bytes;
 use wire::block::{BlockRef, BlockTag};
 use wire::call::Params;
 use wire::family::Family;
-use wire::filter::LogFilter;
-use wire::json::string::JsonString;
+use wire::filter::{LogFilter, MEMBERS};
+use wire::json::string::{JsonString, write_member};
 use wire::json::walk;
 use wire::logs::{LogFields, LogMatcher, MatcherError};
 
-use crate::call::failure::{Failure, Kind};
-use crate::call::response::Payload;
-use crate::policy::access::{is_own_filter, is_subscription, is_unsubscription};
+use crate::call::Payload;
+use crate::call::failure::{Failure, Kind, SubscribeRefusal};
+use crate::policy::access::{is_own_filter_method, is_subscription_method, is_unsubscription};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 use crate::state::thread::ThreadState;
@@ -46,7 +47,7 @@ mod source;
 mod stream;
 pub(crate) mod subscriber;
 
-use fan::{FanOuts, Selection};
+use fan::FanOut;
 use feeds::Feeds;
 use relay::RelayRequest;
 use source::Origin;
@@ -58,13 +59,14 @@ use subscriber::MessageGuard;
 pub(crate) struct Subscriptions {
     thread: Rc<ThreadState>,
     feeds: Arc<Feeds>,
-    fans: FanOuts,
+    /// The fans of this thread.
+    fans: RefCell<Vec<Rc<FanOut>>>,
 }
 
 impl Subscriptions {
     pub(crate) fn new(thread: &Rc<ThreadState>, feeds: &Arc<Feeds>) -> Rc<Subscriptions> {
         let (thread, feeds) = (Rc::clone(thread), Arc::clone(feeds));
-        Rc::new(Subscriptions { thread, feeds, fans: FanOuts::default() })
+        Rc::new(Subscriptions { thread, feeds, fans: RefCell::default() })
     }
 }
 
@@ -72,7 +74,8 @@ impl Subscriptions {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubscribeContext<'a> {
     pub(crate) subscriptions: &'a Subscriptions,
-    /// The connection that receives notifications; `None` if it can carry only responses.
+    /// Guard of the client's message that holds the call. It delays notifications until the response
+    /// is queued. `None` if the connection can carry only responses.
     pub(crate) guard: Option<&'a MessageGuard>,
 }
 
@@ -94,13 +97,13 @@ pub(crate) async fn serve(
 ) -> Outcome {
     let (subscriptions, call) = (subscribe_context.subscriptions, route.call);
     let chain = &cx.snapshot.chains[route.chain];
-    let outcome = if is_subscription(&call.method) {
+    let outcome = if is_subscription_method(&call.method) {
         match subscribe_context.guard {
-            None => Err(refusal(SubscribeRefusal::NoNotifications)),
+            None => Err(refuse(SubscribeRefusal::NoNotifications)),
             Some(guard) if is_unsubscription(&call.method) => unsubscribe(guard, &call.params),
             Some(guard) => subscribe(cx, route, guard).await,
         }
-    } else if is_own_filter(chain.family.family(), &call.method) {
+    } else if is_own_filter_method(chain.family.family, &call.method) {
         filters::serve(cx, &subscriptions.feeds.get_or_create(chain), route).await
     } else {
         Ok(Outcome::Upstream)
@@ -108,22 +111,22 @@ pub(crate) async fn serve(
     outcome.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
 }
 
-fn refusal(reason: SubscribeRefusal) -> Failure {
+fn refuse(reason: SubscribeRefusal) -> Failure {
     Failure::ours(Kind::NotSubscribed(reason))
 }
 
-fn raw_result(raw: &'static [u8]) -> Outcome {
+fn raw_outcome(raw: &'static [u8]) -> Outcome {
     Outcome::Payload(Payload::Result(Bytes::from_static(raw)))
 }
 
 fn unsubscribe(guard: &MessageGuard, params: &Params<'_>) -> Result<Outcome, Failure> {
-    let Params::Array(params) = *params else { return Err(refusal(SubscribeRefusal::Params)) };
+    let Params::Array(params) = *params else { return Err(refuse(SubscribeRefusal::Params)) };
     let id = walk::elements(params).next().and_then(JsonString::from_value);
-    let id = id.ok_or(refusal(SubscribeRefusal::Params))?.decode();
+    let id = id.ok_or(refuse(SubscribeRefusal::Params))?.decode();
     if guard.subscriber.unsubscribe(&id) {
-        return Ok(raw_result(b"true"));
+        return Ok(raw_outcome(b"true"));
     }
-    Err(refusal(SubscribeRefusal::UnknownSubscription))
+    Err(refuse(SubscribeRefusal::UnknownSubscription))
 }
 
 async fn subscribe(
@@ -132,88 +135,60 @@ async fn subscribe(
     guard: &MessageGuard,
 ) -> Result<Outcome, Failure> {
     let (subscriber, call) = (&guard.subscriber, route.call);
-    if call.id.raw().is_none() {
+    if call.id.is_none() {
         // A call without an id has no response, so the client could not learn the subscription's
         // id.
-        return Err(refusal(SubscribeRefusal::Params));
+        return Err(refuse(SubscribeRefusal::Params));
     }
     if !subscriber.can_subscribe() {
-        return Err(refusal(SubscribeRefusal::ClientLimit));
+        return Err(refuse(SubscribeRefusal::ClientLimit));
     }
     // Notifications use the namespace in lower case, as upstreams do.
     let namespace = call.method.rsplit_once('_').map_or("", |(namespace, _)| namespace);
     let namespace = &*namespace.to_ascii_lowercase();
     let chain = &cx.snapshot.chains[route.chain];
-    let kind =
-        SubscriptionKind::parse(chain.family.family(), namespace, &call.params).map_err(refusal)?;
-    let feed = subscriber.subscriptions().feeds.get_or_create(chain);
-    let (stream, origin, selection) = match kind {
-        SubscriptionKind::Heads => (Arc::clone(&feed.heads), Origin::Heads, Selection::All),
-        SubscriptionKind::Logs(selection) => {
-            (Arc::clone(&feed.logs), Origin::Logs, Selection::Logs(selection))
+    // The parameters are parsed as in go-ethereum (`eth/filters/api.go`).
+    let Params::Array(params) = call.params else { return Err(refuse(SubscribeRefusal::Params)) };
+    let mut params = walk::elements(params);
+    let name = params.next().and_then(JsonString::from_value);
+    let name = name.ok_or(refuse(SubscribeRefusal::Params))?.decode();
+    // The gateway serves only chains whose blocks and logs have Ethereum's format. The other
+    // subscriptions are relayed.
+    let is_own = chain.family.family == Family::Ethereum && namespace == "eth";
+    let feed = subscriber.subscriptions.feeds.get_or_create(chain);
+    let (stream, origin, selection) = match &*name {
+        b"newHeads" if is_own => (Arc::clone(&feed.heads), Origin::Heads, None),
+        b"logs" if is_own => {
+            let filter = params.next().unwrap_or(b"{}");
+            let (selection, _) = LogSelection::parse(filter).map_err(refuse)?;
+            (Arc::clone(&feed.logs), Origin::Logs, Some(selection))
         }
-        SubscriptionKind::Other => {
+        _ => {
             let request = RelayRequest::of(cx, route);
-            let key = request.key(&call.params).map_err(|_| refusal(SubscribeRefusal::TooLong))?;
-            let stream = feed.relay_stream(key, route.caller.hash()).map_err(refusal)?;
-            (stream, Origin::Upstream(request), Selection::All)
+            let key = request.key(&call.params).map_err(|_| refuse(SubscribeRefusal::TooLong))?;
+            let stream = feed.find_or_create_relay(key, route.caller.hash()).map_err(refuse)?;
+            (stream, Origin::Upstream(request), None)
         }
     };
-    let fan = fan::find_or_create(subscriber.subscriptions(), chain, stream, origin);
+    let fan = fan::find_or_create(&subscriber.subscriptions, chain, stream, origin);
     let Some(id) = subscriber.subscribe(&fan, namespace, selection) else {
         fan.end_if_empty();
         return Err(Failure::ours(Kind::Stopping));
     };
     guard.count_subscription();
     let group = route.group(cx);
-    // Until the response is sent, the connection sends no notifications.
+    // The call waits until the stream is open, at most until the group's deadline. The guard delays
+    // notifications meanwhile.
     let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
-    let outcome = tokio::time::timeout_at(deadline, fan.wait_until_open()).await;
+    let outcome = tokio::time::timeout_at(deadline, fan.stream.wait_until_open()).await;
     match outcome.unwrap_or(Err(RelayRefusal::NoUpstream)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
         Err(relay_refusal) => {
             subscriber.unsubscribe(id.as_bytes());
             match relay_refusal {
                 RelayRefusal::ByUpstream(error) => Ok(Outcome::Payload(Payload::Error(error))),
-                RelayRefusal::NoUpstream => Err(refusal(SubscribeRefusal::NoUpstream)),
+                RelayRefusal::NoUpstream => Err(refuse(SubscribeRefusal::NoUpstream)),
             }
-        }
-    }
-}
-
-/// The kind of a subscription.
-enum SubscriptionKind {
-    Heads,
-    Logs(LogSelection),
-    /// A subscription that only an upstream supports.
-    Other,
-}
-
-impl SubscriptionKind {
-    /// Parses the parameters like go-ethereum (`eth/filters/api.go`). The gateway serves only
-    /// chains whose blocks and logs have Ethereum's format; the others are relayed.
-    fn parse(
-        family: Family,
-        namespace: &str,
-        params: &Params<'_>,
-    ) -> Result<SubscriptionKind, SubscribeRefusal> {
-        let Params::Array(params) = *params else { return Err(SubscribeRefusal::Params) };
-        let mut params = walk::elements(params);
-        let name = params
-            .next()
-            .and_then(JsonString::from_value)
-            .ok_or(SubscribeRefusal::Params)?
-            .decode();
-        if family != Family::Ethereum || namespace != "eth" {
-            return Ok(SubscriptionKind::Other);
-        }
-        match &*name {
-            b"newHeads" => Ok(SubscriptionKind::Heads),
-            b"logs" => {
-                let (selection, _) = LogSelection::parse(params.next().unwrap_or(b"{}"))?;
-                Ok(SubscriptionKind::Logs(selection))
-            }
-            _ => Ok(SubscriptionKind::Other),
         }
     }
 }
@@ -226,23 +201,15 @@ pub(crate) struct LogSelection {
     blocks: RangeInclusive<u64>,
 }
 
-/// The filter members that upstreams read. geth accepts these names in any letter case.
-const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", "topics"];
-
-/// Returns the filter with only its known members, in their standard spelling.
-fn known_members(raw: &[u8]) -> Vec<u8> {
+/// Returns the filter with only its known members, in their standard spelling. geth accepts their
+/// names in any letter case.
+fn keep_known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {
         let name = name.decode();
         let matches_name = |member: &&&str| member.as_bytes().eq_ignore_ascii_case(&name);
         if let Some(member) = MEMBERS.iter().find(matches_name) {
-            if out.len() > 1 {
-                out.push(b',');
-            }
-            out.push(b'"');
-            out.extend_from_slice(member.as_bytes());
-            out.extend_from_slice(b"\":");
-            out.extend_from_slice(value);
+            write_member(&mut out, member.as_bytes(), value);
         }
     }
     out.push(b'}');
@@ -255,7 +222,7 @@ impl LogSelection {
         if raw.first() != Some(&b'{') {
             return Err(SubscribeRefusal::Filter(MatcherError::NotObject));
         }
-        let raw = known_members(raw);
+        let raw = keep_known_members(raw);
         let matcher = LogMatcher::parse(&raw).map_err(SubscribeRefusal::Filter)?;
         let filter = LogFilter::parse(&raw).map_err(|_| SubscribeRefusal::Range)?;
         if filter.block_hash.is_some() {
@@ -293,8 +260,8 @@ mod tests {
             r#"{{ "x": "{long}", "address": ["0x01", "0x02"],"topics" :[null,["0x03"]], "fromBlock":"0x1" }}"#
         );
         let expected = r#"{"address":["0x01", "0x02"],"topics":[null,["0x03"]],"fromBlock":"0x1"}"#;
-        assert_eq!(String::from_utf8(known_members(raw.as_bytes())).unwrap(), expected);
-        assert_eq!(known_members(b"{}"), b"{}");
+        assert_eq!(String::from_utf8(keep_known_members(raw.as_bytes())).unwrap(), expected);
+        assert_eq!(keep_known_members(b"{}"), b"{}");
     }
 
     #[test]

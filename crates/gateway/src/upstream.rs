@@ -15,10 +15,11 @@
 //! | `send` | one attempt at one upstream |
 //! | `doubt` | checks whether a response is complete |
 //! | `broadcast` | transactions that were sent twice |
-//! | `batcher`, `post` | several calls as one batch; one HTTP request |
-//! | `http1`, `pool`, `http2` | connections that carry HTTP |
+//! | `batcher` | several calls as one batch |
+//! | `post` | one HTTP request, and the pool of HTTP/1.1 connections |
+//! | `http1`, `http2` | connections that carry HTTP |
 //! | `multiplexed_pool`, `multiplexed_connection` | WebSockets and local sockets, which carry many calls at a time |
-//! | `connector`, `stream` | opens a connection; its byte stream |
+//! | `connector` | opens a connection |
 //! | `watch` | polls heads and health, on a separate thread, and reports `ChainEvent`s |
 
 pub(crate) mod balance;
@@ -34,13 +35,11 @@ pub(crate) mod http2;
 pub(crate) mod multiplexed_connection;
 pub(crate) mod multiplexed_pool;
 pub(crate) mod overload;
-pub(crate) mod pool;
 pub(crate) mod post;
 pub(crate) mod race;
 pub(crate) mod registry;
 pub(crate) mod send;
 pub(crate) mod state;
-pub(crate) mod stream;
 pub(crate) mod thread;
 pub(crate) mod topology;
 pub(crate) mod watch;

@@ -30,7 +30,7 @@ use crate::harmony::{self, BlockOptions};
 use crate::postings::{INDEX_MAX, block_and_index, log_keys, position};
 use crate::reader::Reader;
 use crate::search::SearchLimits;
-use crate::store::{BlockRow, StoreError, TransactionPart};
+use crate::store::{BlockRow, StoreError, Table, TransactionPart};
 use crate::verify::{self, Level};
 
 /// Maximum number of findings. The audit ends at this number, because more findings would not
@@ -46,6 +46,13 @@ pub struct Finding {
     pub block: Option<u64>,
     /// Description of the damage.
     pub description: String,
+}
+
+impl Finding {
+    /// Creates the finding of damage that concerns a block.
+    fn in_block(number: u64, description: impl Into<String>) -> Finding {
+        Finding { block: Some(number), description: description.into() }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -123,9 +130,10 @@ const BREAK: Flow = Flow::Break(());
 impl Audit<'_> {
     fn run(&mut self, on_step: &mut dyn FnMut(Step)) -> Result<Flow, ReadError> {
         on_step(Step::Structures);
-        let errors = self.reader.store().integrity_errors()?;
-        let errors = errors.into_iter().map(|error| (None, format!("SQLite: {error}")));
-        if self.report_all(errors).is_break() || self.check_dictionaries()?.is_break() {
+        let errors = self.reader.store().integrity_errors()?.into_iter();
+        let findings =
+            errors.map(|error| Finding { block: None, description: format!("SQLite: {error}") });
+        if self.report_all(findings).is_break() || self.check_dictionaries()?.is_break() {
             return Ok(BREAK);
         }
         let range = match self.reader.stored_range() {
@@ -143,11 +151,8 @@ impl Audit<'_> {
                 Flow::Continue(()) => None,
                 Flow::Break(()) => return Ok(BREAK),
             },
-            Ok((sums, damaged)) => {
-                if self
-                    .report_all(damaged.into_iter().map(|description| (None, description)))
-                    .is_break()
-                {
+            Ok((sums, damaged_lists)) => {
+                if self.report_all(damaged_lists).is_break() {
                     return Ok(BREAK);
                 }
                 Some(sums)
@@ -156,16 +161,18 @@ impl Audit<'_> {
         if self.check_blocks(range, &mut sums, on_step)?.is_break() {
             return Ok(BREAK);
         }
-        self.check_orphans(sums)
+        self.check_dangling(sums)
     }
 
     fn report(&mut self, block: Option<u64>, description: impl Into<String>) -> Flow {
-        self.report.findings.push(Finding { block, description: description.into() });
-        if self.report.findings.len() >= FINDINGS_MAX { BREAK } else { CONTINUE }
+        self.report_all([Finding { block, description: description.into() }])
     }
 
-    fn report_all(&mut self, findings: impl IntoIterator<Item = (Option<u64>, String)>) -> Flow {
-        findings.into_iter().try_for_each(|(block, description)| self.report(block, description))
+    fn report_all(&mut self, findings: impl IntoIterator<Item = Finding>) -> Flow {
+        findings.into_iter().try_for_each(|finding| {
+            self.report.findings.push(finding);
+            if self.report.findings.len() >= FINDINGS_MAX { BREAK } else { CONTINUE }
+        })
     }
 
     /// Reports an error that damage in the index causes.
@@ -283,9 +290,7 @@ impl Audit<'_> {
     ) -> Result<Flow, ReadError> {
         let Some(sums) = sums else { return Ok(CONTINUE) };
         let differences = segment.finish(sums, self.reader.store(), FINDINGS_MAX)?;
-        Ok(self.report_all(
-            differences.into_iter().map(|(number, description)| (Some(number), description)),
-        ))
+        Ok(self.report_all(differences))
     }
 
     fn check_block(&mut self, number: u64, segment: &mut Segment) -> Result<Flow, ReadError> {
@@ -315,7 +320,7 @@ impl Audit<'_> {
         if !self.reader.store().has_block_hash_entry(&row.hash, row.number)? {
             faults.push("its hash has no entry in block_hashes".to_owned());
         }
-        match decoded.verify(self.level, contents.blocks) {
+        match decoded.verify(self.level, contents.transactions) {
             Ok(()) => {}
             Err(VerifyFailure::Fault(description)) => faults.push(description),
             Err(VerifyFailure::Unverifiable) => self.report.unverifiable += 1,
@@ -327,7 +332,7 @@ impl Audit<'_> {
             decoded.add_postings(number, segment);
         }
         self.previous = Some((number, row.hash));
-        Ok(self.report_all(faults.into_iter().map(|description| (Some(number), description))))
+        Ok(self.report_all(faults.into_iter().map(|fault| Finding::in_block(number, fault))))
     }
 
     /// Returns the fault of a block in its `hmyv2_` form.
@@ -347,7 +352,7 @@ impl Audit<'_> {
         let store = self.reader.store();
         let mut rows = Vec::new();
         let (from, to) = (position(row.number, 0), position(row.number, INDEX_MAX));
-        store.transactions(from, to, TransactionPart::Hash, |row| {
+        store.try_visit_transactions(from, to, TransactionPart::Hash, |row| {
             rows.push((row.position, row.hash));
             Ok::<_, ReadError>(true)
         })?;
@@ -371,38 +376,35 @@ impl Audit<'_> {
 
     /// Reports rows that belong to no block. The table of hashes is read only if its number of
     /// entries differs from the number of blocks (or transactions).
-    fn check_orphans(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
+    fn check_dangling(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
-        let mut orphans = Vec::new();
-        let (blocks, transactions) = store.hash_entry_counts()?;
-        if blocks.entries != blocks.rows {
-            for number in store.orphan_block_hashes(FINDINGS_MAX)? {
-                orphans.push((
-                    number as u64,
-                    "block_hashes has an entry with another hash for it".to_owned(),
-                ));
+        let mut dangling = Vec::new();
+        if store.count(Table::BlockHashes)? != store.count(Table::Blocks)? {
+            for number in store.dangling_block_hashes(FINDINGS_MAX)? {
+                let description = "block_hashes has an entry with another hash for it";
+                dangling.push(Finding::in_block(number as u64, description));
             }
         }
-        if transactions.entries != transactions.rows {
-            for position in store.orphan_transaction_hashes(FINDINGS_MAX)? {
+        if store.count(Table::TransactionHashes)? != store.count(Table::Transactions)? {
+            for position in store.dangling_transaction_hashes(FINDINGS_MAX)? {
                 let (number, index) = block_and_index(position);
                 let description = format!(
                     "transaction_hashes has an entry with another hash for transaction {index}"
                 );
-                orphans.push((number, description));
+                dangling.push(Finding::in_block(number, description));
             }
         }
-        for position in store.orphan_transactions(FINDINGS_MAX)? {
+        for position in store.dangling_transactions(FINDINGS_MAX)? {
             let (number, index) = block_and_index(position);
-            orphans.push((number, format!("transaction {index} is stored without its block")));
+            let description = format!("transaction {index} is stored without its block");
+            dangling.push(Finding::in_block(number, description));
         }
-        for number in store.orphan_harmony_blocks(FINDINGS_MAX)? {
-            orphans.push((number as u64, "its hmyv2 form is stored without the block".to_owned()));
+        for number in store.dangling_harmony_blocks(FINDINGS_MAX)? {
+            let description = "its hmyv2 form is stored without the block";
+            dangling.push(Finding::in_block(number as u64, description));
         }
-        orphans.extend(sums.map(SegmentSums::into_orphans).unwrap_or_default());
-        Ok(self.report_all(
-            orphans.into_iter().map(|(number, description)| (Some(number), description)),
-        ))
+        dangling.extend(sums.map(SegmentSums::into_dangling).unwrap_or_default());
+        Ok(self.report_all(dangling))
     }
 }
 
@@ -468,7 +470,7 @@ impl DecodedBlock<'_> {
 
     /// Adds the postings of all logs to a segment.
     fn add_postings(self, number: u64, segment: &mut Segment) {
-        let mut add = |index: u64, log: &[u8]| match logs::address_and_topics(log) {
+        let mut add = |index: u64, log: &[u8]| match logs::parse_address_and_topics(log) {
             Some((address, topics)) => {
                 for key in log_keys(&address, &topics) {
                     segment.add(key, position(number, index));

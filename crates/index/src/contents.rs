@@ -11,14 +11,14 @@ pub struct Chain {
     /// The chain id in decimal.
     pub id: String,
     /// The hash of block 0.
-    pub genesis: [u8; 32],
+    pub genesis_hash: [u8; 32],
 }
 
 /// The parts of each block that an index holds. Headers are always there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
-    /// True if the index holds full transactions.
-    pub blocks: bool,
+    /// True if the index holds full transactions. Users write `blocks` for it.
+    pub transactions: bool,
     /// True if the index holds receipts.
     pub receipts: bool,
     /// True if the index holds logs and can search for them.
@@ -31,12 +31,13 @@ impl FromStr for Contents {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Contents, String> {
-        let mut contents = Contents { blocks: false, receipts: false, logs: false, hmyv2: false };
+        let mut contents =
+            Contents { transactions: false, receipts: false, logs: false, hmyv2: false };
         for part in text.split(',') {
             match part.trim() {
-                "blocks" => contents.blocks = true,
+                "blocks" => contents.transactions = true,
                 // Verifying and decoding receipts requires their transactions.
-                "receipts" => (contents.blocks, contents.receipts) = (true, true),
+                "receipts" => (contents.transactions, contents.receipts) = (true, true),
                 "logs" => contents.logs = true,
                 "hmyv2" => contents.hmyv2 = true,
                 other => {
@@ -51,7 +52,7 @@ impl FromStr for Contents {
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
-            (self.blocks, "blocks"),
+            (self.transactions, "blocks"),
             (self.receipts, "receipts"),
             (self.logs, "logs"),
             (self.hmyv2, "hmyv2"),
@@ -62,16 +63,19 @@ impl fmt::Display for Contents {
     }
 }
 
-/// The properties of an index, written when it is initialized. A response form is one way in which
-/// nodes write an object, such as a block with hashes of transactions.
+/// The properties of an index, written when it is initialized.
+///
+/// A response form is one way in which nodes write an object. For example, nodes write a block with
+/// full transactions, or with only the hashes of its transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
     /// The chain.
     pub chain: Chain,
     /// The parts of each block that the index holds.
     pub contents: Contents,
-    /// The level at which responses of nodes were verified: `off`, `headers`, `full`, `senders`;
-    /// or the reason why they could not be verified.
+    /// The level at which responses of nodes were verified: `off`, `headers`, `full`, `senders`
+    /// (as `full`, and each sender is recovered from its signature); or the reason why they could not
+    /// be verified.
     pub verification: String,
     /// Response forms that the node writes differently from the index. Nodes serve these forms.
     pub differing_forms: Vec<String>,

@@ -136,12 +136,12 @@ fn split_block(raw: RawBlock<'_>, contents: Contents) -> Result<BlockFragments, 
     let context = BlockContext::new(&header.hash, header.number, header.timestamp);
     let mut encoder = FragmentEncoder::new(raw.block, &context);
     let mut transactions = None;
-    if encoder.open_object() {
-        while let Some(name) = encoder.next_name()? {
+    if encoder.cursor.open(b'{') {
+        while let Some(name) = encoder.cursor.next_name()? {
             if transactions.is_none() && *name.decode() == *b"transactions" {
-                transactions = Some(split_transactions(&mut encoder, contents.blocks)?);
+                transactions = Some(split_transactions(&mut encoder, contents.transactions)?);
             } else {
-                encoder.value()?;
+                encoder.cursor.value()?;
             }
         }
     }
@@ -168,11 +168,11 @@ fn split_transactions(
     full: bool,
 ) -> Result<Vec<TransactionFragments>, EncodeError> {
     let block_fragment = full.then(|| encoder.take());
-    if !encoder.open_array() {
+    if !encoder.cursor.open(b'[') {
         return Err(malformed_error("block.transactions: not an array"));
     }
     let mut transactions = Vec::new();
-    while encoder.next_element()? {
+    while encoder.cursor.next_element()? {
         let index = transactions.len() as u64;
         if index == INDEX_MAX {
             return Err(malformed_error("block.transactions: 2^20 or more"));
@@ -192,15 +192,15 @@ fn split_transaction(
     encoder: &mut FragmentEncoder<'_, '_>,
     index: u64,
 ) -> Result<TransactionFragments, EncodeError> {
-    if encoder.rest().first() == Some(&b'"') {
+    if encoder.cursor.rest().first() == Some(&b'"') {
         return Err(malformed_error(
             "block.transactions: has hashes, but full transactions were requested",
         ));
     }
-    let hash = transaction_hash(walk::member(encoder.rest(), "hash"), index)?;
+    let hash = transaction_hash(walk::member(encoder.cursor.rest(), "hash"), index)?;
     encoder.discard();
     encoder.set_transaction(Some(TransactionContext::new(&hash, index)));
-    encoder.value()?;
+    encoder.cursor.value()?;
     let body = Some(encoder.take());
     Ok(TransactionFragments { index, hash, body, ..TransactionFragments::default() })
 }
@@ -209,7 +209,7 @@ fn read_hash(
     encoder: &mut FragmentEncoder<'_, '_>,
     index: u64,
 ) -> Result<TransactionFragments, EncodeError> {
-    let raw = encoder.value()?;
+    let raw = encoder.cursor.value()?;
     let hash = if raw.first() == Some(&b'"') { Some(raw) } else { walk::member(raw, "hash") };
     let hash = transaction_hash(hash, index)?;
     Ok(TransactionFragments { index, hash, ..TransactionFragments::default() })
@@ -232,11 +232,11 @@ fn add_receipts(
     let mismatch = |count: &str| {
         malformed_error(format!("receipts: {count}, for {transaction_count} transactions"))
     };
-    if !encoder.open_array() {
+    if !encoder.cursor.open(b'[') {
         return Err(mismatch("not an array"));
     }
     for transaction in transactions {
-        if !encoder.next_element()? {
+        if !encoder.cursor.next_element()? {
             return Err(mismatch(&transaction.index.to_string()));
         }
         encoder.discard();
@@ -245,7 +245,7 @@ fn add_receipts(
         encode_receipt(encoder, transaction, with_logs)?;
         transaction.receipt = Some(encoder.take());
     }
-    if encoder.next_element()? { Err(mismatch("more")) } else { Ok(()) }
+    if encoder.cursor.next_element()? { Err(mismatch("more")) } else { Ok(()) }
 }
 
 fn encode_receipt(
@@ -255,25 +255,27 @@ fn encode_receipt(
 ) -> Result<(), EncodeError> {
     let index = transaction.index;
     let (mut hash, mut has_logs) = (None, false);
-    if !encoder.open_object() {
+    if !encoder.cursor.open(b'{') {
         return Err(malformed_error(format!("receipts[{index}]: not an object")));
     }
-    while let Some(name) = encoder.next_name()? {
+    while let Some(name) = encoder.cursor.next_name()? {
         match &*name.decode() {
             b"transactionHash" if hash.is_none() => {
-                hash = hex::hash_from_value(encoder.value()?);
+                hash = hex::hash_from_value(encoder.cursor.value()?);
             }
             b"logs"
-                if with_logs && !std::mem::replace(&mut has_logs, true) && encoder.open_array() =>
+                if with_logs
+                    && !std::mem::replace(&mut has_logs, true)
+                    && encoder.cursor.open(b'[') =>
             {
-                while encoder.next_element()? {
+                while encoder.cursor.next_element()? {
                     let path = || format!("receipts[{index}].logs[{}]", transaction.log_count);
                     encode_log(encoder, &mut transaction.posting_keys, path)?;
                     transaction.log_count += 1;
                 }
             }
             _ => {
-                encoder.value()?;
+                encoder.cursor.value()?;
             }
         }
     }
@@ -291,13 +293,13 @@ fn add_logs(
     transactions: &mut [TransactionFragments],
     encoder: &mut FragmentEncoder<'_, '_>,
 ) -> Result<(), EncodeError> {
-    if !encoder.open_array() {
+    if !encoder.cursor.open(b'[') {
         return Err(malformed_error("logs: not an array"));
     }
     let mut count = 0u64;
-    while encoder.next_element()? {
+    while encoder.cursor.next_element()? {
         let names = ["transactionHash", "transactionIndex"];
-        let [hash, index] = walk::fields_of(encoder.rest(), names);
+        let [hash, index] = walk::fields_of(encoder.cursor.rest(), names);
         let index = index.and_then(quantity::from_value);
         let transaction =
             index.and_then(|index| transactions.get_mut(usize::try_from(index).ok()?));
@@ -338,23 +340,24 @@ fn encode_log(
     let invalid =
         || malformed_error(format!("{}: must have an address and at most 4 topics", path()));
     let (mut address, mut topics) = (None, None);
-    if !encoder.open_object() {
+    if !encoder.cursor.open(b'{') {
         return Err(invalid());
     }
-    while let Some(name) = encoder.next_name()? {
+    while let Some(name) = encoder.cursor.next_name()? {
         match &*name.decode() {
             b"address" if address.is_none() => {
-                address = hex::address_from_value(encoder.value()?);
+                address = hex::address_from_value(encoder.cursor.value()?);
             }
-            b"topics" if topics.is_none() && encoder.open_array() => {
+            b"topics" if topics.is_none() && encoder.cursor.open(b'[') => {
                 let mut parsed_topics = Topics::new();
-                while encoder.next_element()? {
-                    parsed_topics.push(hex::hash_from_value(encoder.value()?).ok_or_else(invalid)?);
+                while encoder.cursor.next_element()? {
+                    parsed_topics
+                        .push(hex::hash_from_value(encoder.cursor.value()?).ok_or_else(invalid)?);
                 }
                 topics = Some(parsed_topics);
             }
             _ => {
-                encoder.value()?;
+                encoder.cursor.value()?;
             }
         }
     }

@@ -83,7 +83,7 @@ pub fn export(
     for table in tables {
         let is_stored = match table {
             Table::Blocks => true,
-            Table::Transactions => contents.blocks,
+            Table::Transactions => contents.transactions,
             Table::Logs => contents.logs || contents.receipts,
         };
         if !is_stored {

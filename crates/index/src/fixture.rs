@@ -30,7 +30,7 @@ pub(crate) fn write_from(
 ) {
     let contents: Contents = contents.parse().unwrap();
     let mut store = store::open(location, Settings::default()).unwrap();
-    let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
+    let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis_hash: [7; 32] };
     let metadata = Metadata {
         chain,
         contents,
@@ -45,7 +45,7 @@ pub(crate) fn write_from(
     let mut rows = Vec::new();
     for sample in TestBlock::chain(first, BLOCKS) {
         let mut block = sample.block.clone();
-        if !contents.blocks {
+        if !contents.transactions {
             for transaction in block["transactions"].as_array_mut().unwrap() {
                 *transaction = transaction["hash"].take();
             }

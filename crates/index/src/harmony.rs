@@ -95,7 +95,7 @@ impl BlockOptions {
 pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Result<Vec<u8>, String> {
     check_identity(raw, header.number, &header.hash)?;
     let mut encoder = FragmentEncoder::new(raw, context);
-    encoder.value().map_err(|error| format!("hmyv2 block: {error}"))?;
+    encoder.cursor.value().map_err(|error| format!("hmyv2 block: {error}"))?;
     Ok(encoder.take())
 }
 

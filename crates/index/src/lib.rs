@@ -6,41 +6,24 @@
 //! an index), `export` (tables and requests for other tools).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-pub mod contents;
-
-pub mod planner;
-
-pub mod postings;
-
-pub mod compression;
-
-pub mod fragments;
-
-pub mod harmony;
-
-mod tls;
-
-pub mod nodes;
-
-pub mod verify;
-
-pub mod store;
-
-pub mod encode;
-
-pub mod error;
-
-pub mod search;
-
-pub mod reader;
-
-pub mod serve;
-
 pub mod audit;
-
+pub mod compression;
+pub mod contents;
+pub mod encode;
+pub mod error;
 pub mod export;
-
+pub mod fragments;
+pub mod harmony;
+pub mod nodes;
+pub mod planner;
+pub mod postings;
+pub mod reader;
+pub mod search;
+pub mod serve;
+pub mod store;
 pub mod sync;
+mod tls;
+pub mod verify;
 
 #[cfg(test)]
 mod fixture;

@@ -80,6 +80,17 @@ pub struct PostingLists {
     lists: HashMap<PostingKey, PostingList, FixedState>,
 }
 
+/// A posting list as the store holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncodedList {
+    /// The key.
+    pub key: PostingKey,
+    /// The first position.
+    pub first: i64,
+    /// The encoded other positions.
+    pub rest: Vec<u8>,
+}
+
 #[derive(Debug)]
 struct PostingList {
     first: i64,
@@ -109,12 +120,11 @@ impl PostingLists {
         self.lists.is_empty()
     }
 
-    /// Removes all lists and returns them by ascending key, the order of their table: key, first
-    /// position, encoded rest.
-    pub fn drain(&mut self) -> Vec<(PostingKey, i64, Vec<u8>)> {
-        let mut rows: Vec<_> =
-            self.lists.drain().map(|(key, list)| (key, list.first, list.rest)).collect();
-        rows.sort_unstable_by_key(|row| row.0);
+    /// Removes all lists and returns them by ascending key, the order of their table.
+    pub fn drain(&mut self) -> Vec<EncodedList> {
+        let encode = |(key, PostingList { first, rest, .. })| EncodedList { key, first, rest };
+        let mut rows: Vec<EncodedList> = self.lists.drain().map(encode).collect();
+        rows.sort_unstable_by_key(|list| list.key);
         rows
     }
 }

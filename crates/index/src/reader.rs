@@ -78,7 +78,7 @@ impl Reader {
     ) -> Result<bool, ReadError> {
         let Some((row, context)) = self.block_row(number)? else { return Ok(false) };
         let mut transactions = Vec::new();
-        if self.metadata.contents.blocks || row.transaction_count == 0 {
+        if self.metadata.contents.transactions || row.transaction_count == 0 {
             self.write_transactions(&mut transactions, &context, number, part)?;
         }
         self.decompressor.decompress(&mut self.fragment, &row.body)?;
@@ -111,7 +111,7 @@ impl Reader {
         let start = out.len();
         let (mut next, mut complete) = (from, true);
         let Reader { store, decompressor, fragment, .. } = self;
-        store.harmony_blocks(from, to, |row| {
+        store.try_visit_harmony_blocks(from, to, |row| {
             if row.number != next {
                 return Ok(false);
             }
@@ -143,7 +143,7 @@ impl Reader {
     ) -> Result<bool, ReadError> {
         let mut is_written = false;
         let Reader { store, decompressor, fragment, .. } = self;
-        store.harmony_blocks(number, number, |row| {
+        store.try_visit_harmony_blocks(number, number, |row| {
             decompressor.decompress(fragment, row.body)?;
             if let Some((count, _)) = harmony::transaction_counts(fragment) {
                 quantity::write_decimal(out, count);
@@ -166,7 +166,7 @@ impl Reader {
         let (from, to) = (position(number, 0), position(number, INDEX_MAX));
         let Reader { store, decompressor, fragment, .. } = self;
         let mut first = true;
-        store.transactions(from, to, part, |row| {
+        store.try_visit_transactions(from, to, part, |row| {
             if !std::mem::take(&mut first) {
                 out.push(b',');
             }
@@ -188,7 +188,7 @@ impl Reader {
         let number = block_and_index(position).0;
         let Reader { store, decompressor, fragment, .. } = self;
         let mut is_written = false;
-        store.transactions(position, position, part, |row| {
+        store.try_visit_transactions(position, position, part, |row| {
             let block = match row.block {
                 Some(block) => Some(block),
                 None => store.block_hash_and_timestamp(number)?,
@@ -268,11 +268,11 @@ impl Reader {
         }
         let Reader { store, decompressor, fragment, .. } = self;
         let from = position(last + 1, 0);
-        store.transactions(from, i64::MAX, TransactionPart::Receipt, |row| {
+        store.try_visit_transactions(from, i64::MAX, TransactionPart::Receipt, |row| {
             if let Some(compressed) = row.fragment {
                 decompressor.decompress(fragment, compressed)?;
                 for log in logs_in(fragment) {
-                    if let Some((address, topics)) = logs::address_and_topics(log) {
+                    if let Some((address, topics)) = logs::parse_address_and_topics(log) {
                         keys.extend(log_keys(&address, &topics));
                     }
                 }

@@ -89,7 +89,7 @@ pub(crate) fn search(
     let (mut next, end) = (position(from, 0), position(to, INDEX_MAX));
     let terms = split_into_terms(filter);
     if terms.is_empty() {
-        return store.transactions(next, end, TransactionPart::Receipt, |row| {
+        return store.try_visit_transactions(next, end, TransactionPart::Receipt, |row| {
             visit_checked(row)?;
             Ok(true)
         });
@@ -112,7 +112,7 @@ pub(crate) fn search(
             let range = (next, rarest.covered_to);
             intersect(store, &mut positions, range, (term, postings), limits)?;
         }
-        store.receipts(&positions, &mut visit_checked)?;
+        store.try_visit_receipts(&positions, &mut visit_checked)?;
         let Some(next_position) = rarest.covered_to.checked_add(1) else { break };
         next = next_position;
     }
@@ -155,8 +155,8 @@ fn intersect(
 
 /// Splits a filter into its terms. An address or topic that may be any has no term.
 fn split_into_terms(filter: &LogMatcher) -> Vec<Term> {
-    let addresses = filter.addresses().iter().map(address_key).collect();
-    let topics = filter.topics().iter().enumerate().map(|(index, topics)| {
+    let addresses = filter.addresses.iter().map(address_key).collect();
+    let topics = filter.topics.iter().enumerate().map(|(index, topics)| {
         topics.iter().map(|topic| topic_key(index, topic)).collect::<Vec<_>>()
     });
     std::iter::once(addresses)

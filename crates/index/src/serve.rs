@@ -260,7 +260,7 @@ impl Query<'_> {
 
     fn block(&mut self, block: RawRef<'_>, full: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         let part = match full {
-            b"true" if self.reader.metadata().contents.blocks => TransactionPart::Body,
+            b"true" if self.reader.metadata().contents.transactions => TransactionPart::Body,
             b"false" if !self.is_served_by_nodes("hashes") => TransactionPart::Hash,
             _ => return Ok(None),
         };
@@ -292,7 +292,7 @@ impl Query<'_> {
         let contents = self.reader.metadata().contents;
         let is_served = match part {
             TransactionPart::Receipt => contents.receipts && !self.is_served_by_nodes("receipt"),
-            _ => contents.blocks && !self.is_served_by_nodes("transaction"),
+            _ => contents.transactions && !self.is_served_by_nodes("transaction"),
         };
         let Some(hash) = hex::hash_from_value(hash).filter(|_| is_served) else { return Ok(None) };
         let Some(position) = self.reader.store().transaction_position(&hash)? else {
@@ -312,7 +312,7 @@ impl Query<'_> {
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let index = JsonString::from_value(index).and_then(|text| quantity::parse(&text.decode()));
         let is_served =
-            self.reader.metadata().contents.blocks && !self.is_served_by_nodes("transaction");
+            self.reader.metadata().contents.transactions && !self.is_served_by_nodes("transaction");
         let (Some(index), true) = (index, is_served) else { return Ok(None) };
         let Some(number) = self.resolve(block)? else { return Ok(None) };
         let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };

@@ -22,8 +22,8 @@ pub use self::location::Location;
 pub use self::merge::MergeStep;
 use self::postgres::Postgres;
 pub use self::rows::{
-    BlockRow, HarmonyRow, HashEntryCounts, NewBlock, NewTransaction, PostingListRow, Postings,
-    TransactionPart, TransactionRow,
+    BlockRow, HarmonyRow, NewBlock, NewTransaction, PostingListRow, Postings, TransactionPart,
+    TransactionRow,
 };
 use self::sqlite::Sqlite;
 

@@ -151,11 +151,10 @@ impl Syncer<'_> {
         let mut last_hash = stored.map(|range| range.last_hash);
         let mut batch = Batch::default();
         let Syncer { store, nodes, plan, progress, .. } = self;
-        let mut commit = |batch: &mut Batch| -> Result<(), SyncError> {
-            store.append(batch.blocks(), finalized)?;
-            progress.add_blocks(batch.blocks(), &mut **store);
-            nodes.observer().on_progress(progress);
-            batch.clear();
+        let mut commit = |batch: Batch| -> Result<(), SyncError> {
+            store.append(&batch.blocks, finalized)?;
+            progress.add_blocks(&batch.blocks, &mut **store);
+            nodes.observer.on_progress(progress);
             Ok(())
         };
         let mut parent_matches = true;
@@ -169,12 +168,12 @@ impl Syncer<'_> {
                 batch.push(block);
             }
             if batch.is_full() || batch.is_due() {
-                commit(&mut batch)?;
+                commit(std::mem::take(&mut batch))?;
             }
             Ok(true)
         })?;
-        if !batch.blocks().is_empty() {
-            commit(&mut batch)?;
+        if !batch.blocks.is_empty() {
+            commit(batch)?;
         }
         Ok(match parent_matches {
             false => Fetch::ParentMismatch,
@@ -233,7 +232,7 @@ impl Syncer<'_> {
         // The event is sent before the transaction, so an observer sees the state before or after
         // the transaction.
         let blocks = stored.last - common;
-        self.nodes.observer().on_event(&Event::Rewinding { blocks, to: common });
+        self.nodes.observer.on_event(&Event::Rewinding { blocks, to: common });
         let keys = self.reader.posting_keys_above(common)?;
         self.store.rewind(common, &keys)?;
         self.progress.record_rewind(blocks, common);
@@ -243,6 +242,6 @@ impl Syncer<'_> {
 
     fn report_progress(&mut self) {
         self.progress.measure(&mut *self.store);
-        self.nodes.observer().on_progress(&self.progress);
+        self.nodes.observer.on_progress(&self.progress);
     }
 }

@@ -84,14 +84,13 @@ use self::bloom::Bloomer;
 use self::cursor::Cursor;
 pub use self::error::{Error, ErrorKind};
 use self::fields::Layout;
-pub use self::level::{Level, UnknownLevel};
+pub use self::level::Level;
 use self::log::{Log, LogPosition};
 
 /// Verifies a block and its receipts. Verifies the transactions if `full` is true, and only the
 /// header otherwise. Verifies the logs if there are no receipts.
 ///
 /// # Errors
-///
 /// Returns the errors of [`block()`], [`header()`], [`receipts()`] and [`logs()`].
 pub fn verify_all(
     block: &[u8],
@@ -112,7 +111,6 @@ pub fn verify_all(
 /// `eth_getBlockByHash`, validated as JSON before.
 ///
 /// # Errors
-///
 /// Returns the first error, in this order: the form of the header's members, the header's hash,
 /// each transaction from the first to the last, the transactions' root, withdrawals, uncles, size.
 pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
@@ -132,7 +130,6 @@ pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
 /// verified; the positions of [`logs()`] are compared with them.
 ///
 /// # Errors
-///
 /// Returns a malformed member of the header; then the header's hash; then a malformed hash of a
 /// transaction.
 pub fn header(raw: &[u8], level: Level) -> Result<Block, Error> {
@@ -162,7 +159,6 @@ fn read_header(fields: &header::BlockFields<'_>, level: Level) -> Result<Block, 
 /// `eth_getBlockReceipts`, validated as JSON before.
 ///
 /// # Errors
-///
 /// Returns the first error: each receipt from the first to the last, their number, the header's
 /// `logsBloom`, its `receiptsRoot`.
 pub fn receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
@@ -176,7 +172,6 @@ pub fn receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
 /// block's hash, validated as JSON before.
 ///
 /// # Errors
-///
 /// Returns the first error: each log from the first to the last, then from [`Level::Headers`] on
 /// the header's `logsBloom`.
 pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use lab_model::plan::{Model, Plan};
-use lab_model::record::{Cell, Class, Iterations, Slot, Times, Totals, add, times};
+use lab_model::record::{Cell, Class, Iterations, Slot, Times, Totals, add, empty_times};
 use lab_model::results::Quantiles;
 use lab_model::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFacts};
 
@@ -26,7 +26,7 @@ const Z_95: f64 = 1.96;
 /// bucket of the histogram.
 pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
     let last = times.len().checked_sub(1)?;
-    let [value] = at_ranks(times, [percentile / 100.0 * last as f64]);
+    let [value] = interpolate_at_ranks(times, [percentile / 100.0 * last as f64]);
     Some(value / NANOS_PER_MS)
 }
 
@@ -34,7 +34,7 @@ pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
 ///
 /// The interval of the p99 uses order statistics with the ranks `np ± 1.96 sqrt(np(1 - p))`; see
 /// Conover, Practical Nonparametric Statistics, chapter 3.2.
-pub fn quantiles(times: &Times) -> Quantiles {
+pub fn compute_quantiles(times: &Times) -> Quantiles {
     let count = times.len();
     let Some(last) = count.checked_sub(1) else { return Quantiles::default() };
     let (n, last) = (count as f64, last as f64);
@@ -43,7 +43,8 @@ pub fn quantiles(times: &Times) -> Quantiles {
     let low = (n * 0.99 - spread - 1.0).floor().clamp(0.0, last);
     let high = (n * 0.99 + spread - 1.0).ceil().clamp(0.0, last);
     let ranks = [0.5 * last, 0.9 * last, 0.95 * last, 0.99 * last, 0.999 * last, low, high];
-    let [p50, p90, p95, p99, p999, low, high] = at_ranks(times, ranks).map(|v| v / NANOS_PER_MS);
+    let [p50, p90, p95, p99, p999, low, high] =
+        interpolate_at_ranks(times, ranks).map(|v| v / NANOS_PER_MS);
     Quantiles {
         count,
         mean_ms: times.mean() / NANOS_PER_MS,
@@ -60,7 +61,7 @@ pub fn quantiles(times: &Times) -> Quantiles {
 
 /// Returns the values in nanoseconds at fractional ranks, which start at 0. The histogram must not
 /// be empty, and the ranks must be within it.
-fn at_ranks<const N: usize>(times: &Times, ranks: [f64; N]) -> [f64; N] {
+fn interpolate_at_ranks<const N: usize>(times: &Times, ranks: [f64; N]) -> [f64; N] {
     let (mut floors, mut ceilings) = ([0.0; N], [0.0; N]);
     let mut rank_offset = 0_u64;
     for bucket in times.iter_recorded() {
@@ -91,7 +92,7 @@ fn at_ranks<const N: usize>(times: &Times, ranks: [f64; N]) -> [f64; N] {
 
 /// Returns one row for the calls that `is_selected` selects. Its rates are counts divided by
 /// `seconds`. Its share of all calls is the number of its calls divided by `calls_all`.
-pub fn row(
+pub fn compute_row(
     method: &str,
     totals: &Totals,
     is_selected: impl Fn(Slot) -> bool,
@@ -101,17 +102,21 @@ pub fn row(
     let cells = totals.cells.iter().map(|(slot, cell)| (*slot, cell));
     let selected: Vec<(Slot, &Cell)> = cells.filter(|(slot, _)| is_selected(*slot)).collect();
     let mut by_class = Vec::new();
-    let (mut latency, mut service) = (times(), times());
+    let (mut latency, mut service) = (empty_times(), empty_times());
     for class in Class::ALL {
         let cells = selected.iter().filter(|(slot, _)| slot.class == class);
-        let mut merged = times();
+        let mut merged = empty_times();
         for (_, cell) in cells {
             add(&mut merged, &cell.latency);
             add(&mut service, &cell.service);
         }
         if !merged.is_empty() {
             add(&mut latency, &merged);
-            by_class.push(ClassRow { class, calls: merged.len(), latency: quantiles(&merged) });
+            by_class.push(ClassRow {
+                class,
+                calls: merged.len(),
+                latency: compute_quantiles(&merged),
+            });
         }
     }
     let calls = latency.len();
@@ -131,8 +136,8 @@ pub fn row(
         goodput: per_second(results.saturating_sub(results_after_end), seconds),
         failed_share: share(count(&Class::is_failure), calls),
         limited_share: share(count(&|class| class == Class::Limited), calls),
-        latency: quantiles(&latency),
-        service: quantiles(&service),
+        latency: compute_quantiles(&latency),
+        service: compute_quantiles(&service),
         classes: by_class,
         codes: Vec::new(),
     }
@@ -150,13 +155,13 @@ pub fn per_second(count: u64, seconds: f64) -> f64 {
 
 /// Returns the row of all calls and those of each called method. `seconds` is the time under load
 /// after the warm-up.
-pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
+pub fn compute_method_rows(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     let calls_all = totals.count(|_| true);
-    let mut overall = row("all", totals, |_| true, seconds, calls_all);
+    let mut overall = compute_row("all", totals, |_| true, seconds, calls_all);
     let mut rows = Vec::new();
     for (index, name) in plan.methods.iter().enumerate() {
         let mut row =
-            row(name, totals, |slot| usize::from(slot.method) == index, seconds, calls_all);
+            compute_row(name, totals, |slot| usize::from(slot.method) == index, seconds, calls_all);
         let codes = totals.codes.iter().filter(|((method, _), _)| *method as usize == index);
         row.codes = codes.map(|(&(_, code), &count)| (code, count)).collect();
         if row.calls > 0 {
@@ -173,7 +178,7 @@ pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
 
 /// Returns the rows of all stages, warm-up included. `end` is the end of the load. A stage that
 /// `end` cuts short has rates over its shorter time.
-pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
+pub fn compute_stage_rows(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let calls_all = totals.count(|_| true);
     let rows = plan.spans().map(|(scenario, stage, span)| {
         let to = span.to.min(end).max(span.from);
@@ -184,7 +189,7 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
             let carried = totals.count_carried(is_selected);
             let is_result = |slot: Slot| slot.class == Class::Ok && is_selected(slot);
             let results = totals.count(is_result).saturating_sub(totals.count_carried(is_result));
-            let mut row = row(name, totals, is_selected, seconds, calls_all);
+            let mut row = compute_row(name, totals, is_selected, seconds, calls_all);
             row.rate = per_second(row.calls.saturating_sub(carried), seconds);
             row.goodput = per_second(results, seconds);
             row
@@ -200,11 +205,7 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
         StageRow {
             scenario: scenario.name.clone(),
             stage: stage.name.clone(),
-            model: match scenario.model {
-                Model::Open { .. } => "open",
-                Model::Closed => "closed",
-            }
-            .to_owned(),
+            model: Model::name_of(scenario.model).to_owned(),
             from: span.from.as_secs_f64(),
             to: to.as_secs_f64(),
             level_from: stage.from,
@@ -246,44 +247,44 @@ pub fn whole_seconds<'a>(
 }
 
 /// Returns the facts about the load generator. `seconds` are the seconds after the warm-up.
-pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
-    let iterations = iterations(totals);
+pub fn summarize_generator(totals: &Totals, seconds: &[Second]) -> Generator {
+    let iterations = sum_iterations(totals);
     let cpu = totals.cpu.as_secs_f64();
     Generator {
         iterations,
-        delivered_share: delivered(iterations),
-        scheduling_delay: quantiles(&totals.scheduling_delay),
+        delivered_share: delivered_share(iterations),
+        scheduling_delay: compute_quantiles(&totals.scheduling_delay),
         busy_max: seconds.iter().map(|second| second.generator_busy).fold(0.0, f64::max),
         cpu,
         cpu_us_per_request: per_second(1, totals.traffic.requests as f64) * cpu * 1e6,
         run_delay: totals.run_delay.as_secs_f64(),
-        iteration_time: quantiles(&totals.iteration_time),
+        iteration_time: compute_quantiles(&totals.iteration_time),
     }
 }
 
 /// Returns the iterations of all stages.
-pub fn iterations(totals: &Totals) -> Iterations {
+pub fn sum_iterations(totals: &Totals) -> Iterations {
     let mut sum = Iterations::default();
     totals.iterations.iter().for_each(|stage| sum.add(*stage));
     sum
 }
 
 /// Returns the share of scheduled iterations that started in time, or 1 if nothing was scheduled.
-pub fn delivered(iterations: Iterations) -> f64 {
+pub fn delivered_share(iterations: Iterations) -> f64 {
     if iterations.scheduled == 0 { 1.0 } else { share(iterations.in_time(), iterations.scheduled) }
 }
 
 /// Returns connections, handshakes, bytes and statuses.
-pub fn wire(totals: &Totals) -> WireFacts {
+pub fn summarize_wire(totals: &Totals) -> WireFacts {
     let traffic = totals.traffic;
     let handshakes = traffic.handshakes_full + traffic.handshakes_resumed;
     WireFacts {
         traffic,
-        connect: quantiles(&totals.connect_time),
-        handshake_full: quantiles(&totals.handshake_full_time),
-        handshake_resumed: quantiles(&totals.handshake_resumed_time),
+        connect: compute_quantiles(&totals.connect_time),
+        handshake_full: compute_quantiles(&totals.handshake_full_time),
+        handshake_resumed: compute_quantiles(&totals.handshake_resumed_time),
         resumption: (handshakes > 0).then(|| share(traffic.handshakes_resumed, handshakes)),
         statuses: totals.statuses.iter().map(|(&status, &count)| (status, count)).collect(),
-        retry_after: quantiles(&totals.retry_after),
+        retry_after: compute_quantiles(&totals.retry_after),
     }
 }

@@ -2,12 +2,11 @@
 //!
 //! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The schedule, the stop
 //! rule and the use of connections are parameters of the loop. The engine classifies single
-//! responses; it does not judge the run. Each thread hands over an [`Interval`] per second and gets
-//! it back empty. So a long run needs no more memory than a short one.
+//! responses; it does not judge the run. Each thread hands over an [`Interval`] per second. It gets
+//! the interval back empty, so a long run needs no more memory than a short one.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use lab_model::plan::{Model, Plan, Scenario};
 use lab_model::record::Interval;
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
@@ -25,7 +23,7 @@ pub use compose::AGENT as USER_AGENT;
 use connection::Peer;
 use simulated::{Network, SteppedThread};
 use thread::EngineThread;
-use world::System;
+use world::{System, Wakeup};
 
 mod body;
 mod classify;
@@ -175,8 +173,8 @@ pub(crate) struct Shared {
 /// The threads of a run. Dropping it stops them.
 pub struct Engine {
     shared: Arc<Shared>,
-    /// By thread: the eventfd that wakes it.
-    wakeups: Vec<Arc<OwnedFd>>,
+    /// By thread.
+    wakeups: Vec<Wakeup>,
     /// Intervals that the threads have handed over.
     filled: Receiver<Interval>,
     /// By thread: the channel for emptied intervals.
@@ -203,14 +201,12 @@ impl Engine {
             return Err(EngineFault::NoAddress);
         }
         allow_files(&plan)?;
-        let peer = Arc::new(tls_peer(&plan)?);
+        let peer = Arc::new(build_peer(&plan)?);
         let threads = plan.threads.max(1);
         let (mut engine, filled_in, samples_in) = Engine::new(&plan, threads);
         let shared = Arc::clone(&engine.shared);
         for index in 0..threads {
-            let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|errno| EngineFault::Wait(errno.into()))?;
-            let wakeup = Arc::new(wakeup);
+            let wakeup = Wakeup::new()?;
             let args = thread::ThreadArgs {
                 plan: &plan,
                 chain: &chain,
@@ -220,10 +216,10 @@ impl Engine {
                 index,
                 threads,
                 filled: filled_in.clone(),
-                spare: engine.spare_channel(&plan, index),
+                spare: engine.add_spare_channel(&plan, index),
                 samples: samples_in.clone(),
             };
-            let thread = EngineThread::new(args, System::new(origin, &wakeup)?)?;
+            let thread = EngineThread::new(args, System::new(origin, wakeup.clone())?)?;
             engine.wakeups.push(wakeup);
             let builder = std::thread::Builder::new().name(format!("load-{index}"));
             let handle = builder.spawn(move || thread.run()).map_err(EngineFault::Start)?;
@@ -247,12 +243,12 @@ impl Engine {
             plan: &plan,
             chain,
             addresses: &[SocketAddr::from(([127, 0, 0, 1], 1))],
-            peer: &Arc::new(tls_peer(&plan)?),
+            peer: &Arc::new(build_peer(&plan)?),
             shared: &Arc::clone(&engine.shared),
             index: 0,
             threads: 1,
             filled,
-            spare: engine.spare_channel(&plan, 0),
+            spare: engine.add_spare_channel(&plan, 0),
             samples,
         };
         engine.stepped = Some(SteppedThread::new(EngineThread::new(args, network.clone())?));
@@ -281,7 +277,7 @@ impl Engine {
     }
 
     /// Creates the channel through which a thread gets emptied intervals.
-    fn spare_channel(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
+    fn add_spare_channel(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
         let (spare_in, spare) = sync_channel(INTERVALS_MAX);
         for _ in 0..INTERVALS_MAX {
             let empty = Interval::new(index, plan.stages().count(), plan.methods.len());
@@ -322,10 +318,7 @@ impl Engine {
     /// Stops the run early. Calls in flight are interrupted.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
-        for wakeup in &self.wakeups {
-            // The write fails only if a wake-up is pending already.
-            let _ignored = rustix::io::write(wakeup, &1u64.to_ne_bytes());
-        }
+        self.wakeups.iter().for_each(Wakeup::wake);
     }
 
     /// Returns the receiver of sampled calls. The plan's reference sets the sampled share. Samples
@@ -380,8 +373,8 @@ pub fn files_needed(plan: &Plan) -> u64 {
 }
 
 /// Returns the TLS settings for connections to the plan's target.
-fn tls_peer(plan: &Plan) -> Result<Peer, EngineFault> {
-    tls::peer(&plan.target, &plan.connections.tls, plan.connections.http)
+fn build_peer(plan: &Plan) -> Result<Peer, EngineFault> {
+    tls::build_peer(&plan.target, &plan.connections.tls, plan.connections.http)
 }
 
 /// Raises the limit of open files to what the plan needs.

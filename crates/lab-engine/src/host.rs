@@ -22,6 +22,7 @@ mod values;
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -35,7 +36,7 @@ use parking_lot::Mutex;
 
 pub use cgroup::{own_cpu_cgroups, own_cpu_limit};
 use disk::Disks;
-use exporter::{Exporter, ScrapeCounts};
+use exporter::{Exporter, ScrapeCounts, ScrapeFault};
 use machine::Machine;
 use network::Network;
 use pace::Cost;
@@ -47,8 +48,8 @@ use values::Values;
 /// the shortest interval this covers 100 seconds in about 5 MB.
 const WAITING_MAX: usize = 1_024;
 
-/// Shortest and longest interval between two samples.
-pub const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// Allowed intervals between two samples.
+const INTERVALS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(1);
 
 /// Why a host cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +57,7 @@ pub enum HostFault {
     /// `/proc` is missing, as on systems other than Linux.
     #[error("cannot watch this host: /proc cannot be read: {0}")]
     NoProc(String),
-    /// The interval is outside of [`INTERVAL`].
+    /// The interval is outside of the allowed range.
     #[error("the interval of watching is {0:?}; allowed: 100 ms to 1 s")]
     Interval(Duration),
     /// A process of the plan does not exist.
@@ -107,7 +108,7 @@ impl Watcher {
         target: Option<SocketAddr>,
         origin: Instant,
     ) -> Result<Watcher, HostFault> {
-        if watch.interval < INTERVAL.0 || watch.interval > INTERVAL.1 {
+        if !INTERVALS.contains(&watch.interval) {
             return Err(HostFault::Interval(watch.interval));
         }
         std::fs::metadata("/proc/stat").map_err(|fault| HostFault::NoProc(fault.to_string()))?;
@@ -123,7 +124,7 @@ impl Watcher {
         if let Some(url) = &watch.node_exporter {
             watcher.start_exporter(url, origin)?;
         }
-        let (waiting, stop) = (Arc::clone(&watcher.waiting), watcher.stop_channel());
+        let (waiting, stop) = (Arc::clone(&watcher.waiting), watcher.add_stop_channel());
         let interval = watch.interval;
         let thread = thread::Builder::new().name("weir-host".to_owned());
         let handle = thread.spawn(move || sampler.run(interval, &waiting, &stop));
@@ -159,29 +160,29 @@ impl Watcher {
 
     /// Waits for the first response, so that a wrong URL is reported before the load starts.
     fn start_exporter(&mut self, url: &NodeUrl, origin: Instant) -> Result<(), HostFault> {
-        let fault = |error: exporter::Fault| HostFault::Exporter {
+        let fault = |error: ScrapeFault| HostFault::Exporter {
             url: url.to_string(),
             reason: error.to_string(),
         };
         let exporter = Exporter::new(url).map_err(fault)?;
-        let counters = exporter.scrape().map_err(fault)?;
-        if !counters.has_pressure() {
+        let scrape = exporter.scrape().map_err(fault)?;
+        if !scrape.has_pressure() {
             let message = "the node-exporter reports no pressure (its host has no pressure stall \
                            information, or the collector is off): waiting for CPU, disk and \
                            memory cannot be detected";
             self.exporter_missing = Some(message.to_owned());
         }
-        let first_sample = (Instant::now(), counters);
-        let (waiting, stop) = (Arc::clone(&self.waiting), self.stop_channel());
+        let first_scrape = (Instant::now(), scrape);
+        let (waiting, stop) = (Arc::clone(&self.waiting), self.add_stop_channel());
         let scrapes = Arc::clone(&self.scrapes);
         let thread = thread::Builder::new().name("weir-exporter".to_owned());
-        let run = move || exporter.run(origin, first_sample, &waiting, &stop, &scrapes);
+        let run = move || exporter.run(origin, first_scrape, &waiting, &stop, &scrapes);
         self.scraper = Some(thread.spawn(run).map_err(HostFault::Thread)?);
         Ok(())
     }
 
-    /// Creates a channel. Closing its sender stops a thread.
-    fn stop_channel(&mut self) -> Receiver<()> {
+    /// Creates a channel for a thread, which stops when [`Watcher`] closes the sender.
+    fn add_stop_channel(&mut self) -> Receiver<()> {
         let (sender, receiver) = sync_channel(1);
         self.stop.push(sender);
         receiver
@@ -286,7 +287,7 @@ impl Sampler {
             self.run_started = true;
             self.processes.start_run();
         }
-        self.cost.read(now);
+        self.cost.record(now);
         values.add(host!("watch_cost"), self.cost.share());
         values.sample(seconds_since(self.origin, now), "generator")
     }
@@ -314,7 +315,7 @@ impl Sampler {
         HostFacts {
             target_local: self.target_local,
             exporter: false,
-            cores: machine::cores(),
+            cores: machine::count_cores(),
             target_cores: self.processes.target_cores(),
             upstreams: self.target_sockets.as_ref().map(TargetSockets::facts).unwrap_or_default(),
             processes,

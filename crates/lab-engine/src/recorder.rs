@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lab_model::plan::Plan;
-use lab_model::record::{self, Class, Interval, Totals, times};
+use lab_model::record::{self, Class, Interval, Totals, empty_times};
 use lab_model::results::run::{MethodSecond, Second};
 
 use crate::aggregate;
@@ -22,6 +22,8 @@ pub const SERIES_MAX: usize = 7_200;
 /// Minimum time, summed over threads, for the busy share of a second, in seconds. Below it the
 /// share counts as 0: the last second of a run can be as short as a microsecond.
 const BUSY_TIME_MIN: f64 = 0.1;
+/// Maximum time after the end of a second at which a thread hands its interval over.
+const SLACK: Duration = Duration::from_millis(50);
 /// Maximum number of incomplete seconds, which wait for slow threads. An interval that arrives
 /// after its second was closed is counted in a later second.
 const OPEN_MAX: usize = 4;
@@ -127,32 +129,28 @@ impl Recorder {
     /// incomplete. Return its counts with [`Recorder::give_back`].
     pub fn close(&mut self) -> Option<ClosedSecond> {
         let end = Duration::from_secs(self.next + 1);
-        // A thread hands its interval over at the end of a second or slightly later.
-        let slack = Duration::from_millis(50);
-        let is_complete = self.reached.iter().all(|reached| *reached + slack >= end);
+        let is_complete = self.reached.iter().all(|reached| *reached + SLACK >= end);
         (is_complete || self.open.len() > OPEN_MAX).then(|| self.close_oldest()).flatten()
     }
 
-    /// Closes the oldest second after the last interval.
-    pub fn close_last(&mut self) -> Option<ClosedSecond> {
-        self.close_oldest()
-    }
-
-    fn close_oldest(&mut self) -> Option<ClosedSecond> {
+    /// Closes the oldest second, complete or not. Call it after the last interval until it returns
+    /// `None`.
+    pub fn close_oldest(&mut self) -> Option<ClosedSecond> {
         let open = self.open.pop_front()?;
         let from = Duration::from_secs(self.next);
         let is_last = self.open.is_empty();
         let end = Duration::from_secs(self.next + 1);
-        // Only the last second can be shorter. If less than 50 ms is missing, it counts as whole.
+        // Only the last second can be shorter. If less than the slack is missing, it counts as
+        // whole.
         let to = if is_last && open.to > from { open.to.min(end) } else { end };
-        let to = if end.saturating_sub(to) < Duration::from_millis(50) { end } else { to };
+        let to = if end.saturating_sub(to) < SLACK { end } else { to };
         self.next += 1;
         let measured = from >= self.warmup;
         if measured && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
             self.at_warmup_end = Some(self.total.clone());
         }
         self.total.add(&open.counts);
-        let second = self.second_of(&open, to);
+        let second = self.summarize(&open, to);
         self.series.push(second.clone());
         Some(ClosedSecond { from, to, second, counts: open.counts, measured })
     }
@@ -178,12 +176,12 @@ impl Recorder {
             // The run ended within the warm-up.
             (None, false) => Totals::new(self.stages),
         };
-        RunCounts { total: self.total, measured, series: self.series.points() }
+        RunCounts { total: self.total, measured, series: self.series.points }
     }
 
-    fn second_of(&self, open: &OpenSecond, to: Duration) -> Second {
+    fn summarize(&self, open: &OpenSecond, to: Duration) -> Second {
         let counts = &open.counts;
-        let iterations = aggregate::iterations(counts);
+        let iterations = aggregate::sum_iterations(counts);
         let time = open.thread_time.as_secs_f64();
         let idle = counts.idle.as_secs_f64();
         Second {
@@ -203,14 +201,14 @@ impl Recorder {
             workers_busy: open.workers_busy,
             waiting: open.waiting,
             methods: (0..self.methods.len())
-                .filter_map(|method| self.method(counts, method))
+                .filter_map(|method| self.summarize_method(counts, method))
                 .collect(),
         }
     }
 
     /// Returns one method's values in one second, or `None` if it was not called.
-    fn method(&self, counts: &Totals, method: usize) -> Option<MethodSecond> {
-        let mut latency = times();
+    fn summarize_method(&self, counts: &Totals, method: usize) -> Option<MethodSecond> {
+        let mut latency = empty_times();
         let mut classes: Vec<(Class, u64)> = Vec::new();
         let mut stages = vec![0_u64; self.stages];
         for (slot, cell) in &counts.cells {
@@ -219,7 +217,7 @@ impl Recorder {
                 continue;
             }
             record::add(&mut latency, &cell.latency);
-            count(&mut classes, slot.class, calls);
+            add_calls(&mut classes, slot.class, calls);
             if let Some(stage) = stages.get_mut(usize::from(slot.stage)) {
                 *stage += calls;
             }
@@ -254,7 +252,7 @@ impl OpenSecond {
     }
 }
 
-fn count(classes: &mut Vec<(Class, u64)>, class: Class, calls: u64) {
+fn add_calls(classes: &mut Vec<(Class, u64)>, class: Class, calls: u64) {
     match classes.iter_mut().find(|(known, _)| *known == class) {
         Some((_, sum)) => *sum += calls,
         None => classes.push((class, calls)),
@@ -304,10 +302,6 @@ impl Series {
         self.points = halved;
         self.stride *= 2;
     }
-
-    fn points(self) -> Vec<Second> {
-        self.points
-    }
 }
 
 /// Merges the next second into a point. Counts are added. Percentiles take the maximum, so that no
@@ -348,6 +342,6 @@ fn merge_method(point: &mut MethodSecond, next: MethodSecond) {
         point.stage = next.stage;
     }
     for (class, calls) in next.classes {
-        count(&mut point.classes, class, calls);
+        add_calls(&mut point.classes, class, calls);
     }
 }

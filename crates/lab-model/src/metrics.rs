@@ -8,7 +8,9 @@
 pub mod host;
 
 use crate::named::named;
-use crate::record::{self, Cell, Class, Iterations, Quantiles, Row, Slot, Times, Totals, times};
+use crate::record::{
+    self, Cell, Class, Iterations, Quantiles, Row, Slot, Times, Totals, empty_times,
+};
 
 named! {
     /// Unit of a number.
@@ -189,7 +191,7 @@ impl Counts {
 
 impl Default for Collected {
     fn default() -> Collected {
-        Collected { times: times(), counts: Counts::default() }
+        Collected { times: empty_times(), counts: Counts::default() }
     }
 }
 

@@ -13,6 +13,15 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// Joins the first `max` items and counts the others: `a, b, and 3 more`.
+pub fn join_first(items: &[String], max: usize, separator: &str) -> String {
+    let mut shown = items[..items.len().min(max)].to_vec();
+    if items.len() > max {
+        shown.push(format!("and {} more", items.len() - max));
+    }
+    shown.join(separator)
+}
+
 #[cfg(test)]
 mod tests {
     //! Commas stand between groups of three digits.

@@ -65,7 +65,7 @@ fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan
     let replacements: Vec<_> = overridden
         .filter_map(|variable| Some((variable.location.span.clone()?, number(variable.value))))
         .collect();
-    plan.text = redact::text(text, &report, &replacements);
+    plan.text = redact::redact_text(text, &report, &replacements);
     Ok(plan)
 }
 
@@ -416,6 +416,10 @@ pub struct Scenario {
     /// Maximum number of workers. A worker runs one iteration at a time on its own connection (k6:
     /// VU).
     pub workers_max: usize,
+    /// Maximum number of queued iterations, over all threads (open model only). A scheduled
+    /// iteration is queued if no worker is free, and its latency counts from the scheduled time. It
+    /// is dropped if the queue is full (k6: dropped_iterations). 0 drops it at once.
+    pub queue_max: usize,
     /// Pause of a worker after each iteration (closed model only).
     pub pause: Duration,
     /// Batching of calls.
@@ -433,29 +437,15 @@ impl Scenario {
     }
 }
 
-/// Rule by which iterations start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
-    /// By arrival rate: the level of a stage is iterations per second.
-    Open {
-        /// Handling of a scheduled iteration if no worker is free.
-        delayed: Delayed,
-    },
-    /// By concurrency: the level of a stage is the number of workers.
-    Closed,
-}
-
-/// Handling of a scheduled iteration if no worker is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delayed {
-    /// The iteration is queued, and its latency counts from the scheduled time. If the queue is
-    /// full, the iteration is dropped.
-    Queue {
-        /// Maximum number of queued iterations over all threads.
-        max: usize,
-    },
-    /// The iteration is dropped and counted (k6: dropped_iterations).
-    Drop,
+settings::choice! {
+    /// Rule by which iterations start.
+    pub enum Model {
+        /// On schedule, by arrival rate: the level of a stage is iterations per second.
+        "open" => Open,
+        /// After a worker has ended its previous iteration: the level of a stage is the number of
+        /// workers.
+        "closed" => Closed,
+    }
 }
 
 /// A part of a scenario in which the level (iterations per second, or workers) changes linearly.

@@ -84,7 +84,7 @@ const DIGITS: u8 = 3;
 pub type Times = Histogram<u64>;
 
 /// Creates an empty histogram. All histograms have the same bounds.
-pub fn times() -> Times {
+pub fn empty_times() -> Times {
     Histogram::new_with_bounds(TIME_MIN, TIME_MAX, DIGITS)
         .expect("the bounds are constants that fit")
 }
@@ -105,7 +105,7 @@ pub struct Cell {
 
 impl Cell {
     fn new() -> Cell {
-        Cell { latency: times(), service: times() }
+        Cell { latency: empty_times(), service: empty_times() }
     }
 
     fn add(&mut self, other: &Cell) {
@@ -226,7 +226,7 @@ macro_rules! tally {
                     iterations: vec![Iterations::default(); stages],
                     traffic: Traffic::default(),
                     codes: BTreeMap::new(),
-                    $($time: times(),)+
+                    $($time: empty_times(),)+
                     $($count: BTreeMap::new(),)+
                     $($method: vec![0; methods],)+
                     $($duration: Duration::ZERO,)+
@@ -495,7 +495,7 @@ impl Totals {
         times_of: fn(&Cell) -> &Times,
         is_selected: impl Fn(Slot) -> bool,
     ) -> Times {
-        let mut merged = times();
+        let mut merged = empty_times();
         for (_, cell) in self.cells.iter().filter(|(slot, _)| is_selected(**slot)) {
             add(&mut merged, times_of(cell));
         }

@@ -205,6 +205,13 @@ named! {
     }
 }
 
+impl ComparisonVerdict {
+    /// Returns true if the variants differ by more than the floor.
+    pub fn is_different(self) -> bool {
+        matches!(self, ComparisonVerdict::Better | ComparisonVerdict::Worse)
+    }
+}
+
 named! {
     /// The statistical basis of a verdict.
     pub enum Basis {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use settings::url::NodeUrl;
 
 use crate::plan::{
-    Capacity, Connections, Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
-    Target, Template, Tls, Validity, Watch, WeightedCall,
+    Capacity, Connections, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Stage, Step, Target,
+    Template, Tls, Validity, Watch, WeightedCall,
 };
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
 use crate::results::run::{MethodSecond, Second};
@@ -34,10 +34,11 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
         scenarios: vec![Scenario {
             name: "load".to_owned(),
             start: Duration::ZERO,
-            model: Model::Open { delayed: Delayed::Drop },
+            model: Model::Open,
             stages: Vec::new(),
             mix: 0,
             workers_max: 100,
+            queue_max: 0,
             pause: Duration::ZERO,
             batch: None,
             iterations_max: None,

@@ -11,14 +11,12 @@ mod systems;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use lab_model::results::compare::CompareResult;
 use lab_model::results::load_study::LoadStudyResult;
 
 pub use read::{Input, ReadFault, Results, SystemResult, read};
 
 use crate::analysis::assessment::{
-    Assessment, CapacityComparison, Comparison, Evidence, Labelled, PlanMismatch, PlanRuns, System,
-    SystemDifferences, assess, is_valid,
+    Assessment, Evidence, Labelled, PlanRuns, System, UnlikeSystems, assess, is_valid,
 };
 use crate::analysis::comparability::{plan_differences, system_differences};
 use crate::compare::{Options, compare};
@@ -28,120 +26,65 @@ use crate::variant::{Run, Variant};
 /// Results with their comparisons and their assessment.
 #[derive(Clone, Debug)]
 pub struct Assessed {
-    /// The systems, in the order of the arguments. The first one is the baseline.
-    pub systems: Vec<System>,
-    /// The valid runs of the systems by plan.
-    pub plans: Vec<PlanRuns>,
+    /// The results of the systems, and all comparisons.
+    pub evidence: Evidence,
     /// Studies of load runs.
     pub studies: Vec<Labelled<LoadStudyResult>>,
-    /// Comparisons of runs: of the systems, then those of studies, then given ones.
-    pub comparisons: Vec<Comparison>,
-    /// Comparisons of capacities.
-    pub capacities: Vec<CapacityComparison>,
-    /// Pairs of systems that are not compared.
-    pub unlike_plans: Vec<PlanMismatch>,
-    /// Properties in which compared systems differ.
-    pub unlike_systems: Vec<SystemDifferences>,
     /// What the results support.
     pub assessment: Assessment,
 }
 
-impl Assessed {
-    /// Returns the input of the assessment, which its sentences refer to.
-    pub(crate) fn evidence(&self) -> Evidence<'_> {
-        Evidence {
-            systems: &self.systems,
-            plans: &self.plans,
-            comparisons: &self.comparisons,
-            capacities: &self.capacities,
-            unlike_plans: &self.unlike_plans,
-            unlike_systems: &self.unlike_systems,
-        }
-    }
-}
-
 /// Groups results by system, compares the systems, and assesses the results.
 pub fn assess_results(results: Results, random: &mut dyn FnMut() -> u64) -> Assessed {
-    let systems = systems::group(results.inputs);
-    let plans = runs_by_plan(&systems);
-    let compared = compare_systems(&systems, &plans, random);
-    let studies = results.studies;
-    let of_studies = studies.iter().flat_map(|study| {
-        study.result.plans.iter().map(move |plan| Comparison {
-            name: [study.result.name.as_str(), plan.plan.as_str()].join(", "),
+    let systems = systems::group_by_system(results.inputs);
+    let plans = group_by_plan(&systems);
+    let mut evidence = Evidence { systems, plans, ..Evidence::default() };
+    compare_systems(&mut evidence, random);
+    let of_studies = results.studies.iter().flat_map(|study| {
+        study.result.plans.iter().map(move |plan| Labelled {
+            label: [study.result.name.as_str(), plan.plan.as_str()].join(", "),
             result: plan.comparison.clone(),
         })
     });
-    let given = results.comparisons.into_iter();
-    let given = given.map(|given| Comparison { name: given.label, result: given.result });
-    let comparisons: Vec<Comparison> =
-        compared.comparisons.into_iter().chain(of_studies).chain(given).collect();
-    let capacities = capacity::compare_capacities(&systems, random);
-    let mut assessed = Assessed {
-        systems,
-        plans,
-        studies,
-        comparisons,
-        capacities,
-        unlike_plans: compared.unlike_plans,
-        unlike_systems: compared.unlike_systems,
-        assessment: Assessment::default(),
-    };
-    assessed.assessment = assess(assessed.evidence());
-    assessed
-}
-
-/// Comparisons of the runs of all systems.
-#[derive(Default)]
-struct Compared {
-    comparisons: Vec<Comparison>,
-    unlike_plans: Vec<PlanMismatch>,
-    unlike_systems: Vec<SystemDifferences>,
+    evidence.comparisons.extend(of_studies.chain(results.comparisons));
+    evidence.capacities = capacity::compare_capacities(&evidence.systems, random);
+    let assessment = assess(&evidence);
+    Assessed { evidence, studies: results.studies, assessment }
 }
 
 /// Compares the valid runs of all systems, plan by plan.
-fn compare_systems(
-    systems: &[System],
-    plans: &[PlanRuns],
-    random: &mut dyn FnMut() -> u64,
-) -> Compared {
-    let mut compared = Compared::default();
+fn compare_systems(evidence: &mut Evidence, random: &mut dyn FnMut() -> u64) {
+    let Evidence { systems, plans, comparisons, unlike_plans, unlike_systems, .. } = evidence;
     for plan in plans.iter().filter(|plan| plan.systems.len() > 1) {
         let variant = |(system, runs): &(usize, Vec<usize>)| {
-            let with = &systems[*system];
+            let System { name, runs: all_runs, .. } = &systems[*system];
             let run = |run: &usize| -> Run {
-                variant::of_result(&with.runs[*run].label, &with.runs[*run].result)
+                variant::of_result(&all_runs[*run].label, &all_runs[*run].result)
             };
-            Variant {
-                name: with.name.clone(),
-                runs: runs.iter().map(run).collect(),
-                left_out: Vec::new(),
-                notes: Vec::new(),
-            }
+            Variant { runs: runs.iter().map(run).collect(), ..Variant::named(name) }
         };
         let variants: Vec<Variant> = plan.systems.iter().map(variant).collect();
         for ((b, _), other) in plan.systems.iter().zip(&variants).skip(1) {
-            let properties = system_differences(&variants[0].runs[0].facts, &other.runs[0].facts);
-            let unlike = SystemDifferences { a: plan.systems[0].0, b: *b, properties };
-            if !compared.unlike_systems.contains(&unlike) {
-                compared.unlike_systems.push(unlike);
+            let facts = system_differences(&variants[0].runs[0].facts, &other.runs[0].facts);
+            let unlike = UnlikeSystems { a: plan.systems[0].0, b: *b, facts };
+            if !unlike_systems.contains(&unlike) {
+                unlike_systems.push(unlike);
             }
         }
-        let result: CompareResult = compare(variants, &Options::default(), random);
-        compared.comparisons.push(Comparison { name: plan.name.clone(), result });
+        let result = compare(variants, &Options::default(), random);
+        comparisons.push(Labelled { label: plan.name.clone(), result });
     }
     for a in 0..systems.len() {
         for b in a + 1..systems.len() {
-            compared.unlike_plans.extend(plan_mismatch(plans, a, b));
+            unlike_plans.extend(compare_plans(plans, a, b));
         }
     }
-    compared
 }
 
 /// Name of plans that have equal settings and different names.
 const EQUAL_PLANS: &str = "plans with equal settings";
 
-fn runs_by_plan(systems: &[System]) -> Vec<PlanRuns> {
+fn group_by_plan(systems: &[System]) -> Vec<PlanRuns> {
     let mut plans: Vec<PlanRuns> = Vec::new();
     for (system, with) in systems.iter().enumerate() {
         for (run, labelled) in with.runs.iter().enumerate() {
@@ -171,7 +114,7 @@ fn runs_by_plan(systems: &[System]) -> Vec<PlanRuns> {
 
 /// Returns the differences of the plans of two systems; none if they have a plan in common, or if
 /// one of them has no valid run.
-fn plan_mismatch(plans: &[PlanRuns], a: usize, b: usize) -> Option<PlanMismatch> {
+fn compare_plans(plans: &[PlanRuns], a: usize, b: usize) -> Option<UnlikeSystems> {
     let has =
         |plan: &PlanRuns, system: usize| plan.systems.iter().any(|(index, _)| *index == system);
     if plans.iter().any(|plan| has(plan, a) && has(plan, b)) {
@@ -179,5 +122,5 @@ fn plan_mismatch(plans: &[PlanRuns], a: usize, b: usize) -> Option<PlanMismatch>
     }
     let of_a = plans.iter().find(|plan| has(plan, a))?;
     let of_b = plans.iter().find(|plan| has(plan, b))?;
-    Some(PlanMismatch { a, b, settings: plan_differences(&of_a.facts, &of_b.facts) })
+    Some(UnlikeSystems { a, b, facts: plan_differences(&of_a.facts, &of_b.facts) })
 }

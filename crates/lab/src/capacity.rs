@@ -3,14 +3,45 @@
 //! `analysis/search.rs` chooses the next probe and summarizes all of them; `run.rs` makes the runs.
 //! `capacity/search.rs` is the loop, and `results/capacity.rs` of lab-model defines the result.
 
+use std::fmt::Write as _;
+
+use lab_model::results::capacity::ProbeRow;
+
 mod answer;
 mod probes;
 mod search;
-mod text;
 
-pub use probes::{Cost, cost};
+pub use probes::{Cost, estimate_cost};
 pub use search::{CapacityFault, Event, SaveRun, search};
-pub use text::{probe_head, probe_line};
 
 #[cfg(test)]
 mod tests;
+
+/// Returns the header of all [`probe_line`]s.
+pub fn probe_head() -> String {
+    format!(
+        "{:>7}  {:<8}  {:>10}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  outcome",
+        "at", "probe", "rate/s", "results/s", "p50, ms", "p99, ms", "failed", "behind"
+    )
+}
+
+/// Returns one line about a finished probe.
+pub fn probe_line(row: &ProbeRow) -> String {
+    let behind = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
+    let mut text = format!(
+        "{:>6.0}s  {:<8}  {:>10}  {:>10.1}  {:>9.2}  {:>9.2}  {:>7.2}%  {:>7.2}%  {}",
+        row.at,
+        row.kind.as_str(),
+        row.rate,
+        row.goodput,
+        row.latency.p50_ms,
+        row.latency.p99_ms,
+        row.failed_share * 100.0,
+        behind * 100.0,
+        row.outcome.as_str()
+    );
+    if let Some(reason) = row.reasons.first() {
+        let _ = write!(text, ": {reason}");
+    }
+    text
+}

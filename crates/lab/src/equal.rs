@@ -11,7 +11,7 @@ mod recorded;
 mod send;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use lab_model::plan::{Plan, Step};
 use lab_model::results::TargetFacts;
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use wire::family::Family;
 
 use crate::analysis::calendar::rfc3339;
+use crate::run::unix_now;
 use crate::target;
 use crate::target::{Client, TargetFault};
 use crate::wording::equal as wording;
@@ -135,11 +136,11 @@ pub fn run(
     on_progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<EqualResult, EqualFault> {
     let started = Instant::now();
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let unix = unix_now();
     let (a, b) = (Server::connect(plans[0])?, Server::connect(plans[1])?);
     check_chains(&a, &b)?;
     let family = a.family;
-    let block = common_block(&a, &b, options)?;
+    let block = choose_block(&a, &b, options)?;
     let mut warnings = Vec::new();
     let (calls, skipped) = if options.recorded {
         let steps = plans[0].mixes.iter().flat_map(|mix| &mix.steps);
@@ -147,9 +148,9 @@ pub fn run(
             Step::Replay(requests) => Some(requests),
             Step::Choose(_) => None,
         });
-        recorded::calls(requests.flatten(), family, block, options)
+        recorded::select_calls(requests.flatten(), family, block, options)
     } else {
-        let block = block.ok_or_else(|| EqualFault::NoHead { url: no_head(&a, &b) })?;
+        let block = block.ok_or_else(|| EqualFault::NoHead { url: url_without_head(&a, &b) })?;
         let (calls, missing) = calls::default_calls(&a.client, family, block, options.blocks);
         warnings.extend(missing.iter().map(|block| wording::no_block(*block, &a.facts.url)));
         (calls, Vec::new())
@@ -220,7 +221,7 @@ impl Call {
 }
 
 /// Returns the URL of the first server without a head.
-fn no_head(a: &Server, b: &Server) -> String {
+fn url_without_head(a: &Server, b: &Server) -> String {
     let server = if a.facts.head_start.is_none() { a } else { b };
     server.facts.url.clone()
 }
@@ -257,7 +258,7 @@ fn reorg_depth(family: Family) -> u64 {
 
 /// Returns the block of the options, or the newest final block that both servers have. `None` if a
 /// server returns no head.
-fn common_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>, EqualFault> {
+fn choose_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>, EqualFault> {
     let (Some(head_a), Some(head_b)) = (a.facts.head_start, b.facts.head_start) else {
         return Ok(None);
     };
@@ -267,7 +268,7 @@ fn common_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>
         return in_reach.then_some(Some(block)).ok_or(EqualFault::AboveHead { block, head });
     }
     let finalized = match a.family {
-        Family::Ethereum => calls::finalized(&a.client).zip(calls::finalized(&b.client)),
+        Family::Ethereum => calls::find_finalized(&a.client).zip(calls::find_finalized(&b.client)),
         Family::Harmony | Family::Bitcoin => None,
     };
     let depth = reorg_depth(a.family);

@@ -46,6 +46,16 @@ pub enum Names {
     K6,
 }
 
+impl Names {
+    /// Returns the table of the metrics.
+    fn table(self) -> &'static [table::RunEntry] {
+        match self {
+            Names::Weir => table::METRICS,
+            Names::K6 => k6::METRICS,
+        }
+    }
+}
+
 /// Form in which distributions are pushed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trends {
@@ -157,8 +167,8 @@ impl Labels {
             if labels.iter().any(|(known, _)| known == name) {
                 return Err(fault("the name is given twice"));
             }
-            let run = table::METRICS.iter().chain(k6::METRICS).map(|entry| &entry.metric);
-            let mut metrics = run.chain(probe::METRICS.iter().map(|entry| &entry.metric));
+            let run = table::METRICS.iter().chain(k6::METRICS).map(|entry| entry.metric);
+            let mut metrics = run.chain(probe::METRICS.iter().map(|entry| entry.metric));
             if metrics.any(|metric| metric.labels.contains(&name)) {
                 return Err(fault("a metric already has a label of this name"));
             }
@@ -170,6 +180,7 @@ impl Labels {
 
 /// Reason why metrics cannot be exported as requested.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum ExportFault {
     /// An invalid label.
     #[error(
@@ -179,7 +190,6 @@ pub enum ExportFault {
     Label {
         /// The label as it was written.
         text: String,
-        /// The fault.
         reason: &'static str,
     },
     /// An unknown statistic.
@@ -196,17 +206,11 @@ pub enum ExportFault {
     Url {
         /// The URL with secrets masked.
         shown: String,
-        /// What is wrong with it.
         reason: String,
     },
     /// Listening on an address failed.
     #[error("cannot listen for scrapes on {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     /// Starting a thread failed.
     #[error("cannot start the export thread")]
     Thread(#[source] std::io::Error),

@@ -61,6 +61,16 @@ pub enum ImportFault {
     Empty { path: PathBuf, reason: String },
 }
 
+impl ImportFault {
+    fn unknown(path: &Path, reason: impl Into<String>) -> ImportFault {
+        ImportFault::Unknown { path: path.to_owned(), reason: reason.into() }
+    }
+
+    fn empty(path: &Path, reason: &str) -> ImportFault {
+        ImportFault::Empty { path: path.to_owned(), reason: reason.to_owned() }
+    }
+}
+
 /// Reads the variants of a file. There is one, except in a report of erigontech/rpc-tests about
 /// several servers.
 ///
@@ -80,13 +90,12 @@ pub fn read_file(path: &Path) -> Result<Vec<Variant>, ImportFault> {
 pub(crate) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
     let first_byte = content.iter().find(|byte| !byte.is_ascii_whitespace());
     match first_byte {
-        None => Err(ImportFault::Empty { path: path.to_owned(), reason: "it is empty".to_owned() }),
+        None => Err(ImportFault::empty(path, "it is empty")),
         Some(b'{') => json(content, path),
         Some(_) if erigon::is_report(content) => erigon::read(content, path),
         Some(_) if vegeta::is_csv(content) => Ok(vec![single(path, vegeta::csv(content, path)?)]),
         Some(_) => {
-            let reason = "it is neither JSON nor a CSV with known columns".to_owned();
-            Err(ImportFault::Unknown { path: path.to_owned(), reason })
+            Err(ImportFault::unknown(path, "it is neither JSON nor a CSV with known columns"))
         }
     }
 }
@@ -95,18 +104,15 @@ fn json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
     if vegeta::is_json_lines(content) {
         return Ok(vec![single(path, vegeta::json_lines(content, path)?)]);
     }
-    let value: serde_json::Value = serde_json::from_slice(content).map_err(|error| {
-        let reason = format!("it is not JSON: {error}");
-        ImportFault::Unknown { path: path.to_owned(), reason }
-    })?;
+    let value: serde_json::Value = serde_json::from_slice(content)
+        .map_err(|error| ImportFault::unknown(path, format!("it is not JSON: {error}")))?;
     if let Some(schema) = value.get("schema").and_then(serde_json::Value::as_str) {
         if schema != SCHEMA {
             let found_schema = schema.to_owned();
             return Err(ImportFault::Schema { path: path.to_owned(), found_schema });
         }
         let result: RunResult = serde_json::from_value(value).map_err(|error| {
-            let reason = format!("it is an invalid {SCHEMA}: {error}");
-            ImportFault::Unknown { path: path.to_owned(), reason }
+            ImportFault::unknown(path, format!("it is an invalid {SCHEMA}: {error}"))
         })?;
         return Ok(vec![single(path, (variant::of_result(&label(path), &result), Vec::new()))]);
     }
@@ -116,9 +122,17 @@ fn json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
     if k6::is_summary(&value) {
         return Ok(vec![single(path, k6::read(&value, path)?)]);
     }
-    let reason =
-        "the JSON has neither \"schema\" nor \"metrics\", \"results\" or \"latencies\"".to_owned();
-    Err(ImportFault::Unknown { path: path.to_owned(), reason })
+    let reason = "the JSON has neither \"schema\" nor \"metrics\", \"results\" or \"latencies\"";
+    Err(ImportFault::unknown(path, reason))
+}
+
+/// Returns a reader of CSV without a header, whose lines may have different numbers of columns.
+fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
+    csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(csv::Trim::All)
+        .from_reader(content)
 }
 
 fn single(path: &Path, (run, notes): (Run, Vec<String>)) -> Variant {

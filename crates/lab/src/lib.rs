@@ -23,3 +23,14 @@ pub mod study;
 pub mod target;
 pub mod variant;
 pub mod wording;
+
+/// Returns the different items, in the order of their first occurrence.
+pub(crate) fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut different = Vec::new();
+    for item in items {
+        if !different.contains(&item) {
+            different.push(item);
+        }
+    }
+    different
+}

@@ -1,8 +1,9 @@
 //! A small fixed load without end, which observes targets: `weir probe`.
 //!
-//! One thread for each target sends at most one call per turn (`caller.rs`). Turns are at the same
-//! times for all targets (`turns.rs`). The threads record their calls in one [`ProbeState`], which
-//! decides about the states of targets. [`run`] passes it to the caller at short intervals.
+//! One thread for each target sends at most one call per turn (`caller.rs`). A turn is an instant at
+//! which all targets may receive a call (`turns.rs`). The threads record their calls in one
+//! [`ProbeState`], which decides whether a target is up, lagging or down. [`run`] passes it to the
+//! caller at short intervals.
 
 mod caller;
 mod default_calls;
@@ -22,11 +23,11 @@ use crate::target::{Client, TargetFault};
 use caller::Caller;
 use turns::Turns;
 
-/// Time between two looks at the state.
+/// Interval at which the caller of [`run`] receives the state.
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximum share of a call's timeout that a connect may take. It is below 1, so that a connect ends
-/// with its own error.
+/// Maximum share of a call's timeout that a connect may take. It is below 1, so that a slow connect
+/// is reported as such before the call times out.
 const CONNECT_SHARE_MAX: f64 = 0.9;
 
 /// Options of a probe.

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lab_model::plan::{Plan, Reference, Target, Tls};
+use lab_model::plan::{Plan, Tls};
 use lab_model::results::run::{Compared, Difference};
 use wire::block::BlockRef;
 use wire::call;
@@ -55,13 +55,13 @@ pub(crate) struct SampledCall {
 
 /// A handle to the comparing thread.
 pub(crate) struct Comparison {
-    samples: Option<SyncSender<SampledCall>>,
+    samples: SyncSender<SampledCall>,
     /// By method: true if responses of two nodes must be equal and the call is safe to repeat.
     comparable: Vec<bool>,
     skipped: u64,
     /// True once the thread must end.
     stopped: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Compared>>,
+    thread: JoinHandle<Compared>,
 }
 
 /// Reason why responses cannot be compared.
@@ -79,23 +79,11 @@ impl Comparison {
     /// Starts the comparison, if the plan names a reference.
     ///
     /// # Errors
-    /// Fails as [`Comparison::start`] does.
-    pub(crate) fn of(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
-        let Some(reference) = &plan.reference else { return Ok(None) };
-        Comparison::start(plan, reference, &reference.target(&plan.target)).map(Some)
-    }
-
-    /// Starts the comparison with the reference at `node`.
-    ///
-    /// # Errors
     /// Fails if the reference does not respond to a first call in JSON-RPC.
-    pub(crate) fn start(
-        plan: &Plan,
-        reference: &Reference,
-        node: &Target,
-    ) -> Result<Comparison, ReferenceFault> {
+    pub(crate) fn start(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
+        let Some(reference) = &plan.reference else { return Ok(None) };
         let tls = Tls { ca: plan.connections.tls.ca.clone(), ..Tls::default() };
-        let client = Client::new(node, &tls)?;
+        let client = Client::new(&reference.target(&plan.target), &tls)?;
         client.call("web3_clientVersion", "[]")?;
         let mut comparer = Comparer {
             target: Client::new(&plan.target, &plan.connections.tls)?,
@@ -110,46 +98,36 @@ impl Comparison {
             family: plan.target.family.unwrap_or(Family::Ethereum),
             head: None,
             head_read: None,
-            compared: Compared { reference: node.url.to_string(), ..Compared::default() },
+            compared: Compared { reference: reference.url.to_string(), ..Compared::default() },
         };
         comparer.read_head();
         let (samples, waiting) = sync_channel(WAITING_MAX);
         let stopped = Arc::new(AtomicBool::new(false));
-        let stopped_clone = Arc::clone(&stopped);
+        let thread_stopped = Arc::clone(&stopped);
         let thread = std::thread::Builder::new().name("reference".to_owned());
         let thread = thread
-            .spawn(move || comparer.run(&waiting, &stopped_clone))
+            .spawn(move || comparer.run(&waiting, &thread_stopped))
             .map_err(ReferenceFault::Thread)?;
         let comparable = plan.methods.iter().map(|name| is_comparable(name)).collect();
-        Ok(Comparison {
-            samples: Some(samples),
-            comparable,
-            skipped: 0,
-            stopped,
-            thread: Some(thread),
-        })
+        Ok(Some(Comparison { samples, comparable, skipped: 0, stopped, thread }))
     }
 
     /// Queues a sample, or counts it as skipped if the queue is full. Calls that must not be
     /// repeated, or whose responses depend on the node, are ignored.
     pub(crate) fn offer(&mut self, sample: SampledCall) {
-        let Some(samples) = &self.samples else { return };
         if !self.comparable.get(sample.method).copied().unwrap_or_default() {
             return;
         }
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = samples.try_send(sample)
-        {
-            self.skipped += 1;
-        }
+        // The thread takes no further sample if the queue is full, or if it has panicked.
+        self.skipped += u64::from(self.samples.try_send(sample).is_err());
     }
 
     /// Ends the comparison after the current call. Waiting samples count as skipped, and so do the
     /// `skipped` ones that were never offered.
-    pub(crate) fn finish(mut self, skipped: u64) -> Compared {
+    pub(crate) fn finish(self, skipped: u64) -> Compared {
         self.stopped.store(true, Ordering::Relaxed);
-        self.samples = None;
-        let joined = self.thread.take().and_then(|thread| thread.join().ok());
-        let mut compared = joined.unwrap_or_default();
+        drop(self.samples);
+        let mut compared = self.thread.join().unwrap_or_default();
         compared.skipped += self.skipped + skipped;
         compared
     }
@@ -206,7 +184,7 @@ impl Comparer {
     }
 
     fn read_head(&mut self) {
-        let new_head = target::head_of(&self.reference, self.family);
+        let new_head = target::read_head_with(&self.reference, self.family);
         self.head_read = Some(Instant::now());
         self.head = match (self.head, new_head) {
             (Some((known, since)), Some(head)) if known == head => Some((known, since)),

@@ -50,53 +50,35 @@ use lab_model::results::equal::EqualResult;
 use lab_model::results::load_study::LoadStudyResult;
 use lab_model::results::run::RunResult;
 use lab_model::results::study::StudyResult;
-use serde_json::Value;
 
 use document::Document;
 
 use crate::analysis::sync::VariantRuns;
 use crate::assessment::Assessed;
 
+pub use k6::k6_summary;
+pub use reference::{client_habits, host_metrics};
+pub use table::series as series_csv;
+
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum ReportFault {
     /// The folder could not be created.
     #[error("cannot create the folder {}: {source}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Folder { path: PathBuf, source: io::Error },
     /// The disk is full, or a quota is used up.
     #[error(
         "no space is left for {} ({bytes} bytes): free some, or choose a folder on another disk",
         path.display()
     )]
-    Full {
-        /// The file that did not fit.
-        path: PathBuf,
-        /// Its length.
-        bytes: usize,
-    },
+    Full { path: PathBuf, bytes: usize },
     /// A file could not be written for another reason.
     #[error("cannot write {} ({bytes} bytes): {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        bytes: usize,
-        /// The system's error.
-        source: io::Error,
-    },
+    Write { path: PathBuf, bytes: usize, source: io::Error },
     /// A part of the result cannot be serialized.
     #[error("cannot serialize the result for {file}: {reason}")]
-    Form {
-        /// The file.
-        file: &'static str,
-        /// The serializer's error.
-        reason: String,
-    },
+    Form { file: &'static str, reason: String },
 }
 
 /// Use of colours in terminal text.
@@ -260,32 +242,4 @@ pub fn write_assessment(dir: &Path, assessed: &Assessed) -> Result<Vec<PathBuf>,
             ("report.html", &|| Ok(report.html().into_bytes())),
         ],
     )
-}
-
-/// Returns the time series as CSV, one row per second and method, as in the folder's `series.csv`.
-///
-/// # Errors
-/// Fails if a value cannot be serialized.
-pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
-    table::series(result)
-}
-
-/// Returns the result without the warm-up in the format of k6's `--summary-export`. In
-/// `thresholds`, true means broken.
-///
-/// The format is that of
-/// <https://grafana.com/docs/k6/latest/results-output/end-of-test/#summary-export>; a test compares
-/// it with the output of k6 1.8.1 (`testdata/k6`).
-pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
-    k6::summary(result, totals, methods)
-}
-
-/// Returns the documentation page about the known habits of clients, as Markdown.
-pub fn client_habits() -> String {
-    reference::client_habits()
-}
-
-/// Returns the documentation page about host metrics, as Markdown.
-pub fn host_metrics() -> String {
-    reference::host_metrics()
 }

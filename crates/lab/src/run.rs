@@ -8,7 +8,8 @@ mod result;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::thread::park_timeout;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lab_engine::engine::simulated::Network;
 use lab_engine::engine::subscriptions::Subscriptions;
@@ -18,7 +19,7 @@ use lab_engine::host::{HostFault, Watcher};
 use lab_engine::recorder::{ClosedSecond, Recorder};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
-use lab_model::results::run::{HostFacts, HostSample, RunResult, Second};
+use lab_model::results::run::{HostSample, RunResult, Second};
 use lab_model::results::{Fingerprint, TargetFacts, ThresholdOutcome};
 
 use crate::analysis::thresholds::Judge;
@@ -32,6 +33,11 @@ use result::RunData;
 
 /// Time between the start of host sampling and the first call; it gives a baseline without load.
 const BASELINE_TIME: Duration = Duration::from_millis(600);
+/// Interval at which a wait checks if the stop was requested.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Time that a run takes besides its load: for the calls to the target before and after it, samples
+/// of the idle hosts, and calls in flight at the end.
+pub(crate) const RUN_OVERHEAD: Duration = Duration::from_secs(2);
 /// Longest wait for an interval of the engine.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -64,11 +70,11 @@ pub fn run(
 ) -> Result<Finished, RunFault> {
     let probed = target::probe(plan)?;
     let address = probed.addresses.first().copied();
-    let mut comparison = Comparison::of(plan)?;
+    let mut comparison = Comparison::start(plan)?;
     let fingerprint = fingerprint::read(address);
 
     let origin = Instant::now() + BASELINE_TIME;
-    let started = SystemTime::now() + BASELINE_TIME;
+    let started = unix_now() + BASELINE_TIME.as_secs_f64();
     let watcher = Watcher::start(&plan.watch, address, origin)?;
     let subscriptions = start_subscriptions(plan, origin)?;
     let chain = Arc::new(probed.chain);
@@ -80,25 +86,16 @@ pub fn run(
     engine.finish()?;
     let subscriptions = subscriptions.map_or(Ok(Vec::new()), Subscriptions::finish)?;
 
-    let head_end = target::head(plan, &probed.facts.family);
+    let head_end = target::read_head(plan, &probed.facts.family);
     let compared = comparison.map(|comparison| comparison.finish(skipped));
-    let Recording { recorder, judge, watcher, host_samples, early, reached, .. } = recording;
-    let watched = watcher.map(Watcher::finish).unwrap_or_default();
-    let data = RunData {
-        plan,
-        started,
-        target: TargetFacts { head_end, ..probed.facts },
+    let mut data = RunData {
         fingerprint,
-        recorded: recorder.finish(),
-        threshold_results: judge.threshold_results(),
-        early,
-        end: load_end(plan, early, reached),
-        host: host_samples.samples(),
-        watched,
         compared,
         subscriptions,
         warnings: probed.warnings,
+        ..recording.into_data(started)
     };
+    data.target.head_end = head_end;
     Ok(data.into_finished())
 }
 
@@ -127,32 +124,7 @@ pub fn replay(
     let mut recording = Recording::new(plan, &target, None, Instant::now());
     recording.record(&mut engine, None, &Stop::new(), on_second);
     engine.finish()?;
-    let Recording { recorder, judge, host_samples, early, reached, .. } = recording;
-    let data = RunData {
-        plan,
-        started: SystemTime::UNIX_EPOCH,
-        target: target.clone(),
-        fingerprint: Fingerprint::default(),
-        recorded: recorder.finish(),
-        threshold_results: judge.threshold_results(),
-        early,
-        end: load_end(plan, early, reached),
-        host: host_samples.samples(),
-        watched: HostFacts::default(),
-        compared: None,
-        subscriptions: Vec::new(),
-        warnings: Vec::new(),
-    };
-    Ok(data.into_finished())
-}
-
-/// Returns the end of the load. A run that ended early, or that has a limited number of iterations,
-/// ended its load with the last interval of its threads. In other runs the threads end with their
-/// last call, a little before the planned end, which counts.
-fn load_end(plan: &Plan, early: Option<Early>, reached: Duration) -> Duration {
-    let counted = plan.scenarios.iter().any(|scenario| scenario.iterations_max.is_some());
-    let planned = plan.duration();
-    if early.is_some() || counted { reached.min(planned) } else { planned }
+    Ok(recording.into_data(0.0).into_finished())
 }
 
 /// The state of a run while the load goes on.
@@ -227,11 +199,41 @@ impl<'a> Recording<'a> {
                 engine.stop();
             }
         }
-        while let Some(closed) = self.recorder.close_last() {
+        while let Some(closed) = self.recorder.close_oldest() {
             self.close_second(closed, on_second);
         }
         self.judge.end(self.reached);
         self.take_host_samples();
+    }
+
+    /// Returns the recorded data of a run, with the target as it was at the start. `started` is in
+    /// seconds since 1970.
+    fn into_data(self, started: f64) -> RunData<'a> {
+        RunData {
+            plan: self.plan,
+            started,
+            target: self.target.clone(),
+            fingerprint: Fingerprint::default(),
+            end: self.load_end(),
+            recorded: self.recorder.finish(),
+            threshold_results: self.judge.threshold_results(),
+            early: self.early,
+            host: self.host_samples.samples(),
+            watched: self.watcher.map(Watcher::finish).unwrap_or_default(),
+            compared: None,
+            subscriptions: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Returns the end of the load. A run that ended early, or that has a limited number of
+    /// iterations, ended its load with the last interval of its threads. In other runs the threads
+    /// end with their last call, a little before the planned end, which counts.
+    fn load_end(&self) -> Duration {
+        let mut scenarios = self.plan.scenarios.iter();
+        let counted = scenarios.any(|scenario| scenario.iterations_max.is_some());
+        let planned = self.plan.duration();
+        if self.early.is_some() || counted { self.reached.min(planned) } else { planned }
     }
 
     /// Stores and returns the host samples since the last call.
@@ -290,6 +292,19 @@ impl Stop {
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Waits until the time is over or the stop is requested.
+    pub fn wait(&self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time && !self.is_requested() {
+            park_timeout(STOP_POLL_INTERVAL.min(time.saturating_sub(start.elapsed())));
+        }
+    }
+}
+
+/// Returns the seconds since 1970.
+pub(crate) fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// The state of a run at the end of a second.

@@ -13,45 +13,45 @@ use crate::wording::difference;
 #[cfg(test)]
 mod tests;
 
-/// Maximum share of calls that are counted in a different second than the one in which they ended.
-const ROUNDING_SHARE: f64 = 0.02;
-/// Number of calls in a different second that is always allowed.
-const ROUNDING_MIN: f64 = 3.0;
-/// Smallest number of calls for ten calls beyond a p99.
-const P99_CALLS: u64 = 1_000;
+/// Tolerance of the goodput as a share of the calls: a call near the edge of a second can be counted
+/// in the next one.
+const GOODPUT_TOLERANCE: f64 = 0.02;
+/// Smallest tolerance of the goodput as a number of calls.
+const GOODPUT_TOLERANCE_MIN: f64 = 3.0;
+/// Number of calls below which fewer than ten are slower than the p99, so that it needs a warning.
+const P99_CALLS_MIN: u64 = 1_000;
 
 /// Returns the contradictions in a run's result.
-pub fn run(result: &RunResult) -> Vec<String> {
+pub fn check_run(result: &RunResult) -> Vec<String> {
     let mut faults = Vec::new();
-    goodput(result, &mut faults);
-    verdict(result, &mut faults);
-    percentiles(result, &mut faults);
-    bottleneck(result, &mut faults);
+    check_goodput(result, &mut faults);
+    check_verdict(result, &mut faults);
+    check_percentiles(result, &mut faults);
+    check_bottleneck(result, &mut faults);
     faults
 }
 
-/// Checks that the goodput does not exceed the results in the seconds of the load.
-fn goodput(result: &RunResult, faults: &mut Vec<String>) {
+/// Checks that the goodput does not exceed the successful calls in the seconds of the load.
+fn check_goodput(result: &RunResult, faults: &mut Vec<String>) {
     let span = result.duration - result.plan.warmup;
     let seconds_per_point = aggregate::point_seconds(&result.series);
-    // A point that begins before the end of the load may hold results from before the end.
-    let inside = result.series.iter().filter(|second| {
+    // A point that begins before the end of the load may count calls from before the end.
+    let points = result.series.iter().filter(|second| {
         second.at > result.plan.warmup && second.at - seconds_per_point < result.duration
     });
-    let results = inside.flat_map(|second| &second.methods).flat_map(|method| &method.classes);
-    let ended: u64 = results.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| count).sum();
+    let ended = points.map(|second| second.count(|class| class == Class::Ok)).sum::<u64>() as f64;
     let reported = result.overall.goodput * span;
-    let ended = ended as f64;
-    if span > 0.0 && reported > ended + (ended * ROUNDING_SHARE).max(ROUNDING_MIN) {
+    if span > 0.0 && reported > ended + (ended * GOODPUT_TOLERANCE).max(GOODPUT_TOLERANCE_MIN) {
         faults.push(format!(
-            "{:.1} results per second for {span:.1} s are {reported:.0}, but only {ended:.0} results \
-             arrived during the load",
+            "a goodput of {:.1}/s for {span:.1} s is {reported:.0} calls, but only {ended:.0} succeeded \
+             during the load",
             result.overall.goodput
         ));
     }
 }
 
-fn verdict(result: &RunResult, faults: &mut Vec<String>) {
+/// Checks that the verdict agrees with the thresholds, and that a bad one has a reason.
+fn check_verdict(result: &RunResult, faults: &mut Vec<String>) {
     let verdict = &result.verdict;
     let broken = result.thresholds.iter().find(|threshold| !threshold.kept);
     match (verdict.outcome, broken) {
@@ -73,9 +73,9 @@ fn verdict(result: &RunResult, faults: &mut Vec<String>) {
     }
 }
 
-/// Checks that every percentile with fewer than ten calls beyond it has a warning.
-fn percentiles(result: &RunResult, faults: &mut Vec<String>) {
-    for row in result.methods.iter().filter(|row| (1..P99_CALLS).contains(&row.calls)) {
+/// Checks that each p99 of too few calls has a warning.
+fn check_percentiles(result: &RunResult, faults: &mut Vec<String>) {
+    for row in result.methods.iter().filter(|row| (1..P99_CALLS_MIN).contains(&row.calls)) {
         let is_about_p99 = |warning: &&String| {
             warning.contains("p99") && warning.contains(&format!("{} (", row.method))
         };
@@ -89,7 +89,7 @@ fn percentiles(result: &RunResult, faults: &mut Vec<String>) {
 }
 
 /// Checks that a bottleneck has evidence.
-fn bottleneck(result: &RunResult, faults: &mut Vec<String>) {
+fn check_bottleneck(result: &RunResult, faults: &mut Vec<String>) {
     let Some(finding) = &result.bottleneck else { return };
     if finding.cause != Cause::Unknown && finding.evidence.is_empty() {
         faults.push(format!("a bottleneck without evidence: {}", finding.sentence));
@@ -97,7 +97,7 @@ fn bottleneck(result: &RunResult, faults: &mut Vec<String>) {
 }
 
 /// Returns the contradictions in the result of a capacity search.
-pub fn capacity(result: &CapacityResult) -> Vec<String> {
+pub fn check_capacity(result: &CapacityResult) -> Vec<String> {
     let answer = &result.answer;
     let mut faults = Vec::new();
     let soaks = || result.probes.iter().filter(|probe| probe.kind == Kind::Soak);
@@ -115,25 +115,27 @@ pub fn capacity(result: &CapacityResult) -> Vec<String> {
     if let (Some(pass), Some(fail)) = (answer.highest_pass, answer.lowest_fail)
         && pass >= fail
     {
-        faults.push(format!("{pass}/s pass, and {fail}/s below it fail"));
+        faults.push(format!(
+            "the highest rate that passed, {pass}/s, is not below the lowest that failed, {fail}/s"
+        ));
     }
     faults
 }
 
 /// Returns the contradictions in the result of a comparison.
-pub fn comparison(result: &CompareResult) -> Vec<String> {
+pub fn check_comparison(result: &CompareResult) -> Vec<String> {
     let mut faults = Vec::new();
     for difference in &result.differences {
-        let excluded = difference.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
+        let excludes_zero = difference.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
         let differs =
             matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse);
-        if difference.verdict == ComparisonVerdict::Same && excluded {
+        if difference.verdict == ComparisonVerdict::Same && excludes_zero {
             faults.push(format!(
                 "{} is reported as the same, but the interval excludes zero",
                 difference::sentence(difference)
             ));
         }
-        if differs && !excluded && difference.basis != Basis::FarApart {
+        if differs && !excludes_zero && difference.basis != Basis::FarApart {
             faults.push(format!(
                 "{} is reported as different, but the interval contains zero",
                 difference::sentence(difference)

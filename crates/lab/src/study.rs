@@ -6,6 +6,9 @@
 //! rules of `analysis/sync.rs`. `report/study.rs` writes the reports. `study/load.rs` has the
 //! studies of load runs.
 
+use std::io;
+use std::path::Path;
+
 mod analyse;
 mod fault;
 pub mod file;
@@ -19,3 +22,11 @@ pub(crate) mod tests;
 
 pub use analyse::{Options, analyse};
 pub use fault::StudyFault;
+
+/// Removes a folder with its contents, if it exists.
+fn remove_folder(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -35,25 +35,17 @@ pub struct TargetFault {
 
 /// Reason a target cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum Reason {
     /// The host name cannot be resolved.
     #[error("the name {host:?} has no address")]
-    Resolve {
-        /// The name.
-        host: String,
-    },
+    Resolve { host: String },
     /// Nothing listens on the port.
     #[error("the connection was refused; nothing listens on port {port}")]
-    Refused {
-        /// The port.
-        port: u16,
-    },
+    Refused { port: u16 },
     /// Connecting timed out.
     #[error("no connection within {after:?}")]
-    ConnectTimeout {
-        /// The limit.
-        after: Duration,
-    },
+    ConnectTimeout { after: Duration },
     /// The TLS handshake failed.
     #[error("the TLS handshake failed: {error}")]
     Tls {
@@ -62,40 +54,25 @@ pub enum Reason {
     },
     /// No route leads to the host.
     #[error("the host cannot be reached: {error}")]
-    Unreachable {
-        /// The system's message.
-        error: String,
-    },
+    Unreachable { error: String },
     /// The server closed the connection.
     #[error("the connection closed before the response was complete")]
     Closed,
     /// The CA file cannot be used.
     #[error("CA certificates in {path}: {error}")]
-    Anchors {
-        /// The file.
-        path: String,
-        /// The error.
-        error: String,
-    },
+    Anchors { path: String, error: String },
     /// There was no response.
     #[error("it accepts connections, but did not respond within {after:?}")]
-    Silent {
-        /// The limit.
-        after: Duration,
-    },
+    Silent { after: Duration },
     /// The response is not HTTP.
     #[error("it does not speak HTTP; its response begins with \"{beginning}\"")]
-    NotHttp {
-        /// The first bytes.
-        beginning: String,
-    },
+    NotHttp { beginning: String },
     /// The body of the HTTP response is not JSON-RPC.
     #[error(
         "it is not a JSON-RPC server: the response had HTTP status {status}, {fault}; the body begins \
          with \"{beginning}\""
     )]
     NotJsonRpc {
-        /// HTTP status.
         status: u16,
         /// The fault of the body.
         fault: String,
@@ -133,17 +110,12 @@ pub enum Reason {
     NoChain {
         /// The data that the plan needs.
         what: &'static str,
-        /// The method called.
         method: String,
-        /// Description of the response.
         answer: String,
     },
     /// Another error of the connection.
     #[error("{error}")]
-    Other {
-        /// The client's message.
-        error: String,
-    },
+    Other { error: String },
 }
 
 /// The result of a probe.
@@ -163,7 +135,7 @@ pub struct ProbeResult {
 ///
 /// # Errors
 /// Fails if it cannot be reached, is not a JSON-RPC server, or its family is unknown.
-pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
+pub fn detect_family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
     resolve(target)?;
     let client = Client::new(target, tls)?;
     let identity = Identity::query(&client)?;
@@ -180,7 +152,6 @@ pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
 /// Fails if the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan
 /// needs.
 pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
-    resolve(&plan.target)?;
     probe_with(&Client::new(&plan.target, &plan.connections.tls)?, plan)
 }
 
@@ -209,18 +180,11 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     if family.is_none() && needed != NeededData::default() {
         return Err(identity.no_family(target));
     }
-    let mut facts = TargetFacts {
-        url: target.url.to_string(),
-        family: family.map_or("unknown", Family::as_str).to_owned(),
-        client: identity.client.clone(),
-        chain_id: identity.chain_id.clone(),
-        head_start: None,
-        head_end: None,
-    };
+    let mut facts = identity.into_facts(target, family);
     let mut chain = ChainFacts::default();
     if let Some(family) = family {
         chain.decimal = family != Family::Ethereum;
-        facts.head_start = chain::head(client, family)?;
+        facts.head_start = chain::read_head(client, family)?;
         chain::fill(client, family, needed, facts.head_start, &mut chain)
             .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
     }
@@ -240,26 +204,20 @@ pub(crate) fn identify(
     let identity = Identity::query(&client)?;
     let family = target.family.or_else(|| identity.family());
     let family = family.ok_or_else(|| identity.no_family(target))?;
-    let facts = TargetFacts {
-        url: target.url.to_string(),
-        family: family.as_str().to_owned(),
-        client: identity.client,
-        chain_id: identity.chain_id,
-        head_start: chain::head(&client, family)?,
-        head_end: None,
-    };
+    let mut facts = identity.into_facts(target, Some(family));
+    facts.head_start = chain::read_head(&client, family)?;
     Ok((client, facts, family))
 }
 
 /// Returns the target's current head; none if the target does not return one.
-pub fn head(plan: &Plan, family: &str) -> Option<u64> {
+pub fn read_head(plan: &Plan, family: &str) -> Option<u64> {
     let client = Client::new(&plan.target, &plan.connections.tls).ok()?;
-    chain::head(&client, family.parse().ok()?).ok().flatten()
+    read_head_with(&client, family.parse().ok()?)
 }
 
 /// Returns the head of a server; none if the server does not return one.
-pub(crate) fn head_of(client: &Client, family: Family) -> Option<u64> {
-    chain::head(client, family).ok().flatten()
+pub(crate) fn read_head_with(client: &Client, family: Family) -> Option<u64> {
+    chain::read_head(client, family).ok().flatten()
 }
 
 fn replays(plan: &Plan) -> bool {
@@ -367,6 +325,18 @@ impl Identity {
             Some(Family::Bitcoin)
         } else {
             None
+        }
+    }
+
+    /// Returns the facts about a target without its heads.
+    fn into_facts(self, target: &Target, family: Option<Family>) -> TargetFacts {
+        TargetFacts {
+            url: target.url.to_string(),
+            family: family.map_or("unknown", Family::as_str).to_owned(),
+            client: self.client,
+            chain_id: self.chain_id,
+            head_start: None,
+            head_end: None,
         }
     }
 

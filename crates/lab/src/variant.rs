@@ -18,7 +18,7 @@ pub type Key = (String, Metric);
 pub const ALL: &str = "all";
 
 /// One side of a comparison: runs under the same conditions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Variant {
     /// Its name.
     pub name: String,
@@ -28,6 +28,13 @@ pub struct Variant {
     pub left_out: Vec<String>,
     /// Remarks on the import of its runs.
     pub notes: Vec<String>,
+}
+
+impl Variant {
+    /// Creates a variant without runs.
+    pub(crate) fn named(name: &str) -> Variant {
+        Variant { name: name.to_owned(), ..Variant::default() }
+    }
 }
 
 /// Adds numbers to equal names.
@@ -44,7 +51,7 @@ pub(crate) fn make_unique<'a>(names: impl Iterator<Item = &'a mut String>) {
 }
 
 /// The compared values of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Run {
     /// File or folder of the run.
     pub label: String,
@@ -67,16 +74,7 @@ pub struct Run {
 impl Run {
     /// Creates a run of which only the file and the tool are known.
     pub fn new(label: &str, tool: Tool) -> Run {
-        Run {
-            label: label.to_owned(),
-            facts: Facts::of(tool),
-            values: BTreeMap::new(),
-            started: None,
-            seconds: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            cpu_ms_per_request: None,
-            cores: None,
-        }
+        Run { label: label.to_owned(), facts: Facts { tool, ..Facts::default() }, ..Run::default() }
     }
 
     /// Sets a value, unless it is infinite or NaN.
@@ -149,9 +147,10 @@ fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point:
         |second: &Second| second.methods.iter().find(|second| second.method == row.method).cloned();
     let method_seconds: Vec<MethodSecond> =
         seconds.iter().map(|second| row_of(second).unwrap_or_default()).collect();
-    let counts: Vec<f64> = method_seconds.iter().map(|second| all_calls(second) as f64).collect();
+    let counts: Vec<f64> =
+        method_seconds.iter().map(|second| second.count(|_| true) as f64).collect();
     let median_calls = crate::analysis::statistics::median(&counts).unwrap_or_default() as u64;
-    let with_calls = || method_seconds.iter().filter(|second| all_calls(second) > 0);
+    let with_calls = || method_seconds.iter().filter(|second| second.count(|_| true) > 0);
     let mut put = |metric, values: Vec<f64>| {
         run.seconds.insert((row.method.clone(), metric), values);
     };
@@ -162,48 +161,28 @@ fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point:
     if median_calls >= P99_CALLS_MIN {
         put(Metric::LatencyP99, with_calls().map(|second| second.p99_ms).collect());
     }
-    put(
-        Metric::Goodput,
-        method_seconds
-            .iter()
-            .map(|second| successful_calls(second) as f64 / seconds_per_point)
-            .collect(),
-    );
-    put(
-        Metric::FailedShare,
-        with_calls().map(|second| failed_calls(second) as f64 / all_calls(second) as f64).collect(),
-    );
+    let goodput =
+        |second: &MethodSecond| second.count(|class| class == Class::Ok) as f64 / seconds_per_point;
+    put(Metric::Goodput, method_seconds.iter().map(goodput).collect());
+    let failed_share = |second: &MethodSecond| {
+        second.count(Class::is_failure) as f64 / second.count(|_| true) as f64
+    };
+    put(Metric::FailedShare, with_calls().map(failed_share).collect());
 }
 
 /// Sets goodput and failures of the total. Percentiles of the total cannot be computed from those
 /// of the methods.
 fn put_seconds_of_all(run: &mut Run, seconds: &[&Second], seconds_per_point: f64) {
-    let sum = |second: &Second, count_of: fn(&MethodSecond) -> u64| -> u64 {
-        second.methods.iter().map(count_of).sum()
-    };
-    let goodput = seconds
-        .iter()
-        .map(|second| sum(second, successful_calls) as f64 / seconds_per_point)
-        .collect();
+    let goodput =
+        |second: &&Second| second.count(|class| class == Class::Ok) as f64 / seconds_per_point;
+    let goodput = seconds.iter().map(goodput).collect();
     run.seconds.insert((ALL.to_owned(), Metric::Goodput), goodput);
-    let share = |second: &&&Second| {
-        let total = sum(second, all_calls);
-        (total > 0).then(|| sum(second, failed_calls) as f64 / total as f64)
+    let share = |second: &&Second| {
+        let total = second.count(|_| true);
+        (total > 0).then(|| second.count(Class::is_failure) as f64 / total as f64)
     };
-    let failed_shares = seconds.iter().filter_map(|second| share(&second)).collect();
+    let failed_shares = seconds.iter().filter_map(share).collect();
     run.seconds.insert((ALL.to_owned(), Metric::FailedShare), failed_shares);
-}
-
-fn all_calls(second: &MethodSecond) -> u64 {
-    second.classes.iter().map(|(_, count)| count).sum()
-}
-
-fn successful_calls(second: &MethodSecond) -> u64 {
-    second.classes.iter().filter(|(class, _)| *class == Class::Ok).map(|(_, count)| count).sum()
-}
-
-fn failed_calls(second: &MethodSecond) -> u64 {
-    second.classes.iter().filter(|(class, _)| class.is_failure()).map(|(_, count)| count).sum()
 }
 
 fn facts(result: &RunResult) -> Facts {
@@ -236,7 +215,7 @@ pub(crate) fn plan_facts(plan: &PlanFacts, target: &TargetFacts, machine: &Finge
         client: target.client.clone(),
         head: target.head_start,
         machine: Some(machine.clone()),
-        ..Facts::of(Tool::Weir)
+        ..Facts::default()
     }
 }
 

@@ -512,7 +512,7 @@ fn planted_truths_are_found() {
                 while let Some(truth) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let right = || {
                         let result = measured(truth);
-                        let faults = self_check::run(&result);
+                        let faults = self_check::check_run(&result);
                         let right = (truth.expected)(&result) && faults.is_empty();
                         (!right).then(|| told(truth, &result, &faults))
                     };
@@ -573,7 +573,7 @@ fn plain_differences_of_single_runs_are_reported() {
     };
     let fast = truth(|| after(ms(2), |_| ok()));
     let word = |result: &CompareResult, metric| {
-        assert_eq!(self_check::comparison(result), Vec::<String>::new());
+        assert_eq!(self_check::check_comparison(result), Vec::<String>::new());
         let one = result.differences.iter().find(|one| one.metric == metric);
         one.unwrap().verdict
     };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lab::run::{Finished, replay};
 use lab_engine::engine::simulated::{FaultRates, Network, ServerCounts};
-use lab_model::plan::{Batch, Delayed, Model, Plan, Reuse};
+use lab_model::plan::{Batch, Model, Plan, Reuse};
 use lab_model::record::Class;
 use lab_model::samples;
 use rand::rngs::SmallRng;
@@ -71,8 +71,7 @@ fn plan(rng: &mut SmallRng) -> Plan {
         scenario.iterations_max = Some(rng.random_range(1..=500));
     }
     if !closed {
-        let delayed = *pick(rng, &[Delayed::Drop, Delayed::Queue { max: 50 }]);
-        scenario.model = Model::Open { delayed };
+        scenario.queue_max = *pick(rng, &[0, 50]);
     }
     plan
 }

@@ -15,19 +15,19 @@
 ///
 /// The struct has a field [`Key`](crate::Key) for each key, with the value and its position in the
 /// file. `struct Name => pub Values` also declares a struct with only the values, for use after the
-/// checks: `name.values()`. `struct Name as FUNCTION` sets the function that returns the label of a
-/// table in a list.
+/// checks: `name.values()`. `struct Name by KEY` makes the value of a key the label of a table in a
+/// list. `struct Name as FUNCTION` sets a function that returns the label.
 ///
 /// ```
-/// use settings::value::{Count, Duration, Listed, Once, Text};
+/// use settings::value::{Duration, Integer, Listed, NonEmptyString, Once};
 ///
 /// settings::table! {
 ///     /// Where the program listens.
 ///     pub struct ServerTable => pub Server {
 ///         /// Address and port.
-///         listen: Text = "127.0.0.1:80", at_start;
+///         listen: NonEmptyString = "127.0.0.1:80", at_start;
 ///         /// Threads that serve.
-///         threads: Count<1, 64> = described "the number of cores";
+///         threads: Integer<1, 64> = described "the number of cores";
 ///         /// How long a stop waits.
 ///         drain: Duration<0, 60_000> = "10s";
 ///     }
@@ -52,12 +52,12 @@
 macro_rules! table {
     (
         $(#[doc = $doc:literal])+
-        $visibility:vis struct $name:ident $(as $label:path)?
+        $visibility:vis struct $name:ident $(by $label_key:ident)? $(as $label:path)?
             => $values_visibility:vis $values:ident { $($keys:tt)* }
     ) => {
         $crate::table! {
             $(#[doc = $doc])+
-            $visibility struct $name $(as $label)? { $($keys)* }
+            $visibility struct $name $(by $label_key)? $(as $label)? { $($keys)* }
         }
         $crate::table! {
             @values [$(#[doc = $doc])+] $visibility $name, $values_visibility $values, $($keys)*
@@ -65,7 +65,7 @@ macro_rules! table {
     };
     (
         $(#[doc = $doc:literal])+
-        $visibility:vis struct $name:ident $(as $label:path)? {
+        $visibility:vis struct $name:ident $(by $label_key:ident)? $(as $label:path)? {
             $(
                 $(#[doc = $key_doc:literal])+
                 $key:ident : $value:ty = $default:tt $($words:literal)? $(=> $computed:expr)?
@@ -107,7 +107,7 @@ macro_rules! table {
             fn defaults(path: &str) -> Self {
                 Self {
                     location: $crate::Location { path: path.to_owned(), span: None, table: None },
-                    $($key: $crate::table!(@wrap $default $($computed)?, $crate::absent::<$value>(
+                    $($key: $crate::table!(@wrap $default $($computed)?, $crate::unset_key::<$value>(
                         path,
                         stringify!($key),
                         $crate::table!(@default $default $($words)?),
@@ -121,7 +121,7 @@ macro_rules! table {
                 location: $crate::Location,
             ) -> Self {
                 Self {
-                    $($key: $crate::table!(@wrap $default $($computed)?, reader.key::<$value>(
+                    $($key: $crate::table!(@wrap $default $($computed)?, reader.read_key::<$value>(
                         members,
                         &location,
                         stringify!($key),
@@ -138,6 +138,12 @@ macro_rules! table {
                     $crate::table!(@at_start $($at_start)?)
                 );)*
             }
+
+            $(
+                fn label(&self) -> String {
+                    self.$label_key.to_string()
+                }
+            )?
 
             $(
                 fn label(&self) -> String {
@@ -182,11 +188,11 @@ macro_rules! table {
     (@wrap $default:tt, $key:expr) => { $key };
     (
         @collect described, $keys:expr, $value:ty, $name:expr, $key:expr, $default:expr, $at_start:expr
-    ) => { $keys.optional::<$value>($name, $key, $default, $at_start) };
+    ) => { $keys.add_optional_key::<$value>($name, $key, $default, $at_start) };
     (
         @collect $kind:tt $($computed:expr)?, $keys:expr, $value:ty, $name:expr, $key:expr,
         $default:expr, $at_start:expr
-    ) => { $keys.key::<$value>($name, $key, $default, $at_start) };
+    ) => { $keys.add_key::<$value>($name, $key, $default, $at_start) };
     (@at_start) => { false };
     (@at_start at_start) => { true };
 }

@@ -1,6 +1,5 @@
-//! A problem of a configuration file, printed like a compiler error: position, line, caret, allowed
-//! values. It contains no secret, because [`crate::Report`] masks secrets before it creates a
-//! diagnostic.
+//! Diagnostics: problems of a configuration file, printed like compiler errors with position, line,
+//! carets and allowed values. [`crate::Report`] creates them and masks all secrets.
 
 use std::fmt;
 use std::ops::Range;
@@ -46,7 +45,7 @@ pub struct Position {
     pub marked: Range<usize>,
 }
 
-/// All problems of one configuration, in the order of their positions. `Display` prints them.
+/// The problems of one configuration, in the order of their positions. `Display` prints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     /// The file name as the user wrote it; `None` for arguments.
@@ -72,15 +71,8 @@ impl Diagnostics {
 
     /// Creates the diagnostics of a file that cannot be read.
     pub fn unreadable(file: &str, error: &std::io::Error) -> Diagnostics {
-        let diagnostic = Diagnostic {
-            severity: Severity::Error,
-            file: None,
-            position: None,
-            key: String::new(),
-            value: None,
-            message: format!("cannot read the file: {error}"),
-            allowed: Some("a readable file in utf-8".to_owned()),
-        };
+        let message = format!("cannot read the file: {error}");
+        let diagnostic = Diagnostic::error("", message, "a readable file in utf-8");
         Diagnostics { file: Some(file.to_owned()), list: vec![diagnostic], unlisted: 0 }
     }
 }
@@ -101,6 +93,23 @@ impl fmt::Display for Diagnostics {
 }
 
 impl Diagnostic {
+    /// Creates an error without a position and a value. `key` is empty if the error concerns none.
+    pub fn error(
+        key: impl Into<String>,
+        message: impl Into<String>,
+        allowed: impl Into<String>,
+    ) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Error,
+            file: None,
+            position: None,
+            key: key.into(),
+            value: None,
+            message: message.into(),
+            allowed: Some(allowed.into()),
+        }
+    }
+
     fn write_to(&self, file: Option<&str>, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.file.as_deref().or(file), &self.position) {
             (Some(file), Some(position)) => {

@@ -1,8 +1,8 @@
-//! Lists the differences between two files with the same declaration, key by key. Secrets are
-//! masked.
+//! Lists the differences between two files with the same declaration, key by key, with masked
+//! secrets.
 //!
-//! A key that is set to its default equals a key that is not set. The comparison matches the tables
-//! of a list by their labels, so that their order does not matter.
+//! A key that is set to its default equals a key that is not set. Tables of a list are compared by
+//! their labels, so their order does not matter. A section is a table of the file's root.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -11,17 +11,17 @@ use std::fmt;
 use crate::table::{DefaultDoc, Key, Origin, Table, default_text, default_value};
 use crate::value::ValueType;
 
-/// The keys that a file sets to other values than their defaults. The values may be secrets, which
-/// are not printed.
+/// The keys that a file sets to other values than their defaults. `Debug` prints no values, because
+/// they may be secrets.
 #[derive(Default)]
 pub struct Keys {
     list: Vec<SetKey>,
 }
 
 struct SetKey {
-    /// The index of the key's table among the tables of the root.
+    /// The index of the key's section.
     section: usize,
-    /// The name and the label of the key's table, such as `node.first`.
+    /// The name and the label of the key's table, such as `upstream.first`.
     table: String,
     /// True if the key's table is an element of a list or a map.
     is_in_list: bool,
@@ -38,25 +38,20 @@ struct SetKey {
 }
 
 /// A value of any type.
-trait Comparable: Send + Sync {
-    fn as_any(&self) -> &dyn Any;
-    fn equals(&self, other: &dyn Comparable) -> bool;
+trait Comparable: Any + Send + Sync {
+    fn equals(&self, other: &dyn Any) -> bool;
 }
 
 impl<T: PartialEq + Send + Sync + 'static> Comparable for T {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn equals(&self, other: &dyn Comparable) -> bool {
-        other.as_any().downcast_ref::<T>().is_some_and(|other| self == other)
+    fn equals(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<T>().is_some_and(|other| self == other)
     }
 }
 
 /// A key whose value differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The full name of the key, such as `node.first.weight`.
+    /// The full name of the key, such as `upstream.first.weight`.
     pub key: String,
     /// The former value, secrets masked; `None` if it was not set.
     pub before: Option<String>,
@@ -73,7 +68,7 @@ impl Keys {
     pub fn of(root: &impl Table) -> Keys {
         let mut collector = Collector::default();
         root.collect(&mut collector);
-        Keys { list: collector.list }
+        collector.keys
     }
 
     /// Adds the keys of another file with tables of the same kinds.
@@ -98,8 +93,8 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Returns every difference, in the order of the declaration.
-pub fn changes(before: &Keys, after: &Keys) -> Vec<Change> {
+/// Lists the differences in the order of the declaration.
+pub fn list_changes(before: &Keys, after: &Keys) -> Vec<Change> {
     let (old_keys, new_keys) = (before.by_name(), after.by_name());
     let (old_tables, new_tables) = (before.tables(), after.tables());
     let mut keys: Vec<&SetKey> = before.list.iter().collect();
@@ -155,19 +150,20 @@ impl fmt::Display for Change {
 /// Collects the keys of a file. Generated code calls it.
 #[derive(Default)]
 pub struct Collector {
-    list: Vec<SetKey>,
+    keys: Keys,
+    /// The names of all tables so far.
+    tables: HashSet<String>,
+    // The other fields describe the current key and its table, as those of `SetKey`.
     section: usize,
     position: usize,
     table: String,
     is_in_list: bool,
     at_start_only: bool,
-    /// The names of all tables so far.
-    tables: HashSet<String>,
 }
 
 impl Collector {
     /// Adds a key, or the keys of the tables that it holds.
-    pub fn key<V: ValueType>(
+    pub fn add_key<V: ValueType>(
         &mut self,
         name: &'static str,
         key: &Key<V::Value>,
@@ -176,17 +172,17 @@ impl Collector {
     ) {
         self.position += 1;
         if V::IS_TABLE {
-            return self.tables::<V>(name, key, at_start_only);
+            return self.add_tables::<V>(name, key, at_start_only);
         }
-        let has_value = matches!(default, DefaultDoc::Is(_) | DefaultDoc::Empty);
-        if has_value && default_value::<V>(default, &key.location.path) == **key {
-            return;
+        let is_default =
+            default.is_value() && default_value::<V>(default, &key.location.path) == **key;
+        if !is_default {
+            self.push::<V>(name, key, default, at_start_only);
         }
-        self.add::<V>(name, key, default, at_start_only);
     }
 
     /// Adds a key whose default is described in words.
-    pub fn optional<V: ValueType>(
+    pub fn add_optional_key<V: ValueType>(
         &mut self,
         name: &'static str,
         key: &Key<Option<V::Value>>,
@@ -195,12 +191,17 @@ impl Collector {
     ) {
         self.position += 1;
         match &**key {
-            Some(value) if V::IS_TABLE => self.tables::<V>(name, value, at_start_only),
-            _ => self.add::<V>(name, key, default, at_start_only),
+            Some(value) if V::IS_TABLE => self.add_tables::<V>(name, value, at_start_only),
+            _ => self.push::<V>(name, key, default, at_start_only),
         }
     }
 
-    fn tables<V: ValueType>(&mut self, name: &'static str, value: &V::Value, at_start_only: bool) {
+    fn add_tables<V: ValueType>(
+        &mut self,
+        name: &'static str,
+        value: &V::Value,
+        at_start_only: bool,
+    ) {
         let saved = (self.section, self.position, self.at_start_only);
         if self.table.is_empty() {
             self.section = self.position;
@@ -211,7 +212,7 @@ impl Collector {
     }
 
     /// Adds the keys of a table. A second table of the same name gets a number.
-    pub(crate) fn table(&mut self, name: String, is_in_list: bool, table: &impl Table) {
+    pub(crate) fn add_table(&mut self, name: String, is_in_list: bool, table: &impl Table) {
         let numbered = (2..).map(|number| format!("{name}:{number}"));
         let mut names = std::iter::once(name.clone()).chain(numbered);
         let name = names.find(|name| self.tables.insert(name.clone()));
@@ -222,7 +223,7 @@ impl Collector {
         (self.table, self.is_in_list) = saved;
     }
 
-    fn add<V: ValueType>(
+    fn push<V: ValueType>(
         &mut self,
         name: &'static str,
         key: &Key<impl Clone + PartialEq + Send + Sync + 'static>,
@@ -234,8 +235,7 @@ impl Collector {
             return;
         }
         let name = name.trim_start_matches("r#");
-        let has_value = matches!(default, DefaultDoc::Is(_) | DefaultDoc::Empty);
-        self.list.push(SetKey {
+        self.keys.list.push(SetKey {
             section: if self.table.is_empty() { self.position } else { self.section },
             name: match self.table.as_str() {
                 "" => name.to_owned(),
@@ -245,8 +245,8 @@ impl Collector {
             is_in_list: self.is_in_list,
             position: self.position,
             value: Box::new((**key).clone()),
-            printed: key.shown.clone(),
-            default: has_value.then(|| default_text::<V>(default)),
+            printed: key.printed.clone(),
+            default: default.is_value().then(|| default_text::<V>(default)),
             at_start_only: self.at_start_only || at_start_only,
         });
     }

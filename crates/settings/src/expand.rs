@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::formula::{self, Variable};
@@ -36,9 +37,14 @@ impl<'a> ReadContext<'a> {
         folder: &'a Path,
         environment: &'a dyn Fn(&str) -> Option<String>,
     ) -> ReadContext<'a> {
-        let files = RefCell::default();
-        let (text_bytes_max, variables) = (TEXT_BYTES_MAX, None);
-        ReadContext { folder, environment, text_bytes_max, files, variables, overrides: &[] }
+        ReadContext {
+            folder,
+            environment,
+            text_bytes_max: TEXT_BYTES_MAX,
+            files: RefCell::default(),
+            variables: None,
+            overrides: &[],
+        }
     }
 
     /// Allows formulas. A string instead of a number is a formula, and so is `${…}` in a string.
@@ -84,7 +90,7 @@ impl<'a> ReadContext<'a> {
 /// The prefix of an environment variable in a file that allows formulas.
 const ENVIRONMENT: &str = "env:";
 
-/// Default maximum bytes of a file. Configurations have a few kilobytes.
+/// Default of the maximum number of bytes of a configuration file. Such files have a few kilobytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of bytes of a file that `${file:…}` reads. Keys and tokens are far shorter.
@@ -162,13 +168,21 @@ fn is_variable_name(name: &str) -> bool {
 }
 
 fn read_secret_file(path: &str, context: &ReadContext<'_>) -> Result<String, String> {
-    let full_path = context.folder.join(path);
     context.register_file(path);
-    let describe = |cause: &dyn std::fmt::Display| format!("cannot read the file {path}: {cause}");
-    let size = std::fs::metadata(&full_path).map_err(|error| describe(&error))?.len();
-    if size > SECRET_FILE_BYTES_MAX {
-        return Err(describe(&format!("{size} bytes, at most {SECRET_FILE_BYTES_MAX} allowed")));
-    }
-    let text = std::fs::read_to_string(&full_path).map_err(|error| describe(&error))?;
+    let text = read_text_file(&context.folder.join(path), SECRET_FILE_BYTES_MAX)
+        .map_err(|error| format!("cannot read the file {path}: {error}"))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Reads a file of at most `bytes_max` bytes in UTF-8.
+///
+/// # Errors
+/// The error of the system, or a message that states the size of a larger file.
+pub fn read_text_file(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let size = std::fs::metadata(path)?.len();
+    if size > bytes_max {
+        let message = format!("{size} bytes, at most {bytes_max} are allowed");
+        return Err(io::Error::other(message));
+    }
+    std::fs::read_to_string(path)
 }

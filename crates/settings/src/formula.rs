@@ -25,15 +25,12 @@ const DEPTH_MAX: usize = 32;
 /// The formula is malformed, or its value is not a finite number.
 pub fn evaluate(text: &str, variables: &[Variable]) -> Result<f64, String> {
     let mut parser = Parser { text, offset: 0, depth: 0, variables };
-    let value = parser.sum()?;
+    let value = parser.parse_sum()?;
     parser.skip_whitespace();
     if parser.offset < text.len() {
-        return Err(parser.unexpected());
+        return Err(parser.unexpected_character());
     }
-    if !value.is_finite() {
-        return Err("not a finite number".to_owned());
-    }
-    Ok(value)
+    if value.is_finite() { Ok(value) } else { Err("not a finite number".to_owned()) }
 }
 
 /// A recursive-descent parser that evaluates the formula while it reads.
@@ -47,24 +44,24 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn sum(&mut self) -> Result<f64, String> {
-        let mut sum = self.product()?;
+    fn parse_sum(&mut self) -> Result<f64, String> {
+        let mut sum = self.parse_product()?;
         loop {
             match self.next_operator("+-") {
-                Some('+') => sum += self.product()?,
-                Some(_) => sum -= self.product()?,
+                Some('+') => sum += self.parse_product()?,
+                Some(_) => sum -= self.parse_product()?,
                 None => return Ok(sum),
             }
         }
     }
 
-    fn product(&mut self) -> Result<f64, String> {
-        let mut product = self.factor()?;
+    fn parse_product(&mut self) -> Result<f64, String> {
+        let mut product = self.parse_factor()?;
         loop {
             match self.next_operator("*/") {
-                Some('*') => product *= self.factor()?,
+                Some('*') => product *= self.parse_factor()?,
                 Some(_) => {
-                    let divisor = self.factor()?;
+                    let divisor = self.parse_factor()?;
                     if divisor == 0.0 {
                         return Err("divides by 0".to_owned());
                     }
@@ -76,36 +73,36 @@ impl Parser<'_> {
     }
 
     /// Evaluates a factor, unless it is nested too deeply.
-    fn factor(&mut self) -> Result<f64, String> {
+    fn parse_factor(&mut self) -> Result<f64, String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(format!("nested deeper than {DEPTH_MAX}"));
         }
-        let factor = self.factor_at_depth();
+        let factor = self.parse_factor_at_depth();
         self.depth -= 1;
         factor
     }
 
-    fn factor_at_depth(&mut self) -> Result<f64, String> {
+    fn parse_factor_at_depth(&mut self) -> Result<f64, String> {
         self.skip_whitespace();
         let rest = &self.text[self.offset..];
         match rest.chars().next() {
             Some('-') => {
                 self.offset += 1;
-                Ok(-self.factor()?)
+                Ok(-self.parse_factor()?)
             }
             Some('(') => self.parse_enclosed("(", ")"),
             Some('$') if rest.starts_with("${") => self.parse_enclosed("${", "}"),
-            Some(digit) if digit.is_ascii_digit() || digit == '.' => self.number(),
-            Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => self.name(),
-            Some(_) => Err(self.unexpected()),
+            Some(digit) if digit.is_ascii_digit() || digit == '.' => self.parse_number(),
+            Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => self.parse_name(),
+            Some(_) => Err(self.unexpected_character()),
             None => Err("ends where a number or a variable must follow".to_owned()),
         }
     }
 
     fn parse_enclosed(&mut self, open: &str, close: &str) -> Result<f64, String> {
         self.offset += open.len();
-        let sum = self.sum()?;
+        let sum = self.parse_sum()?;
         self.expect(close)?;
         Ok(sum)
     }
@@ -120,14 +117,14 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<f64, String> {
+    fn parse_number(&mut self) -> Result<f64, String> {
         let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
-        let number = self.word(|byte| is_part(&byte)).replace('_', "");
+        let number = self.take_while(|byte| is_part(&byte)).replace('_', "");
         number.parse().map_err(|_| format!("{number} is not a number"))
     }
 
-    fn name(&mut self) -> Result<f64, String> {
-        let name = self.word(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    fn parse_name(&mut self) -> Result<f64, String> {
+        let name = self.take_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         self.skip_whitespace();
         if self.text[self.offset..].starts_with('(') {
             return self.call_function(&name);
@@ -143,14 +140,14 @@ impl Parser<'_> {
     /// Evaluates a call of a function; the offset is at its opening parenthesis.
     fn call_function(&mut self, name: &str) -> Result<f64, String> {
         self.offset += 1;
-        let argument = self.sum()?;
+        let argument = self.parse_sum()?;
         let value = match name {
             "floor" => argument.floor(),
             "ceil" => argument.ceil(),
             "round" => argument.round(),
             "min" | "max" => {
                 self.expect(",")?;
-                let second_argument = self.sum()?;
+                let second_argument = self.parse_sum()?;
                 if name == "min" {
                     argument.min(second_argument)
                 } else {
@@ -163,8 +160,8 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    /// Reads the bytes up to the first byte that is no part of the word.
-    fn word(&mut self, is_part: impl Fn(u8) -> bool) -> String {
+    /// Takes the bytes up to the first byte that does not match.
+    fn take_while(&mut self, is_part: impl Fn(u8) -> bool) -> String {
         let rest = &self.text[self.offset..];
         let end = rest.bytes().position(|byte| !is_part(byte)).unwrap_or(rest.len());
         self.offset += end;
@@ -173,10 +170,10 @@ impl Parser<'_> {
 
     fn next_operator(&mut self, operators: &str) -> Option<char> {
         self.skip_whitespace();
-        let next = self.text[self.offset..]
-            .chars()
-            .next()
-            .filter(|character| operators.contains(*character))?;
+        let next = self.text[self.offset..].chars().next()?;
+        if !operators.contains(next) {
+            return None;
+        }
         self.offset += 1;
         Some(next)
     }
@@ -186,7 +183,8 @@ impl Parser<'_> {
         self.offset += rest.len() - rest.trim_start().len();
     }
 
-    fn unexpected(&self) -> String {
+    /// Returns the error about the next character.
+    fn unexpected_character(&self) -> String {
         let character = self.text[self.offset..].chars().next().unwrap_or(' ');
         format!("{character:?} does not fit here")
     }

@@ -5,13 +5,16 @@
 //! the reference page ([`reference::markdown`]) and the JSON Schema ([`schema::document`]).
 //! [`read`] parses a text according to the declaration and reports all problems together.
 //!
-//! - `syntax.rs` parses a text into a tree of values with their positions;
-//! - `declare.rs` is the declaration, `table.rs` reads a tree by the declaration;
-//! - `value.rs` and `value/` are the value types;
-//! - `url.rs` parses the URL of a node, which is printed without its secrets;
-//! - `diff.rs` lists the differences between two files;
-//! - `expand.rs` replaces `${VAR}` and `${file:PATH}`, `formula.rs` evaluates formulas;
-//! - `report.rs` and `diagnostic.rs` collect and print problems, with secrets masked.
+//! | module | what |
+//! |---|---|
+//! | `syntax` | parses a text into a tree of values with their positions |
+//! | `declare`, `table` | the declaration of a table; reads a tree by the declaration |
+//! | `value` | value types: the values that a key accepts, and how they are read |
+//! | `url` | parses the URL of a node, and prints it without its secrets |
+//! | `expand`, `formula` | replaces `${VAR}` and `${file:PATH}`; evaluates formulas |
+//! | `report`, `diagnostic` | collects and prints problems, with masked secrets |
+//! | `reference`, `schema` | the reference page; the JSON Schema |
+//! | `diff` | lists the differences between two files |
 //!
 //! The program checks whether the values of several keys fit together, and adds its errors to the
 //! same [`Report`].
@@ -30,11 +33,11 @@ pub mod url;
 pub mod value;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Position, Severity};
-pub use expand::{ReadContext, TEXT_BYTES_MAX};
+pub use expand::{ReadContext, TEXT_BYTES_MAX, read_text_file};
 pub use report::{Located, Location, Report};
 pub use syntax::{Item, Member, Span, Tree};
 pub use table::{
-    DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, absent, nearest, not_found,
+    DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, nearest, not_found, unset_key,
 };
 pub use value::{Input, Scalar, ValueType};
 
@@ -56,7 +59,7 @@ pub fn read<'a, T: Table>(
         return (None, report);
     };
     report.hide_values(&members);
-    let table = Reader::new(&mut report, context, T::doc).table(&members, Location::default());
+    let table = Reader::new(&mut report, context, T::doc).read_table(&members, Location::default());
     (Some(table), report)
 }
 

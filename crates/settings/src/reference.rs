@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
-use crate::table::{DefaultDoc, KeyDoc, Table, TableDoc};
+use crate::table::{KeyDoc, Table, TableDoc};
 
-/// A section of the page: its heading and its body.
-type Section = (String, String);
+/// A section of the page.
+struct Section {
+    heading: String,
+    body: String,
+}
 
 /// Writes one section per table, the root first: heading, purpose, and a table of its keys. A root
 /// that holds only tables has no section. Tables with the same keys share a section.
@@ -16,7 +19,8 @@ pub fn markdown<T: Table>() -> String {
     } else {
         write_section(&root, "the file itself", false, &mut sections);
     }
-    sections.iter().map(|(heading, body)| format!("\n## {heading}\n\n{body}")).collect()
+    let format = |section: &Section| format!("\n## {}\n\n{}", section.heading, section.body);
+    sections.iter().map(format).collect()
 }
 
 fn write_section(
@@ -26,19 +30,20 @@ fn write_section(
     sections: &mut Vec<Section>,
 ) {
     let keys: Vec<&KeyDoc> = table.keys.iter().filter(|key| key.table.is_none()).collect();
-    let mut text = format!("{}{}\n", table.doc, restart_note(at_start_only));
+    let mut body = format!("{}{}\n", table.doc, restart_note(at_start_only));
     if !keys.is_empty() {
-        text.push_str("\n| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n");
+        body.push_str("\n| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n");
     }
     for key in keys {
-        let (allowed, doc, default) =
-            (escape_cell(&key.allowed), escape_cell(key.doc), default_cell(key));
+        let (allowed, doc) = (escape_cell(&key.allowed), escape_cell(key.doc));
+        let quote = if key.default.is_value() { "`" } else { "" };
+        let default = format!("{quote}{}{quote}", key.default_text);
         let restart = restart_note(key.at_start_only);
-        let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc}{restart} |", key.name);
+        let _ = writeln!(body, "| `{}` | {default} | {allowed} | {doc}{restart} |", key.name);
     }
-    match sections.iter_mut().find(|(_, body)| *body == text) {
-        Some((headings, _)) => *headings = format!("{headings} and {heading}"),
-        None => sections.push((heading.to_owned(), text)),
+    match sections.iter_mut().find(|section| section.body == body) {
+        Some(section) => section.heading += &format!(" and {heading}"),
+        None => sections.push(Section { heading: heading.to_owned(), body }),
     }
     write_nested_sections(table, sections);
 }
@@ -53,13 +58,6 @@ fn write_nested_sections(table: &TableDoc, sections: &mut Vec<Section>) {
 
 fn restart_note(at_start_only: bool) -> &'static str {
     if at_start_only { " A change takes effect at the next start." } else { "" }
-}
-
-fn default_cell(key: &KeyDoc) -> String {
-    match key.default {
-        DefaultDoc::Is(_) | DefaultDoc::Empty => format!("`{}`", key.default_text),
-        DefaultDoc::Described(_) | DefaultDoc::Required => key.default_text.clone(),
-    }
 }
 
 /// Escapes a text for a cell of a table.

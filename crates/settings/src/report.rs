@@ -1,9 +1,9 @@
-//! Collects the problems of one text while it is read and checked.
+//! [`Report`] collects the problems of one text while it is read and checked, and masks secrets.
 //!
-//! A diagnostic prints its line with secrets masked. A string is printed only if its key is known
-//! and is no secret. So the misspelt key `ulr` does not reveal the value of `url`. Numbers and
-//! booleans are masked only if their key holds a secret. Comments are never printed, because they
-//! often contain an old URL.
+//! A diagnostic prints its line of the text. A string is printed only if its key is known and holds
+//! no secret. So the misspelt key `ulr` does not reveal the value of `url`. Numbers and booleans
+//! are masked only if their key holds a secret. Comments are never printed, because they often
+//! contain an old URL.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Position, Severity};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::{MASK, expand};
 
-/// Masks a string, or returns `None` if it may be printed as written.
+/// Returns the masked form of a string, or `None` if the string may be printed as written.
 type Mask = fn(&str) -> Option<String>;
 
 /// Maximum number of characters of a value that a diagnostic prints.
@@ -66,34 +66,45 @@ impl Location {
         self.path.rsplit('.').next().unwrap_or_default()
     }
 
-    /// Returns the same name with the position of one part of the value, such as an element of a
-    /// list.
-    pub fn part(&self, span: Option<Span>) -> Location {
-        Location { span: span.or_else(|| self.span.clone()), ..self.clone() }
+    /// Returns the location of a member of this table.
+    pub fn of_member(&self, member: &Member) -> Location {
+        let path = format!("{}.{}", self.path, member.key);
+        Location { path, span: Some(member.span.clone()), table: self.table.clone() }
+    }
+
+    /// Returns the location of a part of the value, such as an element of a list. The name stays.
+    pub fn with_span(&self, span: &Span) -> Location {
+        Location { span: Some(span.clone()), ..self.clone() }
     }
 }
 
-/// The form in which a value is printed.
-#[derive(Clone, Debug, PartialEq)]
-enum PrintedForm {
-    /// The text of the file.
-    AsWritten,
-    /// This text instead, because the value holds a secret.
-    Replaced(String),
+/// A value of the text that is neither a list nor a table.
+struct PrintedValue {
+    span: Span,
+    /// The text that is printed instead of the value, because the value may hold a secret. `None`
+    /// prints the value as written.
+    replacement: Option<String>,
+}
+
+/// A part of the text with masked secrets.
+struct MaskedPart {
+    text: String,
+    /// The characters of `text` that carets mark.
+    marked: Range<usize>,
 }
 
 /// Collects problems. `Debug` is not implemented, because the text holds secrets.
 pub struct Report<'a> {
     file: Option<String>,
     text: &'a str,
-    /// Every value that is neither a list nor a table, in the order of the text. `None` before the
-    /// text is parsed; until then diagnostics print only keys.
-    values: Option<Vec<(Span, PrintedForm)>>,
+    /// The values in the order of the text. `None` before the text is parsed; until then
+    /// diagnostics print only keys.
+    values: Option<Vec<PrintedValue>>,
     /// The headings of tables in the order of the text.
     headings: Vec<Span>,
     /// The name and heading of each table with a key that is unknown or cannot be read.
     faulty_tables: Vec<(String, Option<Span>)>,
-    problems: Vec<(Problem, Severity)>,
+    problems: Vec<Problem>,
     /// Problems of arguments and of other files, which are listed last.
     other_problems: Vec<Diagnostic>,
     /// Number of problems beyond the maximum, which are not listed.
@@ -102,7 +113,9 @@ pub struct Report<'a> {
 
 struct Problem {
     span: Option<Span>,
+    severity: Severity,
     key: String,
+    /// True if the diagnostic prints the value.
     has_value: bool,
     message: String,
     allowed: Option<String>,
@@ -136,14 +149,9 @@ impl<'a> Report<'a> {
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        let has_value = subject.location().span.as_ref().is_some_and(|span| !self.is_heading(span));
-        self.push(
-            subject.location(),
-            has_value,
-            Severity::Error,
-            message.into(),
-            Some(allowed.into()),
-        );
+        let location = subject.location();
+        let has_value = location.span.as_ref().is_some_and(|span| !self.is_heading(span));
+        self.push(location, Severity::Error, has_value, message.into(), Some(allowed.into()));
     }
 
     /// Adds an error that does not print the value, such as an error about a missing key.
@@ -153,7 +161,7 @@ impl<'a> Report<'a> {
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        self.push(location, false, Severity::Error, message.into(), Some(allowed.into()));
+        self.push(location, Severity::Error, false, message.into(), Some(allowed.into()));
     }
 
     /// Adds a warning about a key or a table, with advice.
@@ -163,13 +171,8 @@ impl<'a> Report<'a> {
         message: impl Into<String>,
         advice: impl Into<String>,
     ) {
-        self.push(
-            subject.location(),
-            false,
-            Severity::Warning,
-            message.into(),
-            Some(advice.into()),
-        );
+        let location = subject.location();
+        self.push(location, Severity::Warning, false, message.into(), Some(advice.into()));
     }
 
     /// Adds an error about a command-line argument. `value` is its value with secrets masked.
@@ -180,15 +183,7 @@ impl<'a> Report<'a> {
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        self.other_problems.push(Diagnostic {
-            severity: Severity::Error,
-            file: None,
-            position: None,
-            key: key.into(),
-            value,
-            message: message.into(),
-            allowed: Some(allowed.into()),
-        });
+        self.other_problems.push(Diagnostic { value, ..Diagnostic::error(key, message, allowed) });
     }
 
     /// Adds the problems of another file that this file names.
@@ -202,8 +197,9 @@ impl<'a> Report<'a> {
 
     /// Returns true if there is an error, so the configuration must not be used.
     pub fn has_errors(&self) -> bool {
-        let has_own_errors = self.problems.iter().any(|(_, severity)| *severity == Severity::Error);
-        has_own_errors || self.other_problems.iter().any(|other| other.severity == Severity::Error)
+        let own_severities = self.problems.iter().map(|problem| problem.severity);
+        let other_severities = self.other_problems.iter().map(|problem| problem.severity);
+        own_severities.chain(other_severities).any(|severity| severity == Severity::Error)
     }
 
     /// Returns true if a key of the table is unknown or cannot be read. In that case a missing key
@@ -212,25 +208,23 @@ impl<'a> Report<'a> {
         self.faulty_tables.iter().any(|(path, span)| *path == table.path && *span == table.table)
     }
 
-    /// Returns the position of every scalar value in the order of the text, and the text to print
-    /// in its place if it is a secret.
+    /// Returns the position of every scalar value in the order of the text. The second part is the
+    /// text to print instead of the value, if the value is a secret.
     pub fn values(&self) -> impl Iterator<Item = (&Span, Option<&str>)> {
-        self.values.iter().flatten().map(|(span, form)| match form {
-            PrintedForm::AsWritten => (span, None),
-            PrintedForm::Replaced(text) => (span, Some(text.as_str())),
-        })
+        let values = self.values.iter().flatten();
+        values.map(|value| (&value.span, value.replacement.as_deref()))
     }
 
     /// Returns all problems in the order of the text.
     pub fn finish(mut self) -> Diagnostics {
         let mut problems = std::mem::take(&mut self.problems);
-        problems.sort_by_key(|(problem, _)| problem.span.as_ref().map_or(0, |span| span.start));
+        problems.sort_by_key(|problem| problem.span.as_ref().map_or(0, |span| span.start));
         self.unlisted += problems.len().saturating_sub(PRINTED_MAX);
         problems.truncate(PRINTED_MAX);
         let mut list: Vec<Diagnostic> = problems
             .into_iter()
-            .map(|(problem, severity)| Diagnostic {
-                severity,
+            .map(|problem| Diagnostic {
+                severity: problem.severity,
                 file: None,
                 position: problem.span.as_ref().map(|span| self.position(span)),
                 value: problem
@@ -246,29 +240,17 @@ impl<'a> Report<'a> {
         Diagnostics { file: self.file, list, unlisted: self.unlisted }
     }
 
-    /// Adds an error about a position in the text that has no value.
-    pub(crate) fn add(
-        &mut self,
-        span: Option<Span>,
-        key: &str,
-        message: String,
-        allowed: Option<String>,
-    ) {
-        let location = Location { path: key.to_owned(), span, table: None };
-        self.push(&location, false, Severity::Error, message, allowed);
-    }
-
-    fn push(
+    pub(crate) fn push(
         &mut self,
         location: &Location,
-        has_value: bool,
         severity: Severity,
+        has_value: bool,
         message: String,
         allowed: Option<String>,
     ) {
-        let (key, span) =
-            (location.path.clone(), location.span.clone().or_else(|| location.table.clone()));
-        self.problems.push((Problem { span, key, has_value, message, allowed }, severity));
+        let key = location.path.clone();
+        let span = location.span.clone().or_else(|| location.table.clone());
+        self.problems.push(Problem { span, severity, key, has_value, message, allowed });
     }
 
     /// Returns the number of problems of this text so far.
@@ -286,13 +268,13 @@ impl<'a> Report<'a> {
         for member in members {
             self.collect_values(&member.item, &mut values);
         }
-        values.sort_by_key(|(span, _)| span.start);
+        values.sort_by_key(|value| value.span.start);
         self.headings.sort_by_key(|span| span.start);
         self.values = Some(values);
     }
 
-    fn collect_values(&mut self, item: &Item, values: &mut Vec<(Span, PrintedForm)>) {
-        let form = match &item.tree {
+    fn collect_values(&mut self, item: &Item, values: &mut Vec<PrintedValue>) {
+        let replacement = match &item.tree {
             Tree::List(list) => {
                 return list.iter().for_each(|item| self.collect_values(item, values));
             }
@@ -302,10 +284,10 @@ impl<'a> Report<'a> {
                 }
                 return members.iter().for_each(|member| self.collect_values(&member.item, values));
             }
-            Tree::Integer(_) | Tree::Float(_) | Tree::Bool(_) => PrintedForm::AsWritten,
-            Tree::Text(_) | Tree::Time(_) | Tree::Null => PrintedForm::Replaced(MASK.to_owned()),
+            Tree::Integer(_) | Tree::Float(_) | Tree::Bool(_) => None,
+            Tree::String(_) | Tree::DateTime(_) | Tree::Null => Some(MASK.to_owned()),
         };
-        values.push((item.span.clone(), form));
+        values.push(PrintedValue { span: item.span.clone(), replacement });
     }
 
     /// Allows diagnostics to print a value, and each value in it, masked by `mask`. A string that
@@ -316,16 +298,16 @@ impl<'a> Report<'a> {
             Tree::Table(members) => {
                 members.iter().for_each(|member| self.show_values(&member.item, mask));
             }
-            Tree::Text(text) if expand::is_reference(text) => self.show(&item.span, None),
-            Tree::Text(text) => self.show(&item.span, mask(text)),
+            Tree::String(text) if expand::is_reference(text) => self.show(&item.span, None),
+            Tree::String(text) => self.show(&item.span, mask(text)),
             _ => self.show(&item.span, mask("").map(|_| MASK.to_owned())),
         }
     }
 
     fn show(&mut self, span: &Span, replacement: Option<String>) {
         let Some(values) = &mut self.values else { return };
-        if let Ok(index) = values.binary_search_by_key(&span.start, |(span, _)| span.start) {
-            values[index].1 = replacement.map_or(PrintedForm::AsWritten, PrintedForm::Replaced);
+        if let Ok(index) = values.binary_search_by_key(&span.start, |value| value.span.start) {
+            values[index].replacement = replacement;
         }
     }
 
@@ -335,7 +317,7 @@ impl<'a> Report<'a> {
         if self.is_heading(span) {
             return MASK.to_owned();
         }
-        let (text, _) = self.mask_range(span.clone(), span.clone());
+        let text = self.mask_range(span.clone(), span.clone()).text;
         let line = text.lines().next().unwrap_or_default();
         if line.len() == text.len() && line.chars().count() <= VALUE_CHARS_MAX {
             return text;
@@ -343,13 +325,15 @@ impl<'a> Report<'a> {
         format!("{}…", line.chars().take(VALUE_CHARS_MAX).collect::<String>())
     }
 
+    /// Returns the position of a range of bytes, which may end inside a character.
     fn position(&self, span: &Span) -> Position {
-        let start = self.floor_char_boundary(span.start);
+        let start = self.text.floor_char_boundary(span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |offset| offset + 1);
         let line_end =
             self.text[start..].find('\n').map_or(self.text.len(), |offset| start + offset);
-        let end = self.floor_char_boundary(span.end.clamp(start, line_end));
-        let (text, marked) = shorten_line(self.mask_range(line_start..line_end, start..end));
+        let end = self.text.floor_char_boundary(span.end.clamp(start, line_end));
+        let MaskedPart { text, marked } =
+            shorten_line(self.mask_range(line_start..line_end, start..end));
         let (earlier_lines, text_before) =
             (&self.text[..line_start], &self.text[line_start..start]);
         Position {
@@ -364,57 +348,51 @@ impl<'a> Report<'a> {
         self.headings.binary_search_by_key(&span.start, |heading| heading.start).is_ok()
     }
 
-    /// Returns a part of the text with masked secrets and without comments, and the position of the
-    /// marked bytes in the result, in characters.
-    fn mask_range(&self, range: Span, marked: Span) -> (String, Range<usize>) {
+    /// Returns a part of the text with masked secrets and without comments. `marked` is the range
+    /// of bytes of the whole text that carets mark.
+    fn mask_range(&self, range: Span, marked: Span) -> MaskedPart {
         let Some(values) = &self.values else {
             return mask_unparsed_line(&self.text[range.clone()], marked.start - range.start);
         };
-        let mut masked_text =
-            MaskedText { text: String::new(), chars: 0, marked: None, marked_bytes: marked };
+        let mut masked_part =
+            MaskedPartBuilder { text: String::new(), chars: 0, marked: None, marked_bytes: marked };
         let mut position = range.start;
-        let first_value = values.partition_point(|(span, _)| span.end <= range.start);
-        for (span, form) in
-            values[first_value..].iter().take_while(|(span, _)| span.start < range.end)
-        {
-            let (start, end) = (span.start.max(range.start), span.end.min(range.end));
-            if !masked_text.push_between_values(self.text, position..start) {
-                return masked_text.finish();
+        let first_value = values.partition_point(|value| value.span.end <= range.start);
+        let values = values[first_value..].iter();
+        for value in values.take_while(|value| value.span.start < range.end) {
+            let (start, end) = (value.span.start.max(range.start), value.span.end.min(range.end));
+            if !masked_part.push_between_values(self.text, position..start) {
+                return masked_part.finish();
             }
-            match form {
-                PrintedForm::AsWritten => masked_text.push(self.text, start..end),
-                PrintedForm::Replaced(replacement) => masked_text.replace(replacement, start..end),
+            match &value.replacement {
+                None => masked_part.push(self.text, start..end),
+                Some(replacement) => masked_part.replace(replacement, start..end),
             }
             position = end;
         }
-        masked_text.push_between_values(self.text, position..range.end);
-        masked_text.finish()
-    }
-
-    /// Returns the nearest character boundary at or before a byte. The parser's spans may end
-    /// inside a character.
-    fn floor_char_boundary(&self, index: usize) -> usize {
-        let index = index.min(self.text.len());
-        (0..=index).rev().find(|index| self.text.is_char_boundary(*index)).unwrap_or(0)
+        masked_part.push_between_values(self.text, position..range.end);
+        masked_part.finish()
     }
 }
 
 /// Shortens a long line to the characters around the marked ones.
-fn shorten_line((line, marked): (String, Range<usize>)) -> (String, Range<usize>) {
-    let chars = line.chars().count();
+fn shorten_line(line: MaskedPart) -> MaskedPart {
+    let chars = line.text.chars().count();
     if chars <= LINE_CHARS_MAX {
-        return (line, marked);
+        return line;
     }
+    let MaskedPart { text, marked } = line;
     let start = marked.start.saturating_sub(LINE_CHARS_MAX / 2).min(chars - LINE_CHARS_MAX);
-    let visible: String = line.chars().skip(start).take(LINE_CHARS_MAX).collect();
+    let visible: String = text.chars().skip(start).take(LINE_CHARS_MAX).collect();
     let prefix = if start > 0 { "…" } else { "" };
     let suffix = if start + LINE_CHARS_MAX < chars { "…" } else { "" };
     let shift = |position: usize| (position - start).min(LINE_CHARS_MAX) + prefix.chars().count();
-    (format!("{prefix}{visible}{suffix}"), shift(marked.start)..shift(marked.end))
+    let text = format!("{prefix}{visible}{suffix}");
+    MaskedPart { text, marked: shift(marked.start)..shift(marked.end) }
 }
 
-/// Builds the masked form of a part of the text.
-struct MaskedText {
+/// Builds a [`MaskedPart`].
+struct MaskedPartBuilder {
     text: String,
     /// The number of characters of `text`.
     chars: usize,
@@ -424,7 +402,7 @@ struct MaskedText {
     marked_bytes: Span,
 }
 
-impl MaskedText {
+impl MaskedPartBuilder {
     /// Appends keys, brackets and commas. Returns false if a comment ends the line.
     fn push_between_values(&mut self, text: &str, range: Span) -> bool {
         let comment = text[range.clone()].find('#');
@@ -464,16 +442,16 @@ impl MaskedText {
         });
     }
 
-    fn finish(self) -> (String, Range<usize>) {
-        let trimmed = self.text.trim_end().to_owned();
-        let end = trimmed.chars().count();
-        let marked = self.marked.unwrap_or(end..end);
-        (trimmed, marked)
+    fn finish(self) -> MaskedPart {
+        let text = self.text.trim_end().to_owned();
+        let end = text.chars().count();
+        MaskedPart { text, marked: self.marked.unwrap_or(end..end) }
     }
 }
 
 /// Masks a line of a text that could not be parsed. Only the key or the table's heading remains.
-fn mask_unparsed_line(line: &str, marked: usize) -> (String, Range<usize>) {
+/// `marked` is the byte of the line that a caret marks.
+fn mask_unparsed_line(line: &str, marked: usize) -> MaskedPart {
     let code = line.split('#').next().unwrap_or_default();
     let heading = code.trim().strip_prefix('[').map(|name| name.trim_matches(['[', ']']));
     let masked = match line.split_once('=') {
@@ -481,10 +459,10 @@ fn mask_unparsed_line(line: &str, marked: usize) -> (String, Range<usize>) {
         None if heading.is_some_and(is_key) => code.to_owned(),
         _ => MASK.to_owned(),
     };
-    let masked = masked.trim_end().to_owned();
+    let text = masked.trim_end().to_owned();
     let column = line.get(..marked).map_or(0, |text_before| text_before.chars().count());
-    let position = column.min(masked.chars().count());
-    (masked, position..position)
+    let column = column.min(text.chars().count());
+    MaskedPart { text, marked: column..column }
 }
 
 /// Returns true if a text looks like the name of a key: at most 32 lower-case letters, `_` and `.`.

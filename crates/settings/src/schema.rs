@@ -7,9 +7,9 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::table::{DefaultDoc, Table, TableDoc};
 
-/// Returns the schema of a whole file, draft 2020-12; `id` is its `$id` and `title` its title.
+/// Returns the schema of a whole file in draft 2020-12. `id` is its `$id`.
 pub fn document<T: Table>(id: &str, title: &str) -> Json {
-    let mut schema = table(&T::doc());
+    let mut schema = table_schema(&T::doc());
     if let Some(members) = schema.as_object_mut() {
         members.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
         members.insert("$id".into(), id.into());
@@ -18,8 +18,7 @@ pub fn document<T: Table>(id: &str, title: &str) -> Json {
     schema
 }
 
-/// Returns the same schema for a file that allows formulas: any string is allowed instead of a
-/// number.
+/// Returns the schema for a file that allows formulas: any string may replace a number.
 pub fn with_formulas(mut schema: Json) -> Json {
     allow_formulas(&mut schema);
     schema
@@ -42,7 +41,7 @@ fn allow_formulas(schema: &mut Json) {
 }
 
 /// Returns the schema of one table.
-pub(crate) fn table(doc: &TableDoc) -> Json {
+pub(crate) fn table_schema(doc: &TableDoc) -> Json {
     let mut properties = Map::new();
     for key in &doc.keys {
         let mut schema = key.schema.clone();
@@ -52,10 +51,9 @@ pub(crate) fn table(doc: &TableDoc) -> Json {
                 DefaultDoc::Is(_) | DefaultDoc::Empty | DefaultDoc::Required => key.doc.to_owned(),
             };
             members.insert("description".into(), description.into());
-            let has_default = matches!(key.default, DefaultDoc::Is(_) | DefaultDoc::Empty);
-            // These defaults are the same in TOML and in JSON.
-            if let Ok(default) = serde_json::from_str(&key.default_text)
-                && has_default
+            // Numbers, booleans and strings are written alike in TOML and in JSON.
+            if key.default.is_value()
+                && let Ok(default) = serde_json::from_str(&key.default_text)
             {
                 members.insert("default".into(), default);
             }

@@ -1,11 +1,13 @@
-//! Parses a TOML text into a tree of values, each with its bytes in the text.
+//! Parses a TOML text into a tree of values. Each value has its position: a range of bytes of the
+//! text.
 
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::report::Report;
+use crate::diagnostic::Severity;
+use crate::report::{Location, Report};
 
 /// A range of bytes of the text.
 pub type Span = Range<usize>;
@@ -24,7 +26,7 @@ pub struct Item {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tree {
     /// A string.
-    Text(String),
+    String(String),
     /// A whole number in decimal digits; it may be larger than any integer type.
     Integer(String),
     /// A number with a fraction or an exponent, as written but without `+` and `_`; or `inf` or
@@ -33,7 +35,7 @@ pub enum Tree {
     /// `true` or `false`.
     Bool(bool),
     /// A date or time.
-    Time(String),
+    DateTime(String),
     /// A list.
     List(Vec<Item>),
     /// A table, in the order of the text.
@@ -57,7 +59,7 @@ pub struct Member {
 pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Option<Vec<Member>> {
     if text.len() > bytes_max {
         let message = format!("the file has {} bytes", text.len());
-        report.add(None, "", message, Some(format!("at most {bytes_max} bytes")));
+        report.missing(&Location::default(), message, format!("at most {bytes_max} bytes"));
         return None;
     }
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -67,7 +69,9 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
         // A mistake often causes several errors in its line. The first error is reported.
         let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
         if last_line.replace(line) != Some(line) {
-            report.add(Some(span), "", format!("not toml: {}", error.message()), None);
+            let location = Location { span: Some(span), ..Location::default() };
+            let message = format!("not toml: {}", error.message());
+            report.push(&location, Severity::Error, false, message, None);
         }
     }
     errors.is_empty().then(|| read_members(table.get_ref()))
@@ -88,10 +92,10 @@ fn read_members(table: &DeTable<'_>) -> Vec<Member> {
 
 fn read_item(value: &Spanned<DeValue<'_>>) -> Item {
     let tree = match value.get_ref() {
-        DeValue::String(text) => Tree::Text(text.to_string()),
+        DeValue::String(text) => Tree::String(text.to_string()),
         DeValue::Integer(number) => {
             let digits = number.as_str();
-            // Its digits, if it is beyond `i128`. The value type reports it as out of range.
+            // The value type reports a number beyond `i128` as out of range.
             match i128::from_str_radix(digits.trim_start_matches('+'), number.radix()) {
                 Ok(number) => Tree::Integer(number.to_string()),
                 Err(_) => Tree::Integer(digits.to_owned()),
@@ -99,7 +103,7 @@ fn read_item(value: &Spanned<DeValue<'_>>) -> Item {
         }
         DeValue::Float(number) => Tree::Float(number.as_str().trim_start_matches('+').to_owned()),
         DeValue::Boolean(on) => Tree::Bool(*on),
-        DeValue::Datetime(time) => Tree::Time(time.to_string()),
+        DeValue::Datetime(time) => Tree::DateTime(time.to_string()),
         DeValue::Array(list) => Tree::List(list.iter().map(read_item).collect()),
         DeValue::Table(table) => Tree::Table(read_members(table)),
     };

@@ -1,4 +1,5 @@
-//! Declared tables: their declaration at run time, and the reader of a tree of values.
+//! [`TableDoc`] describes a declared table at run time. [`Reader`] reads a tree of values by the
+//! declaration.
 
 use std::fmt;
 use std::ops::Deref;
@@ -19,7 +20,7 @@ pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     fn doc() -> TableDoc;
     /// Returns the table with all defaults; `path` is its full name.
     fn defaults(path: &str) -> Self;
-    /// Reads the keys. Call [`Reader::table`] instead, because it also reports unknown keys.
+    /// Reads the keys. Call [`Reader::read_table`] instead, because it also reports unknown keys.
     fn read(reader: &mut Reader<'_, '_>, members: &[Member], location: Location) -> Self;
     /// Passes every key to the collector, for [`diff`](crate::diff).
     fn collect(&self, keys: &mut Collector);
@@ -42,7 +43,7 @@ pub struct Key<T> {
     /// The bytes of each element, if the value is a list that could be read.
     pub elements: Vec<Span>,
     /// The value as written, with secrets masked; empty if the key is not set.
-    pub shown: String,
+    pub printed: String,
 }
 
 /// The source of a key's value.
@@ -108,7 +109,8 @@ impl<T> Key<T> {
 
     /// Returns the position of one element of a list.
     pub fn element(&self, index: usize) -> Location {
-        self.location.part(self.elements.get(index).cloned())
+        let with_span = |span: &Span| self.location.with_span(span);
+        self.elements.get(index).map_or_else(|| self.location.clone(), with_span)
     }
 
     /// Returns the value alone.
@@ -116,17 +118,17 @@ impl<T> Key<T> {
         self.value
     }
 
-    /// Sets the key to a value that is not from the file, such as an argument. `shown` is the value
-    /// with secrets masked.
-    pub fn set(&mut self, value: T, shown: String) {
-        (self.value, self.origin, self.shown) = (value, Origin::Set, shown);
+    /// Sets the key to a value that is not from the file, such as an argument. `printed` is the
+    /// value with secrets masked.
+    pub fn set(&mut self, value: T, printed: String) {
+        (self.value, self.origin, self.printed) = (value, Origin::Set, printed);
     }
 
     /// Returns the key as an option, or `None` if the file does not set it.
     #[doc(hidden)]
     pub fn optional(self) -> Key<Option<T>> {
-        let Key { value, location, origin, elements, shown } = self;
-        Key { value: (origin == Origin::Set).then_some(value), location, origin, elements, shown }
+        let Key { value, location, origin, elements, printed } = self;
+        Key { value: (origin == Origin::Set).then_some(value), location, origin, elements, printed }
     }
 
     /// Returns the key with a computed default.
@@ -191,6 +193,13 @@ pub enum DefaultDoc {
     Required,
 }
 
+impl DefaultDoc {
+    /// Returns true if the default is a value, which TOML can express.
+    pub(crate) fn is_value(self) -> bool {
+        matches!(self, DefaultDoc::Is(_) | DefaultDoc::Empty)
+    }
+}
+
 impl TableDoc {
     /// Creates the documentation of a table with these keys.
     pub fn new(doc: &'static str, keys: Vec<KeyDoc>) -> TableDoc {
@@ -214,8 +223,8 @@ impl TableDoc {
         TableDoc { heading_of, ..self }
     }
 
-    /// Returns the table as the value of a key.
-    fn set_key_name(mut self, key: &str) -> TableDoc {
+    /// Returns the table as the value of a key, with the paths and headings that follow from it.
+    fn under_key(mut self, key: &str) -> TableDoc {
         self.path = key.to_owned();
         self.heading = (self.heading_of)(key);
         let heading = self.heading.trim_matches(['[', ']']).to_owned();
@@ -262,7 +271,7 @@ impl KeyDoc {
             default_text: default_text::<V>(default),
             at_start_only,
             schema: V::schema(),
-            table: V::table().map(|table| table.set_key_name(name)),
+            table: V::table().map(|table| table.under_key(name)),
             mask: V::mask,
         }
     }
@@ -281,7 +290,8 @@ pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
 /// Reads a tree of values by its declaration.
 pub struct Reader<'r, 'a> {
     report: &'r mut Report<'a>,
-    context: &'r ReadContext<'r>,
+    pub(crate) context: &'r ReadContext<'r>,
+    /// Returns the declaration of the file's root table.
     root: fn() -> TableDoc,
 }
 
@@ -295,12 +305,12 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// Reads a table and reports its unknown keys.
-    pub fn table<T: Table>(&mut self, members: &[Member], location: Location) -> T {
+    pub fn read_table<T: Table>(&mut self, members: &[Member], location: Location) -> T {
         let problems = self.report.count();
         let table = T::read(self, members, location.clone());
         for member in members {
             if !T::KEYS.iter().any(|key| strip_raw_prefix(key) == member.key) {
-                self.unknown_key::<T>(&location, member);
+                self.report_unknown_key::<T>(&location, member);
             }
         }
         if self.report.count() > problems {
@@ -311,7 +321,7 @@ impl<'r, 'a> Reader<'r, 'a> {
 
     /// Reads one key of a table; `default` applies if the key is not set. Generated code calls this
     /// for each declared key.
-    pub fn key<V: ValueType>(
+    pub fn read_key<V: ValueType>(
         &mut self,
         members: &[Member],
         table: &Location,
@@ -320,7 +330,7 @@ impl<'r, 'a> Reader<'r, 'a> {
     ) -> Key<V::Value> {
         let name = strip_raw_prefix(name);
         let Some(member) = members.iter().find(|member| member.key == name) else {
-            let mut key = absent::<V>(&table.path, name, default);
+            let mut key = unset_key::<V>(&table.path, name, default);
             key.location.table.clone_from(&table.table);
             if default == DefaultDoc::Required {
                 key.origin = Origin::Invalid;
@@ -334,7 +344,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         if !V::IS_TABLE {
             self.show::<V>(item);
         }
-        let shown = self.report.mask_value(&item.span);
+        let printed = self.report.mask_value(&item.span);
         let problems = self.report.count();
         let value = V::read(item, &location, self);
         let is_clean = self.report.count() == problems;
@@ -344,7 +354,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         };
         let origin = if is_clean { Origin::Set } else { Origin::Invalid };
         let value = value.unwrap_or_else(|| default_value::<V>(default, &location.path));
-        Key { value, location, origin, elements, shown }
+        Key { value, location, origin, elements, printed }
     }
 
     /// Reports that a value has another type than the key, and returns `None`.
@@ -357,11 +367,7 @@ impl<'r, 'a> Reader<'r, 'a> {
             Some(table) => (table.heading_of)(&location.path),
             None => V::allowed(),
         };
-        self.report.error(
-            &location.part(Some(item.span.clone())),
-            format!("not {}", V::noun()),
-            allowed,
-        );
+        self.report.error(&location.with_span(&item.span), format!("not {}", V::noun()), allowed);
         None
     }
 
@@ -383,28 +389,13 @@ impl<'r, 'a> Reader<'r, 'a> {
         expand(text, self.context)
     }
 
-    /// Returns the value of a formula, or `None` if the file allows no formulas.
-    pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
-        self.context.evaluate(text)
-    }
-
     /// Returns the allowed values of a type, including formulas if the file allows them.
     pub(crate) fn allowed<S: Scalar>(&self) -> String {
         let formula = S::IS_NUMBER && self.context.allows_formulas();
         format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
     }
 
-    /// Sets a variable of formulas and returns its value, which an override may have replaced.
-    pub(crate) fn set_variable(&mut self, name: &str, value: f64) -> f64 {
-        self.context.set_variable(name, value)
-    }
-
-    /// Registers a file that was read, so that changes to it can be watched.
-    pub(crate) fn reads_file(&mut self, name: &str) {
-        self.context.register_file(name);
-    }
-
-    fn unknown_key<T: Table>(&mut self, location: &Location, member: &Member) {
+    fn report_unknown_key<T: Table>(&mut self, location: &Location, member: &Member) {
         let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
         let mut matching_keys = Vec::new();
         root.find_keys(name, &mut matching_keys);
@@ -415,37 +406,28 @@ impl<'r, 'a> Reader<'r, 'a> {
             self.report.show_values(&member.item, mask);
         }
         let names: Vec<&str> = doc.keys.iter().map(|key| key.name).collect();
-        let (what, allowed) = match doc.holds_tables_only() {
-            true => ("table", headings(&doc)),
-            false => ("key", names.join(", ")),
-        };
-        let message = match (nearest(name, &names), matching_keys.first()) {
-            (Some(nearest_name), _) => {
-                format!("there is no such {what}; did you mean {nearest_name}?")
-            }
-            (None, Some((heading, _))) => format!("this key belongs under {heading}"),
-            (None, None) => format!("there is no such {what}"),
-        };
-        let location = Location {
-            path: join_path(&location.path, name),
-            span: Some(member.span.clone()),
-            table: None,
-        };
+        let kind = if doc.holds_tables_only() { "table" } else { "key" };
+        let (mut message, mut allowed) = not_found(kind, name, &names);
+        if let (None, Some((heading, _))) = (nearest(name, &names), matching_keys.first()) {
+            message = format!("this key belongs under {heading}");
+        }
+        if doc.holds_tables_only() {
+            let tables = doc.keys.iter().filter_map(|key| key.table.as_ref());
+            let headings: Vec<&str> = tables.map(|table| table.heading.as_str()).collect();
+            allowed = headings.join(", ");
+        }
+        let path = join_path(&location.path, name);
+        let location = Location { path, span: Some(member.span.clone()), table: None };
         self.report.missing(&location, message, allowed);
     }
 }
 
-fn headings(doc: &TableDoc) -> String {
-    let tables = doc.keys.iter().filter_map(|key| key.table.as_ref());
-    tables.map(|table| table.heading.as_str()).collect::<Vec<_>>().join(", ")
-}
-
 /// Returns a key that is not set. Generated code calls this for each declared key.
-pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
+pub fn unset_key<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
     let location =
         Location { path: join_path(path, strip_raw_prefix(name)), span: None, table: None };
     let value = default_value::<V>(default, &location.path);
-    Key { value, location, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
+    Key { value, location, origin: Origin::Default, elements: Vec::new(), printed: String::new() }
 }
 
 /// Returns the value of a key that is not set or is invalid; `path` is its full name.
@@ -471,8 +453,8 @@ fn strip_raw_prefix(name: &str) -> &str {
 /// Returns the nearest name by edit distance, if at most a third of its letters differ.
 pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     /// Maximum length of a compared name. The cost grows with the square of the length.
-    const WORD_BYTES_MAX: usize = 64;
-    if written.len() > WORD_BYTES_MAX {
+    const NAME_BYTES_MAX: usize = 64;
+    if written.len() > NAME_BYTES_MAX {
         return None;
     }
     let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());

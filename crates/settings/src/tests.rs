@@ -6,8 +6,8 @@ use std::time::Duration as Time;
 
 use expect_test::{Expect, expect};
 
-use crate::value::{Bool, Bytes, Count, Duration, List, Listed, Map, Name, Named, Number, Once};
-use crate::value::{File, Secret, Text, Variables};
+use crate::value::{Bool, Bytes, Duration, Integer, List, Listed, Map, Name, Named, Number, Once};
+use crate::value::{File, NonEmptyString, Secret, Variables};
 use crate::{Input, ReadContext, Report, Scalar, Table, diff, read, reference, schema};
 
 crate::choice! {
@@ -24,9 +24,9 @@ crate::table! {
     /// Where the program listens.
     struct Server {
         /// Address and port.
-        listen: Text = "127.0.0.1:80";
+        listen: NonEmptyString = "127.0.0.1:80";
         /// Threads that serve.
-        threads: Count<1, 64> = described "the number of cores";
+        threads: Integer<1, 64> = described "the number of cores";
         /// How long a stop waits.
         drain: Duration<0, 60_000> = "10s";
         /// Longest body.
@@ -36,7 +36,7 @@ crate::table! {
         /// Share of calls that are logged.
         share: Number<0, 1000> = "0.5";
         /// A key with the name of a Rust keyword.
-        r#match: Text = described "nothing";
+        r#match: NonEmptyString = described "nothing";
     }
 }
 
@@ -44,11 +44,11 @@ crate::table! {
     /// Limits of the program.
     struct LimitsTable => Limits {
         /// Most connections.
-        connections: Count<1, 1000, u16> = described "what the machine has" => 7;
+        connections: Integer<1, 1000, u16> = described "what the machine has" => 7;
         /// Most bytes.
         bytes: Bytes<0, 1024, usize> = "1KiB", at_start;
         /// Words.
-        words: List<Text> = "a";
+        words: List<NonEmptyString> = "a";
     }
 }
 
@@ -56,7 +56,7 @@ crate::table! {
     /// A chain.
     struct Chain {
         /// Its id.
-        id: Count<1, { u64::MAX }> = described "not verified";
+        id: Integer<1, { u64::MAX }> = described "not verified";
     }
 }
 
@@ -68,7 +68,7 @@ crate::table! {
         /// Its secret.
         token: Secret<4> = described "none";
         /// Its methods.
-        methods: List<Text> = empty;
+        methods: List<NonEmptyString> = empty;
         /// Headers.
         headers: Map<Secret<1>> = empty;
         /// How it is chosen.
@@ -82,7 +82,7 @@ crate::table! {
     /// All of it.
     struct Program {
         /// A title.
-        title: Text = described "none";
+        title: NonEmptyString = described "none";
         /// Where the program listens.
         server: Once<Server> = empty;
         /// Chains by name.
@@ -108,7 +108,7 @@ crate::table! {
     /// A table that holds others.
     struct Outer {
         /// Its own key.
-        size: Count<0, 9> = "0";
+        size: Integer<0, 9> = "0";
         /// Tables in it.
         inner: Listed<Inner> = empty;
         /// A table in it.
@@ -120,7 +120,7 @@ crate::table! {
     /// A table in another one.
     struct Inner {
         /// Its own key.
-        depth: Count<0, 9> = "0";
+        depth: Integer<0, 9> = "0";
         /// Tables in it.
         leaf: Listed<Leaf> = empty;
     }
@@ -210,8 +210,8 @@ fn every_form_is_read() {
         (&*upstream.headers["authorization"], *upstream.balance),
         ("Bearer abc", Balance::LeastBusy)
     );
-    assert_eq!(Balance::word(*program.upstream[1].balance), "round-robin", "the default");
-    assert_eq!(Balance::WORDS, ["round-robin", "least-busy"]);
+    assert_eq!(Balance::name_of(*program.upstream[1].balance), "round-robin", "the default");
+    assert_eq!(Balance::NAMES, ["round-robin", "least-busy"]);
     assert_eq!(context.files(), [Path::new("/folder/ca.pem")]);
 }
 
@@ -368,7 +368,7 @@ fn values_alone_with_computed_defaults() {
 fn differences_are_named_in_the_order_of_the_declaration() {
     let keys = |text: &str| read_with(text, |program, _| diff::Keys::of(&program.unwrap()));
     let check = |before: &str, after: &str, expected: Expect| {
-        let changes = diff::changes(&keys(before), &keys(after));
+        let changes = diff::list_changes(&keys(before), &keys(after));
         let lines = changes.iter().map(|change| format!("{change}\n"));
         expected.assert_eq(&lines.collect::<String>());
     };
@@ -429,7 +429,7 @@ fn durations_and_sizes_print_as_they_are_read() {
         assert!(parse_duration(text).is_err(), "{text}");
     }
     type Any = Bytes<0, { u64::MAX }>;
-    let bytes = |text| <Any as Scalar>::parse(Input::Text(text));
+    let bytes = |text| <Any as Scalar>::parse(Input::String(text));
     for (text, size) in [("1B", 1), ("16KiB", 16384), ("5MiB", 5 << 20), ("2GiB", 2 << 30)] {
         assert_eq!(bytes(text), Ok(size), "{text}");
         assert_eq!(format_bytes(size), text);
@@ -630,7 +630,7 @@ fn problems_of_other_files_keep_their_file() {
 
 #[test]
 fn a_variable_may_hold_one_or_zero_for_true_or_false() {
-    let parse = |text| <Bool as Scalar>::parse(Input::Text(text)).ok();
+    let parse = |text| <Bool as Scalar>::parse(Input::String(text)).ok();
     assert_eq!(
         (parse("1"), parse("0"), parse("true"), parse("2")),
         (Some(true), Some(false), Some(true), None)

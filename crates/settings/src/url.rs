@@ -142,7 +142,7 @@ impl NodeUrl {
     /// A message that repeats no part of the URL.
     pub fn parse(text: &str) -> Result<NodeUrl, &'static str> {
         if let Some(path) = text.strip_prefix("ipc:") {
-            return NodeUrl::ipc(path);
+            return NodeUrl::parse_ipc(path);
         }
         if text.contains('#') {
             return Err("a url of a node has no fragment (#)");
@@ -191,20 +191,20 @@ impl NodeUrl {
         })
     }
 
-    /// Checks a URL that must begin with `http://` or `https://`.
+    /// Parses a URL that must begin with `http://` or `https://`.
     ///
     /// # Errors
     /// A message that repeats no part of the URL.
     pub fn parse_http(text: &str) -> Result<NodeUrl, &'static str> {
         let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-        match ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http)) {
-            true => NodeUrl::parse(text),
-            false => Err("a url begins with http:// or https://"),
+        if ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http)) {
+            return NodeUrl::parse(text);
         }
+        Err("a url begins with http:// or https://")
     }
 
-    /// Returns the URL of the WebSocket at the same address and path. It is the same URL for a
-    /// WebSocket or a local socket.
+    /// Returns the URL of the WebSocket at the same address and path. A URL of a WebSocket or a
+    /// local socket does not change.
     #[must_use]
     pub fn to_websocket(&self) -> NodeUrl {
         let mut url = self.clone();
@@ -216,8 +216,8 @@ impl NodeUrl {
         url
     }
 
-    /// Returns the same URL, whose printed form masks path segments that are not in `written`. Such
-    /// segments come from the environment or from a file, and a short secret may look like a word.
+    /// Masks path segments that are not in `written`, the URL as written in the file. Such segments
+    /// come from the environment or from another file, and a short secret may look like a word.
     #[must_use]
     pub fn mask_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
@@ -246,9 +246,9 @@ impl NodeUrl {
         self
     }
 
-    /// Returns the address of a local socket.
-    fn ipc(path: &str) -> Result<NodeUrl, &'static str> {
-        // `ipc:///path` means the same.
+    /// Parses the path of a local socket.
+    fn parse_ipc(path: &str) -> Result<NodeUrl, &'static str> {
+        // `ipc:///path` means the same as `ipc:/path`.
         let path = path.strip_prefix("//").unwrap_or(path);
         if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
             return Err("after ipc: comes the whole path of a socket, such as ipc:/var/geth.ipc");
@@ -271,11 +271,6 @@ impl NodeUrl {
     /// Returns the transport of calls.
     pub fn transport(&self) -> Transport {
         self.transport
-    }
-
-    /// Returns true for `ws://` and `wss://`.
-    pub fn is_websocket(&self) -> bool {
-        self.transport == Transport::WebSocket
     }
 
     /// Returns true for `https://` and `wss://`.
@@ -318,11 +313,8 @@ impl NodeUrl {
             return format!("ipc:{name}");
         }
         let host = mask_host(&self.host);
-        if host.contains(':') {
-            format!("[{host}]:{}", self.port)
-        } else {
-            format!("{host}:{}", self.port)
-        }
+        let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+        format!("{open}{host}{close}:{}", self.port)
     }
 }
 
@@ -352,12 +344,10 @@ pub fn mask_url(text: &str) -> String {
     let Ok(url) = NodeUrl::parse(&format!("http://{rest}")) else { return MASK.to_owned() };
     // A text without a scheme may be a key. Only localhost and IP addresses certainly are no keys.
     let is_host = url.host() == "localhost" || url.host().parse::<std::net::IpAddr>().is_ok();
-    let printed = url.to_string();
-    let printed = printed.trim_start_matches("http://");
-    match scheme {
-        "" if is_host => printed.to_owned(),
-        _ => MASK.to_owned(),
+    if scheme.is_empty() && is_host {
+        return url.to_string().trim_start_matches("http://").to_owned();
     }
+    MASK.to_owned()
 }
 
 /// Returns a URL from a file with masked secrets. References such as `${env:NAME}` are not masked.
@@ -464,7 +454,8 @@ fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
     Ok(value)
 }
 
-fn percent_decode(text: &str) -> Option<Vec<u8>> {
+/// Replaces every `%XX`. Returns `None` if two hexadecimal digits do not follow a `%`.
+pub(crate) fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

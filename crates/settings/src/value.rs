@@ -1,4 +1,4 @@
-//! Value types: each defines the values that a key accepts, how to read them, and their
+//! Value types. A value type defines the values that a key accepts, how they are read, and their
 //! documentation.
 //!
 //! A [`Scalar`] is written as one string, number or boolean. A [`ValueType`] may also be a list or
@@ -23,10 +23,10 @@ use crate::table::{Reader, TableDoc};
 
 pub use database::{Database, DatabaseAddress, DatabaseUrl};
 pub use scalars::{
-    Bool, Bytes, Count, Duration, File, Name, Number, Secret, SecretText, Text, Whole, Word,
-    format_bytes, format_duration, parse_duration,
+    AnyString, Bool, Bytes, Duration, File, Integer, Name, NonEmptyString, Number, Secret,
+    SecretText, UnsignedInteger, format_bytes, format_duration, parse_duration,
 };
-pub use tables::{As, List, Listed, Map, Named, Once, Pair, Pairs};
+pub use tables::{List, Listed, Map, Named, Once, Pair, Pairs};
 pub use variables::{Variable, Variables};
 
 /// The type of a key's value.
@@ -49,11 +49,13 @@ pub trait ValueType {
     fn placeholder() -> Self::Value;
     /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
     fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
-    /// Reads the default of a declaration.
+    /// Parses the default of a declaration. The default of a table is always empty.
     ///
     /// # Errors
     /// The text is not a value of this type. A test of the declaration must detect that.
-    fn parse_default(text: &str) -> Result<Self::Value, String>;
+    fn parse_default(_text: &str) -> Result<Self::Value, String> {
+        Err("the default of a table is always empty".to_owned())
+    }
     /// Returns the text of a default in TOML.
     fn to_toml(default: &str) -> String {
         format!("\"{default}\"")
@@ -80,7 +82,7 @@ pub trait ValueType {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input<'a> {
     /// A string. Environment variables are strings, so types of numbers parse strings too.
-    Text(&'a str),
+    String(&'a str),
     /// A whole number.
     Integer(i128),
     /// A number with a fraction.
@@ -148,7 +150,7 @@ impl<S: Scalar> ValueType for S {
     }
 
     fn parse_default(text: &str) -> Result<S::Value, String> {
-        S::parse(Input::Text(text))
+        S::parse(Input::String(text))
     }
 
     fn to_toml(default: &str) -> String {
@@ -161,25 +163,14 @@ impl<S: Scalar> ValueType for S {
 
     fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<S::Value> {
         let parsed = match &item.tree {
-            Tree::Text(written) => reader.expand(written).and_then(|text| {
-                let value = match reader.evaluate(&text).filter(|_| S::IS_NUMBER) {
-                    Some(number) => parse_formula_result::<S>(number?, &text),
-                    None => S::parse(Input::Text(&text)),
-                };
-                if value.is_ok() {
-                    S::after_parse(&text, reader);
-                }
-                let is_replaced = text != *written && !is_reference(written);
-                value
-                    .map(|value| if is_replaced { S::mask_replaced(value, written) } else { value })
-            }),
+            Tree::String(written) => read_string::<S>(written, reader),
             Tree::Integer(digits) => match digits.parse() {
                 Ok(number) => S::parse(Input::Integer(number)),
                 Err(_) => Err("out of range".to_owned()),
             },
             Tree::Float(digits) => S::parse(Input::Number(digits.parse().unwrap_or(f64::NAN))),
             Tree::Bool(on) => S::parse(Input::Bool(*on)),
-            Tree::Time(_) | Tree::List(_) | Tree::Table(_) | Tree::Null => {
+            Tree::DateTime(_) | Tree::List(_) | Tree::Table(_) | Tree::Null => {
                 Err(format!("not {}", S::noun()))
             }
         };
@@ -187,11 +178,23 @@ impl<S: Scalar> ValueType for S {
             Ok(value) => Some(value),
             Err(message) => {
                 let allowed = reader.allowed::<S>();
-                reader.report().error(&location.part(Some(item.span.clone())), message, allowed);
+                reader.report().error(&location.with_span(&item.span), message, allowed);
                 None
             }
         }
     }
+}
+
+/// Reads a string, with variables and formulas.
+fn read_string<S: Scalar>(written: &str, reader: &mut Reader<'_, '_>) -> Result<S::Value, String> {
+    let text = reader.expand(written)?;
+    let value = match reader.context.evaluate(&text).filter(|_| S::IS_NUMBER) {
+        Some(number) => parse_formula_result::<S>(number?, &text),
+        None => S::parse(Input::String(&text)),
+    }?;
+    S::after_parse(&text, reader);
+    let is_replaced = text != written && !is_reference(written);
+    Ok(if is_replaced { S::mask_replaced(value, written) } else { value })
 }
 
 /// Parses the result of a formula. The error states the result, unless the formula is a number.
@@ -220,8 +223,8 @@ fn integer_if_whole(number: f64) -> Input<'static> {
     }
 }
 
-/// Declares an enum with the word of each variant. A second form declares the words of an existing
-/// enum: `pub Balances for policy::Balance { "round-robin" => RoundRobin, }`.
+/// Declares an enum with the name of each variant in a file. A second form declares the names of an
+/// existing enum: `pub Balances for policy::Balance { "round-robin" => RoundRobin, }`.
 ///
 /// ```
 /// settings::choice! {
@@ -235,15 +238,15 @@ fn integer_if_whole(number: f64) -> Input<'static> {
 /// }
 /// use settings::{Input, Scalar};
 ///
-/// assert_eq!(Balance::parse(Input::Text("round-robin")), Ok(Balance::RoundRobin));
-/// assert_eq!(Balance::word(Balance::LeastInFlight), "least-in-flight");
+/// assert_eq!(Balance::parse(Input::String("round-robin")), Ok(Balance::RoundRobin));
+/// assert_eq!(Balance::name_of(Balance::LeastInFlight), "least-in-flight");
 /// ```
 #[macro_export]
 macro_rules! choice {
     (
         $(#[$attribute:meta])+
         $visibility:vis enum $name:ident {
-            $( $(#[doc = $doc:literal])+ $word:literal => $variant:ident, )+
+            $( $(#[doc = $doc:literal])+ $variant_name:literal => $variant:ident, )+
         }
     ) => {
         $(#[$attribute])+
@@ -252,27 +255,33 @@ macro_rules! choice {
             $( $(#[doc = $doc])+ $variant, )+
         }
 
-        $crate::choice! { @words $visibility $name, $name { $($word => $variant,)+ } }
+        $crate::choice! { @names $visibility $name, $name { $($variant_name => $variant,)+ } }
     };
     (
         $(#[$attribute:meta])+
-        $visibility:vis $name:ident for $value:ty { $( $word:literal => $variant:ident, )+ }
+        $visibility:vis $name:ident for $value:ty {
+            $( $variant_name:literal => $variant:ident, )+
+        }
     ) => {
         $(#[$attribute])+
         $visibility struct $name;
 
-        $crate::choice! { @words $visibility $name, $value { $($word => $variant,)+ } }
+        $crate::choice! { @names $visibility $name, $value { $($variant_name => $variant,)+ } }
     };
-    (@words $visibility:vis $name:ident, $value:ty { $( $word:literal => $variant:ident, )+ }) => {
+    (
+        @names $visibility:vis $name:ident, $value:ty {
+            $( $variant_name:literal => $variant:ident, )+
+        }
+    ) => {
         impl $name {
-            /// The words, in the order of the declaration.
-            $visibility const WORDS: &'static [&'static str] = &[$($word),+];
+            /// The names, in the order of the declaration.
+            $visibility const NAMES: &'static [&'static str] = &[$($variant_name),+];
 
-            /// The word of a value. A variant without a word does not compile.
+            /// Returns the name of a value. A variant without a name does not compile.
             #[allow(dead_code)] // Not every choice is printed.
-            $visibility fn word(value: $value) -> &'static str {
+            $visibility fn name_of(value: $value) -> &'static str {
                 match value {
-                    $(<$value>::$variant => $word,)+
+                    $(<$value>::$variant => $variant_name,)+
                 }
             }
         }
@@ -285,11 +294,11 @@ macro_rules! choice {
             }
 
             fn allowed() -> String {
-                $crate::value::quote_words(Self::WORDS)
+                $crate::value::quote_names(Self::NAMES)
             }
 
             fn schema() -> $crate::value::Json {
-                $crate::value::words_schema(Self::WORDS)
+                $crate::value::names_schema(Self::NAMES)
             }
 
             fn placeholder() -> $value {
@@ -298,8 +307,10 @@ macro_rules! choice {
 
             fn parse(input: $crate::Input<'_>) -> Result<$value, String> {
                 match input {
-                    $($crate::Input::Text($word) => Ok(<$value>::$variant),)+
-                    $crate::Input::Text(text) => Err($crate::value::no_such_word(text, Self::WORDS)),
+                    $($crate::Input::String($variant_name) => Ok(<$value>::$variant),)+
+                    $crate::Input::String(text) => {
+                        Err($crate::value::unknown_name_error(text, Self::NAMES))
+                    }
                     _ => Err("not a text".to_owned()),
                 }
             }
@@ -312,24 +323,24 @@ macro_rules! choice {
 /// [`Scalar::mask_replaced`].
 ///
 /// ```
-/// fn port(text: &str) -> Result<u16, &'static str> {
+/// fn parse_port(text: &str) -> Result<u16, &'static str> {
 ///     text.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or("not a port")
 /// }
 ///
-/// settings::text! {
+/// settings::string_scalar! {
 ///     /// A port after a colon.
-///     pub Port: u16 = port, "a port", "a colon and a port", ":80";
+///     pub Port: u16 = parse_port, "a port", "a colon and a port", ":80";
 /// }
 /// use settings::{Input, Scalar};
 ///
-/// assert_eq!(Port::parse(Input::Text(":8080")), Ok(8080));
-/// assert_eq!(Port::parse(Input::Text("x")), Err("not a port".to_owned()));
+/// assert_eq!(Port::parse(Input::String(":8080")), Ok(8080));
+/// assert_eq!(Port::parse(Input::String("x")), Err("not a port".to_owned()));
 /// ```
 #[macro_export]
-macro_rules! text {
+macro_rules! string_scalar {
     ($(
         $(#[$attribute:meta])+
-        $visibility:vis $name:ident : $value:ty = $read:expr, $noun:literal, $allowed:expr,
+        $visibility:vis $name:ident : $value:ty = $parse:expr, $noun:literal, $allowed:expr,
             $example:literal $(, mask $mask:expr)? $(, mask_replaced $mask_replaced:expr)? ;
     )+) => {$(
         $(#[$attribute])+
@@ -347,17 +358,19 @@ macro_rules! text {
             }
 
             fn schema() -> $crate::value::Json {
-                $crate::value::text_schema($example)
+                $crate::value::string_schema($example)
             }
 
             fn placeholder() -> $value {
-                let example = <$name as $crate::Scalar>::parse($crate::Input::Text($example));
+                let example = <$name as $crate::Scalar>::parse($crate::Input::String($example));
                 example.expect("a test reads every example")
             }
 
             fn parse(input: $crate::Input<'_>) -> Result<$value, String> {
                 match input {
-                    $crate::Input::Text(text) => ($read)(text).map_err(|error| error.to_string()),
+                    $crate::Input::String(text) => {
+                        ($parse)(text).map_err(|error| error.to_string())
+                    }
                     _ => Err(concat!("not ", $noun).to_owned()),
                 }
             }
@@ -378,24 +391,24 @@ macro_rules! text {
 }
 
 #[doc(hidden)]
-pub fn text_schema(example: &str) -> Json {
+pub fn string_schema(example: &str) -> Json {
     json!({ "type": "string", "examples": [example] })
 }
 
-/// Returns the words in quotes, for diagnostics.
+/// Returns the names in quotes, for diagnostics.
 #[doc(hidden)]
-pub fn quote_words(words: &[&str]) -> String {
-    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
+pub fn quote_names(names: &[&str]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
 #[doc(hidden)]
-pub fn words_schema(words: &[&str]) -> Json {
-    json!({ "enum": words })
+pub fn names_schema(names: &[&str]) -> Json {
+    json!({ "enum": names })
 }
 
 #[doc(hidden)]
-pub fn no_such_word(text: &str, words: &[&'static str]) -> String {
-    match crate::table::nearest(text, words) {
+pub fn unknown_name_error(text: &str, names: &[&'static str]) -> String {
+    match crate::table::nearest(text, names) {
         Some(nearest) => format!("there is no such word; did you mean \"{nearest}\"?"),
         None => "there is no such word".to_owned(),
     }

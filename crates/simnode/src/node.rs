@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
-use wire::call::{Body, Call, Id, Limits, Rejection};
+use wire::call::{Body, Call, Limits, Rejection};
 
 use self::rng::NodeRng;
 use self::settings::{ErrorKind, Fault, RateLimitAction, Settings, SettingsError};
@@ -305,7 +305,7 @@ impl Node {
                 out.truncate(previous_end);
             }
             if out.len() > RESPONSE_BYTES_MAX {
-                let id = call.as_ref().ok().and_then(|call| call.id.raw()).unwrap_or(b"null");
+                let id = call.as_ref().ok().and_then(|call| call.id).unwrap_or(b"null");
                 out.truncate(previous_end);
                 if previous_end > 1 {
                     out.push(b',');
@@ -347,7 +347,7 @@ impl Node {
             Err(AdmissionError::Error(error)) => RawReply::from(&error),
             Err(AdmissionError::TooManyRequests(retry_after_s)) => return Err(retry_after_s),
         };
-        let Id::Raw(id) = call.id else { return Ok(()) };
+        let Some(id) = call.id else { return Ok(()) };
         let id = if fault == Some(Fault::WrongId) { &b"987654321"[..] } else { id };
         let start = out.len();
         out.reserve(reply.len() + id.len() + ENVELOPE_BYTES);

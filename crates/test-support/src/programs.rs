@@ -1,5 +1,6 @@
 //! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, openssl, redis-server,
-//! postgres, chromium, prometheus, actionlint, helm, otelcol, lintian, rpmlint, runc, umoci).
+//! postgres, chromium, prometheus, actionlint, helm, kube-apiserver, etcd, otelcol, lintian, rpmlint,
+//! runc, umoci).
 //!
 //! `cargo xtask check` installs programs; this module does not. A missing program skips the test,
 //! and the skip is appended to the file named by `WEIR_SKIP_LOG`, so that the check can count

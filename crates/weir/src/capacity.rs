@@ -43,7 +43,7 @@ const DEFAULT_RATE_START: f64 = 50.0;
 /// the target to drain; after each failed probe it checks at a low rate that the target has
 /// recovered. A probe passes if every threshold holds, no method fails completely, and responses
 /// keep up with requests: above the capacity a backlog grows while all thresholds may still hold. A
-/// probe limited by this host counts as neither.
+/// probe that this host limits counts as neither passed nor failed.
 ///
 /// With a plan in the open model, its mixes and thresholds apply, all scenarios run at once in the
 /// ratio of their highest rates, and its `capacity` table configures the search. With a URL, the
@@ -67,12 +67,12 @@ Exit codes:
   6  interrupted by Ctrl-C: the partial result is kept and marked as such; a second Ctrl-C ends at
      once and keeps nothing
   7  a bug in Weir: the result contradicts its own evidence")]
-#[command(mut_arg("target", |arg| {
+#[command(mut_arg("url_or_plan", |arg| {
     let help = "URL of the target (http:// or https://), or a load plan";
     arg.help(help).help_heading(None::<&'static str>)
 }))]
 #[command(mut_arg("set", |arg| arg.help_heading(None::<&'static str>)))]
-#[command(mut_arg("url", |arg| arg.help("Search this URL instead of the plan's target")))]
+#[command(mut_arg("plan_target", |arg| arg.help("Search this URL instead of the plan's target")))]
 pub(crate) struct Capacity {
     #[command(flatten)]
     search: SearchOptions,
@@ -89,7 +89,7 @@ pub(crate) struct Capacity {
     #[arg(short, long)]
     yes: bool,
 
-    /// Print no progress
+    /// Print no progress, and start without confirmation
     #[arg(long)]
     quiet: bool,
 
@@ -105,24 +105,24 @@ pub(crate) struct Capacity {
 #[command(next_help_heading = "Search")]
 struct SearchOptions {
     /// First rate, in iterations per second [default: the plan's; 50 for a URL]
-    #[arg(long, value_name = "PER SECOND", value_parser = rate)]
+    #[arg(long, value_name = "PER SECOND", value_parser = parse_rate)]
     rate_start: Option<f64>,
 
     /// Maximum rate, in iterations per second [default: the plan's]
-    #[arg(long, value_name = "PER SECOND", value_parser = rate)]
+    #[arg(long, value_name = "PER SECOND", value_parser = parse_rate)]
     rate_max: Option<f64>,
 
     /// End when the lowest failing rate is within this share of the highest passing one [default:
     /// the plan's]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     precision: Option<f64>,
 
     /// Duration of a probe, including its warm-up [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
     probe: Option<Duration>,
 
     /// Warm-up of a probe, excluded from its verdict [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
     probe_warmup: Option<Duration>,
 
     /// Probes at each side of the boundary [default: the plan's]
@@ -130,26 +130,22 @@ struct SearchOptions {
     repeats: Option<u32>,
 
     /// Pause between probes [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
     drain: Option<Duration>,
 
     /// Duration of the final run at the highest passing rate; 0s for none [default: the plan's]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = plan::line::duration)]
     soak: Option<Duration>,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|rate| (0.01..=10_000_000.0).contains(rate));
     value.ok_or_else(|| "a rate is 0.01 to 10000000 iterations per second".to_owned())
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|share| (0.001..=0.5).contains(share));
     value.ok_or_else(|| "a precision is 0.001 to 0.5".to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    plan::line::duration(text)
 }
 
 impl SearchOptions {
@@ -199,7 +195,7 @@ impl Capacity {
         }
         // A search without thresholds chooses defaults.
         plan.warnings.retain(|warning| warning != NO_THRESHOLD);
-        let cost = match lab::capacity::cost(&plan) {
+        let cost = match lab::capacity::estimate_cost(&plan) {
             Ok(cost) => cost,
             Err(fault) => return Ok(argument_error(&fault.to_string())),
         };
@@ -211,7 +207,7 @@ impl Capacity {
             return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let stop = Arc::new(Stop::new());
-        stop::stop_run_on_signals(&stop, EXIT_INTERRUPTED)?;
+        stop::stop_run_on_signals(&stop, || {})?;
         let progress = ProgressOutput::new(self.quiet);
         progress.line(probe_head());
         let mut write_run = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
@@ -226,7 +222,7 @@ impl Capacity {
             Err(CapacityFault::Run(fault)) => return Err(self.target.explain(fault)),
             other => other?,
         };
-        let consistent = report_self_check(&self_check::capacity(&result));
+        let consistent = report_self_check(&self_check::check_capacity(&result));
         self.write(&result, &plan.warnings)?;
         Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
     }
@@ -234,7 +230,7 @@ impl Capacity {
     /// Prints the expected duration, and asks for confirmation on a terminal.
     fn confirm(&self, plan: &Plan, cost: Cost) -> Result<bool> {
         let minutes = |time: Duration| (time.as_secs_f64() / 60.0).ceil();
-        let (shortest, longest) = (minutes(cost.time.0), minutes(cost.time.1));
+        let (shortest, longest) = (minutes(*cost.time.start()), minutes(*cost.time.end()));
         if !self.quiet {
             plan.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             eprintln!(
@@ -243,8 +239,8 @@ impl Capacity {
                 plan.capacity.rate_start,
                 plan.capacity.rate_max,
                 plan.target.url,
-                cost.probes.0,
-                cost.probes.1
+                cost.probes.start(),
+                cost.probes.end()
             );
         }
         if self.yes || self.quiet || !io::stdin().is_terminal() || !io::stderr().is_terminal() {

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use gateway::config::Config;
 use lab::study;
 use lab_model::plan;
+use settings::Diagnostics;
 
 use crate::{EXIT_FAULTY, source};
 
@@ -69,35 +71,19 @@ impl Check {
 fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode {
     let plan = match plan::read(text, &file.display().to_string(), variables) {
         Ok(plan) => plan,
-        Err(faults) => {
-            eprint!("{faults}");
-            eprintln!("\n{}", count_text(faults.count(), "fault"));
-            return ExitCode::from(EXIT_FAULTY);
-        }
+        Err(faults) => return report_faults(&faults),
     };
-    for warning in &plan.warnings {
-        eprintln!("warning: {warning}");
-    }
+    print_warnings(&plan.warnings);
     if !plan.warnings.is_empty() {
         eprintln!();
     }
-    println!("ok: {}{}", file.display(), warning_count(plan.warnings.len()));
-    print!("{}", plan::summary::summarize(&plan));
-    ExitCode::SUCCESS
+    report_valid(file, plan.warnings.len(), &plan::summary::summarize(&plan))
 }
 
 fn check_study(file: &Path, text: &str) -> ExitCode {
     match study::file::read(text, &file.display().to_string()) {
-        Ok(study) => {
-            println!("ok: {}", file.display());
-            print!("{}", study.summary());
-            ExitCode::SUCCESS
-        }
-        Err(faults) => {
-            eprint!("{faults}");
-            eprintln!("\n{}", count_text(faults.list.len(), "fault"));
-            ExitCode::from(EXIT_FAULTY)
-        }
+        Ok(study) => report_valid(file, 0, &study.summary()),
+        Err(faults) => report_faults(&faults),
     }
 }
 
@@ -105,50 +91,45 @@ fn check_load_study(file: &Path, text: &str, variables: &[(String, f64)]) -> Exi
     match study::load::file::read(text, &file.display().to_string(), variables) {
         Ok(study) => {
             let warnings = study.warnings();
-            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-            println!("ok: {}{}", file.display(), warning_count(warnings.len()));
-            print!("{}", study.summary());
-            ExitCode::SUCCESS
+            print_warnings(&warnings);
+            report_valid(file, warnings.len(), &study.summary())
         }
-        Err(faults) => {
-            eprint!("{faults}");
-            eprintln!("\n{}", count_text(faults.list.len(), "fault"));
-            ExitCode::from(EXIT_FAULTY)
-        }
+        Err(faults) => report_faults(&faults),
     }
 }
 
 fn check_gateway(file: &Path) -> ExitCode {
-    let config = match source::read_file(file) {
+    let config = match Config::from_file(file) {
         Ok(config) => config,
-        Err(faults) => {
-            eprint!("{faults}");
-            eprintln!("\n{}", count_text(faults.list.len(), "fault"));
-            return ExitCode::from(EXIT_FAULTY);
-        }
+        Err(faults) => return report_faults(&faults),
     };
     if !config.warnings.list.is_empty() {
         eprintln!("{}", config.warnings);
     }
-    let address_warnings = addresses::warnings(&config);
-    for warning in &address_warnings {
-        eprintln!("warning: {warning}");
-    }
+    let address_warnings = addresses::find_warnings(&config);
+    print_warnings(&address_warnings);
     let warnings = config.warnings.list.len() + address_warnings.len();
-    println!("ok: {}{}", file.display(), warning_count(warnings));
-    print!("{}", source::summary(&config));
-    ExitCode::SUCCESS
+    report_valid(file, warnings, &source::summarize(&config))
 }
 
-/// Formats the number of warnings for the `ok` line.
-fn warning_count(warnings: usize) -> String {
-    match warnings {
+fn print_warnings(warnings: &[String]) {
+    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+}
+
+/// Prints the faults of a file, and returns their exit code.
+fn report_faults(faults: &Diagnostics) -> ExitCode {
+    eprint!("{faults}");
+    eprintln!("\n{}", source::count_text(faults.list.len(), "fault"));
+    ExitCode::from(EXIT_FAULTY)
+}
+
+/// Prints that a file is valid, the number of its warnings, and its summary.
+fn report_valid(file: &Path, warnings: usize, summary: &str) -> ExitCode {
+    let warning_count = match warnings {
         0 => String::new(),
-        _ => format!(", {}", count_text(warnings, "warning")),
-    }
-}
-
-fn count_text(count: usize, noun: &str) -> String {
-    let plural_suffix = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural_suffix}")
+        _ => format!(", {}", source::count_text(warnings, "warning")),
+    };
+    println!("ok: {}{warning_count}", file.display());
+    print!("{summary}");
+    ExitCode::SUCCESS
 }

@@ -24,8 +24,13 @@ use crate::study::{split_name, variant_name};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const EXIT_WORSE: u8 = 3;
-/// Seed of the resampling, constant so that the same files give the same verdicts.
-const SEED: u64 = 1;
+
+/// Returns the random numbers of the resampling. Their seed is constant, so that the same files give
+/// the same verdicts.
+pub(crate) fn resampling_source() -> impl FnMut() -> u64 {
+    let mut random = StdRng::seed_from_u64(1);
+    move || random.random()
+}
 
 /// Compare results, and distinguish differences from noise
 ///
@@ -131,9 +136,8 @@ impl Compare {
         };
         let options =
             Options { same, paired: self.paired, anyway: self.anyway, ..Options::default() };
-        let mut random = StdRng::seed_from_u64(SEED);
-        let result = lab::compare::compare(variants, &options, &mut || random.random());
-        let consistent = report_self_check(&self_check::comparison(&result));
+        let result = lab::compare::compare(variants, &options, &mut resampling_source());
+        let consistent = report_self_check(&self_check::check_comparison(&result));
         self.print(&result)?;
         Ok(if consistent { self.exit_code(&result) } else { ExitCode::from(EXIT_SELF_CHECK) })
     }

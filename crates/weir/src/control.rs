@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use gateway::admin::process::start_ticks;
+use gateway::config::Config;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
-use crate::{EXIT_FAULTY, source};
+use crate::EXIT_FAULTY;
 
 /// Default admin address of a gateway.
 pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:8646";
@@ -148,7 +149,7 @@ impl Target {
     fn find(&self) -> Result<Option<RunningGateway>> {
         let mut configured_admin = DEFAULT_ADMIN.parse().ok();
         if let Some(file) = &self.file {
-            match source::read_file(file) {
+            match Config::from_file(file) {
                 Ok(config) => configured_admin = config.server.admin,
                 Err(faults) => {
                     eprint!("{faults}");

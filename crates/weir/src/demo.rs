@@ -69,7 +69,7 @@ Exit codes: 0 no client received an error or a wrong response; 1 a client did, o
 run; 2 faulty arguments.")]
 pub(crate) struct Demo {
     /// Duration of the run, 5s to 1h
-    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = parse_duration)]
     duration: Duration,
 
     /// Also write the result to this file, as JSON
@@ -89,7 +89,7 @@ pub(crate) struct Demo {
     listen: Option<SocketAddr>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration = settings::value::parse_duration(text)?;
     match (DURATION_MIN..=DURATION_MAX).contains(&duration) {
         true => Ok(duration),

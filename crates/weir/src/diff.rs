@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use settings::diff::Change;
+use gateway::config::Config;
 
-use crate::{EXIT_FAULTY, source};
+use crate::EXIT_FAULTY;
 
 /// Exit code for two configurations that differ.
 const EXIT_DIFFERENT: u8 = 1;
@@ -40,22 +40,16 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn run(self) -> ExitCode {
-        let configs = [&self.old, &self.new].map(|file| source::read_file(file));
+        let configs = [&self.old, &self.new].map(|file| Config::from_file(file));
         for faults in configs.iter().filter_map(|config| config.as_ref().err()) {
             eprint!("{faults}");
         }
         let [Ok(old), Ok(new)] = configs else { return ExitCode::from(EXIT_FAULTY) };
         let changes = old.changes_to(&new);
-        print(&changes);
+        if changes.is_empty() {
+            println!("no difference");
+        }
+        changes.iter().for_each(|change| println!("{change}"));
         if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) }
-    }
-}
-
-fn print(changes: &[Change]) {
-    if changes.is_empty() {
-        println!("no difference");
-    }
-    for change in changes {
-        println!("{change}");
     }
 }

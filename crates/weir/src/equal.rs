@@ -1,6 +1,7 @@
 //! `weir equal`: the same calls to two servers without load, and the differences of the responses.
 //! `lab::equal` does the work; this file has the arguments, the progress output and the exit codes.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,7 +12,7 @@ use lab::equal::Options;
 use lab::report::Report;
 use lab::report::checks::Checks;
 use lab_model::plan::Plan;
-use lab_model::plan::line::{CallOptions, UrlOptions};
+use lab_model::plan::line::UrlOptions;
 use lab_model::results::equal::{EqualResult, EqualVerdict};
 use wire::family::Family;
 
@@ -152,11 +153,11 @@ struct ComparisonArgs {
 
     /// Ignore the value at this JSON pointer, relative to the response; * is any name or index, a
     /// leading ** any path. May be repeated
-    #[arg(long, value_name = "POINTER", value_parser = pointer)]
+    #[arg(long, value_name = "POINTER", value_parser = parse_pointer)]
     ignore: Vec<String>,
 }
 
-fn pointer(text: &str) -> Result<String, String> {
+fn parse_pointer(text: &str) -> Result<String, String> {
     match text.starts_with('/') || text.starts_with("**/") {
         true => Ok(text.to_owned()),
         false => Err("a pointer begins with / or **/, as in /result/hash or **/yParity".to_owned()),
@@ -201,18 +202,16 @@ impl Equal {
 
     /// Builds the plan of a server, or describes the errors in the arguments.
     fn plan(&self, url: &str, headers: &[String], requests: Option<&str>) -> Result<Plan, String> {
-        let calls = CallOptions {
+        let options = UrlOptions {
             family: self.calls.family,
             requests: requests.map(str::to_owned),
-            headers: [&self.calls.header, headers].concat(),
-            timeout: self.calls.timeout.clone(),
+            header: [&self.calls.header, headers].concat(),
+            timeout: Some(self.calls.timeout.clone()),
             insecure: self.calls.insecure,
+            ..UrlOptions::default()
         };
-        let undetected = Ok::<Option<Family>, std::convert::Infallible>(None);
-        match UrlOptions::for_calls(&calls).plan(url, |_, _| undetected) {
-            Ok(plan) => plan.map_err(|faults| faults.to_string()),
-            Err(never) => match never {},
-        }
+        let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
+        plan.map_err(|faults| faults.to_string())
     }
 
     fn options(&self) -> Options {

@@ -1,7 +1,7 @@
 //! `weir explain`: prints how the gateway would serve a call, without serving it.
 //!
 //! It uses the same tables and decisions as the serving path (`wire`, `gateway::policy`), at an
-//! assumed head. `explain/words.rs` has the wording. No upstream is called, so the health of the
+//! assumed head. `explain/describe.rs` has the wording. No upstream is called, so the health of the
 //! upstreams is unknown.
 
 use std::fmt::Write as _;
@@ -13,15 +13,18 @@ use clap::Args;
 use gateway::config::Config;
 use gateway::config::group::Group;
 use gateway::policy::access::{
-    Denial, Grant, MethodCheck, is_own_filter, is_subscription, may_call, may_use,
+    Denial, Grant, MethodCheck, check_call, check_grant, is_own_filter_method,
+    is_subscription_method,
 };
 use gateway::policy::cacheable::CacheRule;
-use gateway::policy::direct;
-use gateway::policy::direct::{CallFacts, Facts, RouteDecision, RoutingResult, caller_hash};
 use gateway::policy::heads::{ChainView, Head};
 use gateway::policy::logs::plan_filter;
-use gateway::policy::plan::{Lookup, Plan, Switches, plan};
+use gateway::policy::plan::{CacheFeatures, Lookup, Plan, plan};
 use gateway::policy::route::Router;
+use gateway::policy::routing_rules;
+use gateway::policy::routing_rules::{
+    CallFacts, RequestFacts, RouteDecision, RoutingResult, hash_caller,
+};
 
 use wire::call::{Body, Call, Limits, Rejection, decode};
 use wire::effect::effect_of;
@@ -29,10 +32,10 @@ use wire::filter::LogFilter;
 use wire::key::{KeyParts, ResolvedBlock, write_key};
 use wire::method::{Method, methods_of};
 
-use crate::source::Source;
+use crate::source::ConfigSource;
 use crate::{EXIT_FAULTY, source};
 
-mod words;
+mod describe;
 
 /// Explain how the gateway would serve a call
 ///
@@ -88,8 +91,8 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let (source, text) = match (self.words.as_slice(), self.upstream.is_empty()) {
-            ([file, call], true) => (Source::of_file(file), call),
-            ([call], false) => (Source::of_upstreams(&self.upstream), call),
+            ([file, call], true) => (ConfigSource::of_file(file), call),
+            ([call], false) => (ConfigSource::of_upstreams(&self.upstream), call),
             ([_], true) => {
                 return Ok(argument_error("a configuration file or --upstream is needed"));
             }
@@ -103,13 +106,13 @@ impl Explain {
             }
         };
         let text = read_call(text, &config.call_limits)?;
-        let router = config.router();
+        let router = config.build_router();
         let request = match HttpRequest::new(&self, &config) {
             Ok(request) => request,
             Err(why) => return Ok(argument_error(&why)),
         };
         let path = request.apply_rules(&config, &router, None).path;
-        let Some(chain) = router.chain(&self.path).or_else(|| router.chain(&path)) else {
+        let Some(chain) = router.find_chain(&self.path).or_else(|| router.find_chain(&path)) else {
             return Ok(argument_error(&format!("no chain is at the path {}", self.path)));
         };
         if let Some(why) = request.denial(&config, chain) {
@@ -121,7 +124,7 @@ impl Explain {
         let (config, router) = (&config, &router);
         let explainer = Explainer { config, router, request, head, url_chain: chain, chain, view };
         match decode(&text, &config.call_limits) {
-            Err(rejection) => Ok(argument_error(&words::rejection(&rejection))),
+            Err(rejection) => Ok(argument_error(&describe::rejection(&rejection))),
             Ok(Body::Single(item)) => Ok(explainer.print(&[item])),
             Ok(Body::Batch(items)) => Ok(explainer.print(&items)),
         }
@@ -212,16 +215,16 @@ impl<'a> HttpRequest<'a> {
         router: &Router,
         call: Option<CallFacts<'b>>,
     ) -> RoutingResult<'b> {
-        let facts = Facts {
+        let facts = RequestFacts {
             host: self.host,
             path: self.path,
             headers: &self.headers,
             key: self.grant.map(|grant| &*grant.name),
             tier: self.grant.and_then(|grant| grant.tier.as_deref()),
-            client: caller_hash(self.grant.map(|grant| &*grant.name), self.address),
+            client: hash_caller(self.grant.map(|grant| &*grant.name), self.address),
             call,
         };
-        direct::apply_rules(&config.rules, &facts, |path| router.chain(path))
+        routing_rules::apply_rules(&config.rules, &facts, |path| router.find_chain(path))
     }
 
     /// Returns the reason why the whole request is denied, or `None` if it is allowed.
@@ -231,15 +234,15 @@ impl<'a> HttpRequest<'a> {
             let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             since_epoch.map_or(0, |since_epoch| since_epoch.as_secs())
         };
-        if !access.clients.admit(self.address) {
-            return Some(words::denial(Denial::Address));
+        if !access.clients.allows(self.address) {
+            return Some(describe::denial(Denial::Address));
         }
         match self.grant {
-            None if access.required => Some(words::denial(Denial::NoKey)),
+            None if access.required => Some(describe::denial(Denial::NoKey)),
             None => None,
-            Some(grant) => match may_use(grant, self.address, now) {
-                Err(why) => Some(words::denial(why)),
-                Ok(()) if !grant.allows_chain(chain) => Some(words::denial(Denial::Chain)),
+            Some(grant) => match check_grant(grant, self.address, now) {
+                Err(why) => Some(describe::denial(why)),
+                Ok(()) if !grant.allows_chain(chain) => Some(describe::denial(Denial::Chain)),
                 Ok(()) => None,
             },
         }
@@ -259,7 +262,7 @@ impl Explainer<'_> {
                 Ok(call) => print!("{}", self.explain(call)),
                 Err(rejection) => {
                     has_rejection = true;
-                    println!("refused   {}", words::rejection(rejection));
+                    println!("refused   {}", describe::rejection(rejection));
                 }
             }
         }
@@ -272,9 +275,9 @@ impl Explainer<'_> {
         let facts = CallFacts { method: &call.method, params };
         let routing = self.request.apply_rules(self.config, self.router, Some(facts));
         for rule in &routing.matched {
-            lines.add("rule", &words::rule(&self.config.rules[*rule]));
+            lines.add("rule", &describe::rule(&self.config.rules[*rule]));
         }
-        match (self.router.chain(&routing.path), routing.decision) {
+        match (self.router.find_chain(&routing.path), routing.decision) {
             (_, RouteDecision::Deny(_)) => lines.text,
             (None, _) => {
                 lines.add("refused", &format!("no chain is at the path {}", routing.path));
@@ -293,7 +296,7 @@ impl Explainer<'_> {
         let chain = &self.config.chains[self.chain];
         let group = match decision {
             RouteDecision::Group(group) => group,
-            _ => self.router.group(self.chain, &call.method),
+            _ => self.router.find_group(self.chain, &call.method),
         };
         let group = &self.config.groups[group];
         let method = methods_of(chain.family).method(&call.method);
@@ -312,35 +315,35 @@ impl Explainer<'_> {
             group_deny: &group.methods_deny,
             grant: self.request.grant,
         };
-        if let Err(why) = may_call(&method_case) {
-            lines.add("refused", &words::denial(why));
+        if let Err(why) = check_call(&method_case) {
+            lines.add("refused", &describe::denial(why));
             return lines.text;
         }
-        if is_subscription(&call.method) {
-            lines.add("served", words::SUBSCRIPTION);
+        if is_subscription_method(&call.method) {
+            lines.add("served", describe::SUBSCRIPTION);
             return lines.text;
         }
-        if is_own_filter(chain.family, &call.method) {
-            lines.add("served", words::FILTER);
+        if is_own_filter_method(chain.family, &call.method) {
+            lines.add("served", describe::FILTER);
         }
-        lines.add("group", &words::group(group));
+        lines.add("group", &describe::group(group));
         for line in describe_upstreams(self.config, group) {
             lines.add("upstreams", &line);
         }
         match method {
             None => {
-                lines.add("cached", words::UNKNOWN_METHOD);
-                lines.add("repeated", words::REPEAT_IF_UNSENT);
+                lines.add("cached", describe::UNKNOWN_METHOD);
+                lines.add("repeated", describe::REPEAT_IF_UNSENT);
             }
             Some(method) => self.explain_plan(call, method, group, &mut lines),
         }
         if let Some(overload) = &self.config.overload {
             let tier = self.request.grant.and_then(|grant| grant.tier.as_deref());
             let weight = method.map_or(1, |method| method.weight);
-            let class = overload.priorities.class(tier, weight);
-            lines.add("class", words::class(class));
+            let class = overload.priorities.find_class(tier, weight);
+            lines.add("class", describe::class(class));
         }
-        lines.add("deadline", &words::deadline(group));
+        lines.add("deadline", &describe::deadline(group));
         lines.text
     }
 
@@ -359,7 +362,7 @@ impl Explainer<'_> {
             if applies && !charged_zones.contains(&(limit.zone, limit.dry_run)) {
                 charged_zones.push((limit.zone, limit.dry_run));
                 let zone = &self.config.zones[limit.zone];
-                lines.push(words::limit(limit, zone, method, self.request.grant));
+                lines.push(describe::limit(limit, zone, method, self.request.grant));
             }
         }
         lines
@@ -374,18 +377,18 @@ impl Explainer<'_> {
         lines: &mut Lines,
     ) {
         let cache = &self.config.cache;
-        let switches = Switches { cache: cache.enabled, coalesce: cache.coalesce };
-        match plan(Some(method), &call.params, &self.view, switches) {
+        let features = CacheFeatures { cache: cache.enabled, coalesce: cache.coalesce };
+        match plan(Some(method), &call.params, &self.view, features) {
             Plan::Logs(_) => {
                 for line in self.describe_logs(call) {
                     lines.add("cached", &line);
                 }
                 if cache.enabled
-                    && let Some(tiers) = self.describe_tiers_of_logs()
+                    && let Some(tiers) = self.describe_tiers(true)
                 {
                     lines.add("tiers", &tiers);
                 }
-                lines.add("coalesced", words::coalescing(cache.coalesce, true, cache));
+                lines.add("coalesced", describe::coalescing(cache.coalesce, true, cache));
             }
             Plan::Head(_) => {
                 self.add_block(call, method, lines);
@@ -395,7 +398,7 @@ impl Explainer<'_> {
             Plan::Lookup(lookup) => self.explain_lookup(call, &lookup, lines),
             Plan::Forward => {}
         }
-        lines.add("repeated", words::repeat(method.repeat, group));
+        lines.add("repeated", describe::repeat(method.repeat, group));
         lines.add("weight", &method.weight.to_string());
     }
 
@@ -404,10 +407,10 @@ impl Explainer<'_> {
         let cache = &self.config.cache;
         match LogFilter::from_params(&call.params) {
             Err(why) => vec![format!("no: the filter is forwarded unchanged: {why}")],
-            Ok(_) if !cache.enabled => vec![words::CACHE_OFF.to_owned()],
+            Ok(_) if !cache.enabled => vec![describe::CACHE_OFF.to_owned()],
             Ok(filter) => {
                 let (chunk, parts_max) = (cache.logs_chunk_blocks, cache.logs_parts_max);
-                words::logs(&plan_filter(&filter, &self.view, chunk, parts_max))
+                describe::logs(&plan_filter(&filter, &self.view, chunk, parts_max))
             }
         }
     }
@@ -416,7 +419,7 @@ impl Explainer<'_> {
     fn add_block(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
         if let Some(parameter) = method.block {
             let block = method.block_ref(&call.params).map(|block| block.map(|(block, _)| block));
-            lines.add("block", &words::block(parameter, block, &self.view));
+            lines.add("block", &describe::block(parameter, block, &self.view));
         }
     }
 
@@ -432,11 +435,11 @@ impl Explainer<'_> {
             let height = caching.min_head;
             lines.add("sent to", &format!("upstreams whose head is at {height} or above"));
         }
-        lines.add("cached", &words::caching(lookup, cache, &self.view));
+        lines.add("cached", &describe::caching(lookup, cache, &self.view));
         let is_coalesced = lookup.coalesce && lookup.block.is_ok();
-        lines.add("coalesced", words::coalescing(is_coalesced, method.coalesce, cache));
+        lines.add("coalesced", describe::coalescing(is_coalesced, method.coalesces(), cache));
         if caching.rule != CacheRule::Never
-            && let Some(tiers) = self.describe_tiers()
+            && let Some(tiers) = self.describe_tiers(false)
         {
             lines.add("tiers", &tiers);
         }
@@ -445,20 +448,12 @@ impl Explainer<'_> {
         }
     }
 
-    /// Lists the tiers of the cache in the order of lookups; `None` if memory is the only tier.
-    fn describe_tiers(&self) -> Option<String> {
-        let memory = Some("memory".to_owned());
-        let tiers: Vec<String> =
-            [memory, self.redis_tier(), self.index_tier()].into_iter().flatten().collect();
-        (tiers.len() > 1).then(|| tiers.join(", then "))
-    }
-
-    /// Lists the tiers for a range of logs, which is looked up in the index first; `None` if memory
-    /// is the only tier.
-    fn describe_tiers_of_logs(&self) -> Option<String> {
-        let memory = Some("memory".to_owned());
-        let tiers: Vec<String> =
-            [self.index_tier(), memory, self.redis_tier()].into_iter().flatten().collect();
+    /// Lists the tiers of the cache in the order of lookups; `None` if memory is the only tier. A
+    /// range of logs is looked up in the index first, other calls in the index last.
+    fn describe_tiers(&self, is_logs: bool) -> Option<String> {
+        let mut tiers = vec![Some("memory".to_owned()), self.redis_tier()];
+        tiers.insert(if is_logs { 0 } else { 2 }, self.index_tier());
+        let tiers: Vec<String> = tiers.into_iter().flatten().collect();
         (tiers.len() > 1).then(|| tiers.join(", then "))
     }
 
@@ -486,8 +481,8 @@ impl Explainer<'_> {
         let mut key = Vec::new();
         match write_key(&mut key, &parts) {
             Ok(()) => {
-                lines.add("key", &words::key(&parts));
-                lines.add("key", &words::hex(&key));
+                lines.add("key", &describe::key(&parts));
+                lines.add("key", &describe::hex(&key));
             }
             Err(why) => {
                 lines.add("key", &format!("none, so neither cached nor coalesced: {why}"));

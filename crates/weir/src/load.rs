@@ -86,12 +86,12 @@ impl Load {
         };
         self.output.warn(&plan);
         let stop = Arc::new(Stop::new());
-        stop::stop_run_on_signals(&stop, EXIT_INTERRUPTED)?;
+        stop::stop_run_on_signals(&stop, || {})?;
         let mut sinks = self.output.start(&plan, &stop)?;
         let finished = lab::run::run(&plan, &stop, &mut |progress| sinks.update(progress));
         let warnings = sinks.finish();
         let Finished { result, totals } = finished.map_err(|fault| self.target.explain(fault))?;
-        let consistent = report_self_check(&self_check::run(&result));
+        let consistent = report_self_check(&self_check::check_run(&result));
         self.output.print(&result, &totals, &plan);
         warnings.iter().for_each(|line| eprintln!("{line}"));
         self.output.write(&result, &totals, &plan)?;

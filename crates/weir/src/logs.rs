@@ -105,9 +105,9 @@ impl Logs {
                 .with_context(|| format!("cannot read {name}"))?;
         }
         if self.json {
-            println!("{}", report::json(&sums, self.top));
+            println!("{}", report::to_json(&sums, self.top));
         } else {
-            print!("{}", report::text(&sums, self.top));
+            print!("{}", report::to_tables(&sums, self.top));
         }
         for line in &faulty {
             eprintln!("{}:{}: {}", line.file, line.number, line.fault);
@@ -129,14 +129,14 @@ impl Logs {
         sums: &mut Sums,
         faulty: &mut Vec<FaultyLine>,
     ) -> io::Result<()> {
-        let mut input = open(file)?;
+        let mut input = open_log(file)?;
         let seconds = |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
         let (since, until) = (seconds(self.since), seconds(self.until));
         let mut line = Vec::new();
         let mut number = 0;
-        while next_line(&mut input, &mut line)? {
+        while read_line(&mut input, &mut line)? {
             number += 1;
-            let text = line_text(&line);
+            let text = line_as_text(&line);
             match text.and_then(|text| parser.parse(text)) {
                 Ok(parsed) => {
                     let in_range = since.is_none_or(|since| parsed.seconds >= since)
@@ -159,7 +159,7 @@ impl Logs {
 }
 
 /// Returns a line as text. A line that is too long may end within a character.
-fn line_text(line: &[u8]) -> Result<&str, LineFault> {
+fn line_as_text(line: &[u8]) -> Result<&str, LineFault> {
     if line.len() > LINE_BYTES_MAX {
         return Err(LineFault::Length);
     }
@@ -171,7 +171,7 @@ fn argument_error(message: &str) -> ExitCode {
     ExitCode::from(EXIT_FAULTY)
 }
 
-fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
+fn open_log(file: &Path) -> io::Result<Box<dyn BufRead>> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     let raw: Box<dyn Read> = match file.to_str() {
         Some("-") => Box::new(io::stdin()),
@@ -187,7 +187,7 @@ fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
 
 /// Reads a line without its line end. Returns false at the end of the input. A line that is too
 /// long is truncated to one byte above the limit.
-fn next_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut has_line = false;
     loop {
@@ -224,9 +224,9 @@ mod tests {
         let text = format!("{{\"client\":\"{}\"}}\n", "ü".repeat(LINE_BYTES_MAX));
         for start in 0..2 {
             let (mut input, mut line) = (&text.as_bytes()[start..], Vec::new());
-            assert!(next_line(&mut input, &mut line).unwrap());
-            assert_eq!(line_text(&line), Err(LineFault::Length));
+            assert!(read_line(&mut input, &mut line).unwrap());
+            assert_eq!(line_as_text(&line), Err(LineFault::Length));
         }
-        assert_eq!(line_text(b"\xff"), Err(LineFault::Shape));
+        assert_eq!(line_as_text(b"\xff"), Err(LineFault::Shape));
     }
 }

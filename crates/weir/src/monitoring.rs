@@ -16,7 +16,7 @@ mod query;
 mod recordings;
 mod rules;
 
-pub(crate) use rules::{DEFAULT_RUNBOOK_URL, page as alerts_page, rules};
+pub(crate) use rules::{DEFAULT_RUNBOOK_URL, render_alerts_page, render_rules};
 
 /// Returns the JSON of the gateway's dashboard.
 pub(crate) fn gateway_dashboard() -> String {

@@ -71,7 +71,7 @@ pub(crate) struct Node {
     admin: Option<SocketAddr>,
 
     /// Client software to imitate: ethereum (geth) or harmony
-    #[arg(long, value_name = "FAMILY", default_value = "ethereum", value_parser = client)]
+    #[arg(long, value_name = "FAMILY", default_value = "ethereum", value_parser = parse_client)]
     family: Client,
 
     /// Seed of every value of the chain
@@ -88,7 +88,7 @@ pub(crate) struct Node {
 
     /// Unix time at which --head is the head, so that nodes started at different times have the
     /// same head [default: now]
-    #[arg(long, value_name = "SECONDS", value_parser = unix_time, conflicts_with = "replay")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_unix_time, conflicts_with = "replay")]
     since: Option<SystemTime>,
 
     /// Time between blocks
@@ -96,7 +96,7 @@ pub(crate) struct Node {
     block_time: Duration,
 
     /// Number of transactions per block
-    #[arg(long, value_name = "MIN..MAX", default_value = "4..12", value_parser = range)]
+    #[arg(long, value_name = "MIN..MAX", default_value = "4..12", value_parser = parse_range)]
     txs: (u64, u64),
 
     /// Number of addresses that occur in logs, with frequencies as skewed as on a real chain (300
@@ -110,11 +110,11 @@ pub(crate) struct Node {
     finality_depth: u64,
 
     /// Replace the last DEPTH blocks after head AT; may be repeated, in rising order
-    #[arg(long, value_name = "AT:DEPTH", value_parser = pair)]
+    #[arg(long, value_name = "AT:DEPTH", value_parser = parse_pair)]
     reorg: Vec<(u64, u64)>,
 
     /// Replace 1 to DEPTH blocks after every BLOCKS blocks
-    #[arg(long, value_name = "BLOCKS:DEPTH", value_parser = pair)]
+    #[arg(long, value_name = "BLOCKS:DEPTH", value_parser = parse_pair)]
     reorg_every: Option<(u64, u64)>,
 
     /// Number of blocks by which the node lags behind the chain's head
@@ -122,17 +122,17 @@ pub(crate) struct Node {
     lag: u64,
 
     /// Latency of each call: one duration, or a range
-    #[arg(long, value_name = "DURATION[..DURATION]", value_parser = latency)]
+    #[arg(long, value_name = "DURATION[..DURATION]", value_parser = parse_latency)]
     latency: Option<Latency>,
 
     /// Number of calls processed at once, and the time of each; further calls wait
-    #[arg(long, value_name = "SLOTS:DURATION", value_parser = capacity)]
+    #[arg(long, value_name = "SLOTS:DURATION", value_parser = parse_capacity)]
     capacity: Option<Capacity>,
 
     /// Maximum rate of a method, or of each method with `*`. Calls above the rate wait (queue),
     /// get no response (hang), or get a JSON-RPC error (error) or status 429. BURST is the size of
     /// the token bucket [default: 1]. May be repeated
-    #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang[:BURST]]", value_parser = rate)]
+    #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang[:BURST]]", value_parser = parse_rate)]
     rate: Vec<(String, Rate)>,
 
     /// File of recorded requests and responses, or a folder of them; may be repeated
@@ -308,7 +308,7 @@ fn announce(description: &str, server: &NodeServer, admin: Option<&Admin>) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn client(text: &str) -> Result<Client, String> {
+fn parse_client(text: &str) -> Result<Client, String> {
     match text {
         "ethereum" => Ok(Client::Geth),
         "harmony" => Ok(Client::Harmony),
@@ -316,29 +316,29 @@ fn client(text: &str) -> Result<Client, String> {
     }
 }
 
-fn number(text: &str) -> Result<u64, String> {
+fn parse_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a whole number"))
 }
 
-fn pair(text: &str) -> Result<(u64, u64), String> {
+fn parse_pair(text: &str) -> Result<(u64, u64), String> {
     let (left, right) = text.split_once(':').ok_or("two numbers with : between them are needed")?;
-    Ok((number(left)?, number(right)?))
+    Ok((parse_number(left)?, parse_number(right)?))
 }
 
 /// Parses a Unix time between 1970 and now.
-fn unix_time(text: &str) -> Result<SystemTime, String> {
+fn parse_unix_time(text: &str) -> Result<SystemTime, String> {
     let seconds: f64 = text.parse().map_err(|_| "seconds since 1970 are needed".to_owned())?;
     let time = Duration::try_from_secs_f64(seconds).ok().and_then(|t| UNIX_EPOCH.checked_add(t));
     time.filter(|time| *time <= SystemTime::now())
         .ok_or_else(|| "a time since 1970 and not after now is needed".to_owned())
 }
 
-fn range(text: &str) -> Result<(u64, u64), String> {
+fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
-    Ok((number(low)?, number(high)?))
+    Ok((parse_number(low)?, parse_number(high)?))
 }
 
-fn latency(text: &str) -> Result<Latency, String> {
+fn parse_latency(text: &str) -> Result<Latency, String> {
     let ms = |text: &str| Ok::<_, String>(parse_duration(text)?.as_secs_f64() * 1000.0);
     match text.split_once("..") {
         None => Ok(Latency::Constant { ms: ms(text)? }),
@@ -346,14 +346,14 @@ fn latency(text: &str) -> Result<Latency, String> {
     }
 }
 
-fn capacity(text: &str) -> Result<Capacity, String> {
+fn parse_capacity(text: &str) -> Result<Capacity, String> {
     let (slots, service) =
         text.split_once(':').ok_or("a number and a duration with : between them are needed")?;
     let slots = slots.parse().map_err(|_| format!("{slots:?} is not a number of slots"))?;
     Ok(Capacity { slots, service: parse_duration(service)?, queue_max: QUEUE_MAX })
 }
 
-fn rate(text: &str) -> Result<(String, Rate), String> {
+fn parse_rate(text: &str) -> Result<(String, Rate), String> {
     let (method, limit) = text.split_once('=').ok_or("a method and a rate with = are needed")?;
     let (number, action_and_burst) = limit.split_once(':').unwrap_or((limit, "queue"));
     let (action, burst) = action_and_burst.split_once(':').unwrap_or((action_and_burst, "1"));

@@ -9,7 +9,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
+use lab_model::results::capacity::CapacityResult;
+use lab_model::results::compare::CompareResult;
+use lab_model::results::equal::EqualResult;
+use lab_model::results::load_study::LoadStudyResult;
 use lab_model::results::schema;
+use lab_model::results::study::StudyResult;
 
 use crate::{Arguments, demo, monitoring};
 
@@ -42,8 +47,8 @@ type Page = (&'static str, fn() -> String);
 
 /// All generated pages.
 const PAGES: &[Page] = &[
-    ("config.md", gateway::config::reference),
-    ("gateway.schema.json", gateway::config::schema),
+    ("config.md", gateway::config::render_reference),
+    ("gateway.schema.json", gateway::config::render_schema),
     ("plan.md", lab_model::plan::reference::markdown),
     ("plan.schema.json", lab_model::plan::reference::schema),
     ("study-file.md", lab::study::file::reference),
@@ -51,15 +56,15 @@ const PAGES: &[Page] = &[
     ("load-study-file.md", lab::study::load::file::reference),
     ("load-study-file.schema.json", lab::study::load::file::schema),
     ("metrics.md", metrics),
-    ("alerts.md", monitoring::alerts_page),
-    ("status.schema.json", gateway::admin::status::schema),
+    ("alerts.md", monitoring::render_alerts_page),
+    ("status.schema.json", gateway::admin::status::render_schema),
     ("cli.md", cli),
     ("result.schema.json", schema::run),
-    ("capacity.schema.json", schema::capacity),
-    ("compare.schema.json", schema::compare),
-    ("equal.schema.json", schema::equal),
-    ("study.schema.json", schema::study),
-    ("study-load.schema.json", schema::load_study),
+    ("capacity.schema.json", schema::closed::<CapacityResult>),
+    ("compare.schema.json", schema::closed::<CompareResult>),
+    ("equal.schema.json", schema::closed::<EqualResult>),
+    ("study.schema.json", schema::closed::<StudyResult>),
+    ("study-load.schema.json", schema::closed::<LoadStudyResult>),
     ("host-metrics.md", lab::report::host_metrics),
     ("client-habits.md", lab::report::client_habits),
     ("demo.svg", demo::picture::svg),
@@ -68,7 +73,7 @@ const PAGES: &[Page] = &[
 /// Returns name and text of all files of `deploy/` that are generated.
 fn deployed(runbook_url: &str) -> [(&'static str, String); 3] {
     [
-        ("prometheus/weir.rules.yml", monitoring::rules(runbook_url)),
+        ("prometheus/weir.rules.yml", monitoring::render_rules(runbook_url)),
         ("grafana/dashboards/weir-gateway.json", monitoring::gateway_dashboard()),
         ("grafana/dashboards/weir-lab.json", monitoring::lab_dashboard()),
     ]
@@ -108,7 +113,7 @@ impl GenerateDocs {
 
 /// Returns the text of `docs/metrics.md`: the gateway's metrics, then those of a load test.
 fn metrics() -> String {
-    gateway::admin::metrics::reference() + &lab::export::reference()
+    gateway::admin::metrics::render_reference() + &lab::export::reference()
 }
 
 /// Width of the help texts in characters.

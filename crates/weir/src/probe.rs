@@ -1,9 +1,8 @@
 //! `weir probe`: a small load without end, with metrics for Prometheus. `lab::probe` does the work;
 //! this file has the arguments, the lines of the terminal and the exports of metrics.
 
-use std::net::SocketAddr;
+use std::convert::Infallible;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,11 +18,12 @@ use lab::run::Stop;
 use lab::wording::probe as wording;
 use lab_model::plan;
 use lab_model::plan::Plan;
-use lab_model::plan::line::{CallOptions, UrlOptions};
+use lab_model::plan::line::UrlOptions;
 use wire::family::Family;
 
 use crate::load::argument_error;
 use crate::load::output::push_warnings;
+use crate::serve::OptionalAddress;
 use crate::stop;
 
 /// Exit code of a second signal.
@@ -63,11 +63,11 @@ pub(crate) struct Probe {
     plan: Option<String>,
 
     /// Send at most this many calls per second to each target, from 0.001 to 10
-    #[arg(short = 'r', long, value_name = "PER SECOND", default_value_t = 1.0, value_parser = rate)]
+    #[arg(short = 'r', long, value_name = "PER SECOND", default_value_t = 1.0, value_parser = parse_rate)]
     rate: f64,
 
     /// Set the timeout of a call
-    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = parse_timeout)]
     timeout: Duration,
 
     /// Report a target as failed, or as recovered, after this many calls in a row
@@ -100,7 +100,7 @@ pub(crate) struct Probe {
 struct Output {
     /// Serve /metrics at this address; port 0 picks a free one, off serves nothing
     #[arg(long, value_name = "IP:PORT|off", default_value = "127.0.0.1:8647")]
-    listen: Listen,
+    listen: OptionalAddress,
 
     /// Push the metrics to this URL too, by Prometheus remote write
     #[arg(long, value_name = "URL")]
@@ -111,29 +111,13 @@ struct Output {
     metric_label: Vec<String>,
 }
 
-/// The address for scrapes; `None` for off.
-#[derive(Clone, Copy, Debug)]
-struct Listen(Option<SocketAddr>);
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Listen, String> {
-        if text == "off" {
-            return Ok(Listen(None));
-        }
-        let address = text.parse().map_err(|_| "it is neither off nor an IP:PORT".to_owned())?;
-        Ok(Listen(Some(address)))
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (RATE.0..=RATE.1).contains(rate));
     let (min, max) = RATE;
     rate.ok_or_else(|| format!("a rate is a number from {min} to {max}; weir load makes more load"))
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = plan::line::duration(text)?;
     let allowed = Duration::from_millis(10)..=Duration::from_secs(60);
     match allowed.contains(&timeout) {
@@ -157,7 +141,7 @@ impl Probe {
             None => "stopping",
         };
         let stop_on_signal = Arc::clone(&stop);
-        stop::on_signals(EXIT_AT_ONCE, message, move || stop_on_signal.request())?;
+        stop::on_signals(EXIT_AT_ONCE, message, move || stop_on_signal.request(), || {})?;
         lab::probe::run(targets, &options, &stop, &mut |state, events| {
             sinks.update(state, events);
         })?;
@@ -185,22 +169,18 @@ impl Probe {
     }
 
     fn targets_of_urls(&self) -> Result<Vec<ProbeTarget>, String> {
-        let calls = CallOptions {
+        let options = UrlOptions {
             family: self.family,
-            requests: None,
-            headers: self.header.clone(),
-            timeout: settings::value::format_duration(self.timeout),
+            header: self.header.clone(),
+            timeout: Some(settings::value::format_duration(self.timeout)),
             insecure: self.insecure,
+            ..UrlOptions::default()
         };
-        let options = UrlOptions::for_calls(&calls);
         let target = |text: &String| {
             let (name, url) = split_name(text);
-            let undetected = Ok::<Option<Family>, std::convert::Infallible>(None);
-            let plan = match options.plan(url, |_, _| undetected) {
-                Ok(plan) => plan.map_err(|faults| faults.to_string())?,
-                Err(never) => match never {},
-            };
-            Ok::<_, String>(named(name, plan, true))
+            let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
+            let plan = plan.map_err(|faults| faults.to_string())?;
+            Ok::<_, String>(create_target(name, plan, true))
         };
         self.targets.iter().map(target).collect()
     }
@@ -211,13 +191,13 @@ impl Probe {
         let mut plan = plan::read(&text, file, &[]).map_err(|faults| faults.to_string())?;
         plan.connections.tls.insecure |= self.insecure;
         if self.targets.is_empty() {
-            return Ok(vec![named(None, plan, false)]);
+            return Ok(vec![create_target(None, plan, false)]);
         }
         let target = |text: &String| {
             let (name, url) = split_name(text);
             let mut plan = plan.clone();
             plan.target.point_at(url).map_err(|fault| format!("a target of the probe: {fault}"))?;
-            Ok::<_, String>(named(name, plan, false))
+            Ok::<_, String>(create_target(name, plan, false))
         };
         self.targets.iter().map(target).collect()
     }
@@ -231,8 +211,8 @@ fn split_name(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A target is named by its URL, in which secrets are masked, if it has no other name.
-fn named(name: Option<&str>, plan: Plan, default_calls: bool) -> ProbeTarget {
+/// Creates a target. Its default name is its URL, in which secrets are masked.
+fn create_target(name: Option<&str>, plan: Plan, default_calls: bool) -> ProbeTarget {
     let name = name.map_or_else(|| plan.target.url.to_string(), str::to_owned);
     ProbeTarget { name, plan, default_calls }
 }

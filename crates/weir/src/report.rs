@@ -8,14 +8,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use lab::assessment;
 use lab::report;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 
-use crate::compare::parse_variant;
+use crate::compare::{parse_variant, resampling_source};
 use crate::terminal::stdout_colour;
-
-/// Seed of the resampling, constant so that the same files give the same verdicts.
-const SEED: u64 = 1;
 
 /// Write one report of several results, with recommendations that rest on findings
 ///
@@ -63,8 +58,7 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let results = assessment::read(&self.results)?;
-        let mut random = StdRng::seed_from_u64(SEED);
-        let assessed = assessment::assess_results(results, &mut || random.random());
+        let assessed = assessment::assess_results(results, &mut resampling_source());
         let report = report::Report::assessment(&assessed);
         match () {
             () if self.markdown => print!("{}", report.markdown()),

@@ -9,6 +9,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ use settings::Diagnostics;
 use tracing_subscriber::EnvFilter;
 
 use crate::EXIT_FAULTY;
-use crate::source::{self, Source};
+use crate::source::{self, ConfigSource};
 
 mod handover;
 mod index;
@@ -57,15 +58,15 @@ Exit codes: 0 stopped by a signal; 1 an address is taken or a thread failed; 2 f
 or arguments.")]
 pub(crate) struct Serve {
     #[command(flatten)]
-    source: Source,
+    source: ConfigSource,
 
     /// Address for clients [default: 127.0.0.1:8645, or the file's server.listen]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
 
     /// Address of metrics and status, or off [default: 127.0.0.1:8646, or the file's server.admin]
-    #[arg(long, value_name = "IP:PORT|off", value_parser = admin_address)]
-    admin: Option<Admin>,
+    #[arg(long, value_name = "IP:PORT|off")]
+    admin: Option<OptionalAddress>,
 
     /// Serving threads [default: the number of cores, or the file's server.threads]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -133,7 +134,7 @@ fn start(config: Config, old_process: Option<&OldProcess>) -> Result<(Gateway, O
         }
         None => Sockets::default(),
     };
-    let (summary, threads) = (source::summary(&config), config.server.threads);
+    let (summary, threads) = (source::summarize(&config), config.server.threads);
     let index = index::start(&config)?;
     let (readers, follower) = index.unzip();
     let readers = readers.map(|readers| readers as Arc<dyn gateway::index::Index>);
@@ -267,16 +268,20 @@ impl Server {
     }
 }
 
-/// The value of `--admin`: an address, or `None` for `off`.
-#[derive(Clone, Copy)]
-struct Admin(Option<SocketAddr>);
+/// The value of an option: an address to listen on, or `None` for `off`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OptionalAddress(pub(crate) Option<SocketAddr>);
 
-fn admin_address(text: &str) -> Result<Admin, String> {
-    if text == "off" {
-        return Ok(Admin(None));
+impl FromStr for OptionalAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<OptionalAddress, &'static str> {
+        if text == "off" {
+            return Ok(OptionalAddress(None));
+        }
+        let address = text.parse().map_err(|_| "neither an ip address with a port nor off")?;
+        Ok(OptionalAddress(Some(address)))
     }
-    let address = text.parse().map_err(|_| "neither an ip address with a port nor off")?;
-    Ok(Admin(Some(address)))
 }
 
 fn announce(gateway: &Gateway, threads: usize, summary: &str) {
@@ -306,7 +311,7 @@ fn init_log(log: &Log) {
     // The logs of these libraries are off, because the gateway reports the same events itself:
     // state changes of Redis as one log line each, and failed TLS handshakes as a metric. rustls
     // would write a line for every malformed handshake.
-    let filter = EnvFilter::new(format!("{},fred=off,rustls=off", Level::word(log.level)));
+    let filter = EnvFilter::new(format!("{},fred=off,rustls=off", Level::name_of(log.level)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

@@ -1,4 +1,5 @@
-//! Source of a command's gateway configuration: a file, or URLs on the command line.
+//! The source of a command's gateway configuration (a file, or URLs on the command line), and
+//! sentences about the configuration.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use settings::Diagnostics;
 /// Arguments that give the configuration: a file, or URLs of upstreams.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Source {
+pub(crate) struct ConfigSource {
     /// Configuration file (docs/config.md lists all keys)
     #[arg(value_name = "GATEWAY.TOML")]
     file: Option<PathBuf>,
@@ -25,13 +26,13 @@ pub(crate) struct Source {
     upstream: Vec<String>,
 }
 
-impl Source {
-    pub(crate) fn of_file(file: &str) -> Source {
-        Source { file: Some(file.into()), upstream: Vec::new() }
+impl ConfigSource {
+    pub(crate) fn of_file(file: &str) -> ConfigSource {
+        ConfigSource { file: Some(file.into()), upstream: Vec::new() }
     }
 
-    pub(crate) fn of_upstreams(upstreams: &[String]) -> Source {
-        Source { file: None, upstream: upstreams.to_vec() }
+    pub(crate) fn of_upstreams(upstreams: &[String]) -> ConfigSource {
+        ConfigSource { file: None, upstream: upstreams.to_vec() }
     }
 
     /// The file, if there is one.
@@ -42,19 +43,14 @@ impl Source {
     /// Reads and validates the configuration.
     pub(crate) fn read(&self) -> Result<Config, Diagnostics> {
         match &self.file {
-            Some(file) => read_file(file),
+            Some(file) => Config::from_file(file),
             None => Config::from_upstreams(&self.upstream, None, None, false),
         }
     }
 }
 
-/// Reads and validates a configuration file.
-pub(crate) fn read_file(file: &Path) -> Result<Config, Diagnostics> {
-    Config::from_file(file)
-}
-
 /// Summarizes a configuration: chains with their paths, upstreams, groups, access and limits.
-pub(crate) fn summary(config: &Config) -> String {
+pub(crate) fn summarize(config: &Config) -> String {
     let mut text = String::new();
     for chain in &config.chains {
         let id = chain.id.map_or_else(String::new, |id| format!(", id {id}"));
@@ -125,10 +121,6 @@ fn describe_tiers(config: &Config) -> String {
 fn describe_access(config: &Config) -> String {
     let mut text = String::new();
     let access = &config.access;
-    let count_text = |count: usize, noun: &str| {
-        let plural = if count == 1 { "" } else { "s" };
-        format!("{count} {noun}{plural}")
-    };
     if access.is_on() {
         let keys = count_text(access.keys.len(), "key");
         let issuers = count_text(access.issuers.len(), "token issuer");
@@ -153,6 +145,12 @@ fn describe_access(config: &Config) -> String {
         let _ = writeln!(text, "access log {share} to {target}");
     }
     text
+}
+
+/// Formats a number of things. The noun is in the singular.
+pub(crate) fn count_text(count: usize, noun: &str) -> String {
+    let plural_suffix = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural_suffix}")
 }
 
 /// Formats an upstream: name, URLs without secrets, weight and backup role.

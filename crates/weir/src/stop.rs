@@ -1,10 +1,13 @@
 //! Handles the signals that stop a command: SIGINT and SIGTERM.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use lab::run::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::load::EXIT_INTERRUPTED;
 
 /// Receives the stop signals. A signal that arrives between two calls of [`StopSignals::next`] is
 /// not lost.
@@ -30,17 +33,32 @@ impl StopSignals {
     }
 }
 
-/// Stops a run at the first signal, and exits with this code at the second.
+/// Stops a run at the first signal. At the second, calls `on_second` and exits with code 6.
 ///
 /// # Errors
 /// Fails if the signal handlers cannot be installed, or the thread cannot start.
-pub(crate) fn stop_run_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
+pub(crate) fn stop_run_on_signals(
+    stop: &Arc<Stop>,
+    on_second: impl FnOnce() + Send + 'static,
+) -> Result<()> {
     let stop = Arc::clone(stop);
-    on_signals(code, "ending; what was measured so far is kept", move || stop.request())
+    let message = "ending; what was measured so far is kept";
+    on_signals(EXIT_INTERRUPTED, message, move || stop.request(), on_second)
 }
 
-/// Calls `on_first` and prints `message` at the first signal, and exits with this code at the
-/// second.
+/// Returns a flag that the first signal sets. The second signal exits with code 6.
+///
+/// # Errors
+/// Fails if the signal handlers cannot be installed, or the thread cannot start.
+pub(crate) fn flag_on_signals(message: &'static str) -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    on_signals(EXIT_INTERRUPTED, message, move || flag.store(true, Ordering::Relaxed), || {})?;
+    Ok(stop)
+}
+
+/// Calls `on_first` and prints `message` at the first signal. Calls `on_second` at the second, and
+/// exits with this code.
 ///
 /// # Errors
 /// Fails if the signal handlers cannot be installed, or the thread cannot start.
@@ -48,6 +66,7 @@ pub(crate) fn on_signals(
     code: u8,
     message: &'static str,
     on_first: impl FnOnce() + Send + 'static,
+    on_second: impl FnOnce() + Send + 'static,
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { StopSignals::new() })?;
@@ -56,6 +75,7 @@ pub(crate) fn on_signals(
         on_first();
         eprintln!("{message} (again to end at once)");
         runtime.block_on(signals.next());
+        on_second();
         // No cleanup is needed: sockets close with the process.
         #[expect(clippy::disallowed_methods)]
         std::process::exit(i32::from(code));

@@ -18,24 +18,20 @@ use lab::report::checks::Checks;
 use lab::report::{self, Report};
 use lab::run::Stop;
 use lab::study::read::Form;
-use lab::study::runner::{self, Event, Groups, StudyRuns, VariantProgress};
+use lab::study::runner::{self, Event, ProcessGroups, StudyRuns, VariantProgress};
 use lab::study::{Options, StudyFault, analyse, file, poll};
 use lab_model::plan;
 use lab_model::results::study::{Align, Source, StudyResult};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use wire::family::Family;
 
 use crate::ci::CiOutput;
+use crate::compare::resampling_source;
 use crate::load::{EXIT_INTERRUPTED, EXIT_INVALID};
 use crate::terminal::{ProgressOutput, stdout_colour};
 use crate::{EXIT_FAULTY, stop};
 use input::InputArgs;
 use variants::{parse_nodes, read_variants};
 pub(crate) use variants::{split_name, variant_name};
-
-/// Seed of the resampling, constant so that the same files give the same verdicts.
-const SEED: u64 = 1;
 
 /// Answer one question by several runs
 #[derive(Args)]
@@ -140,12 +136,12 @@ struct Analysis {
 
     /// Compare by the clock, or by the time since each variant started [default: by the clock if all
     /// started within one sample]
-    #[arg(long, value_name = "clock|start", value_parser = align)]
+    #[arg(long, value_name = "clock|start", value_parser = parse_align)]
     align: Option<Align>,
 
     /// Block time of the chain. A variant that gains less than two blocks in this time counts as
     /// synced to the newest block [default: 60s, by family for --rpc, or the study file's]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     block_time: Option<Duration>,
 
     /// Subtract stalls from times: periods of at least four samples at the same height
@@ -165,11 +161,11 @@ struct Live {
     family: Option<Family>,
 
     /// Interval between two polls of a node
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_every)]
     every: Duration,
 
     /// End after this time
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "rpc")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, requires = "rpc")]
     duration: Option<Duration>,
 
     /// End when all nodes have this height
@@ -177,18 +173,18 @@ struct Live {
     until_height: Option<u64>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let time = plan::line::duration(text)?;
     if time.is_zero() { Err("must be above 0".to_owned()) } else { Ok(time) }
 }
 
-fn every(text: &str) -> Result<Duration, String> {
+fn parse_every(text: &str) -> Result<Duration, String> {
     let allowed = Duration::from_millis(100)..=Duration::from_secs(600);
-    let time = duration(text)?;
+    let time = parse_duration(text)?;
     if allowed.contains(&time) { Ok(time) } else { Err("allowed: 100ms to 10m".to_owned()) }
 }
 
-fn align(text: &str) -> Result<Align, String> {
+fn parse_align(text: &str) -> Result<Align, String> {
     match text {
         "clock" => Ok(Align::Clock),
         "start" => Ok(Align::Start),
@@ -215,10 +211,7 @@ impl Sync {
             Ok(code) => Ok(code),
             Err(error) => match error.downcast_ref::<StudyFault>() {
                 Some(
-                    StudyFault::Line { .. }
-                    | StudyFault::Empty { .. }
-                    | StudyFault::NoVariant
-                    | StudyFault::TooManyVariants { .. },
+                    StudyFault::Line { .. } | StudyFault::Empty { .. } | StudyFault::Option(_),
                 ) => {
                     eprintln!("weir: {error:#}");
                     Ok(ExitCode::from(EXIT_FAULTY))
@@ -249,7 +242,7 @@ impl Sync {
             Err(message) => return Ok(argument_error(&message)),
         };
         let stop = Arc::new(Stop::new());
-        stop::stop_run_on_signals(&stop, EXIT_INTERRUPTED)?;
+        stop::stop_run_on_signals(&stop, || {})?;
         let progress = ProgressOutput::new(self.quiet);
         let watch = poll::Watch {
             every: self.live.every,
@@ -261,7 +254,7 @@ impl Sync {
         let polled = poll::poll(&nodes, &watch, &stop, &mut |at, states| {
             let texts: Vec<String> = states
                 .iter()
-                .map(|(name, height, failed)| {
+                .map(|poll::NodeState { name, height, failed }| {
                     let failed =
                         if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
                     format!("{name} {}{failed}", height.map_or("–".to_owned(), |h| h.to_string()))
@@ -302,11 +295,11 @@ impl Sync {
         };
         let weir = std::env::current_exe().context("cannot find the running program")?;
         let folder = RunFolder::new(self.out.as_deref())?;
-        let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
+        let (stop, groups) = (Arc::new(Stop::new()), ProcessGroups::default());
         stop_study_on_signals(&stop, &groups)?;
         let progress = ProgressOutput::new(self.quiet);
         let on_event = &mut |event: Event<'_>| show_event(&progress, &event);
-        let runs = runner::run(&study, &weir, &folder.path, (&stop, &groups), on_event);
+        let runs = runner::run(&study, &weir, &folder.path, &stop, &groups, on_event);
         progress.finish();
         let StudyRuns { variants, left_out, partial } = runs?;
         if let Some(at) = variants.iter().position(|variant| variant.runs.is_empty()) {
@@ -358,11 +351,7 @@ impl Sync {
             let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
             options.name = names.join(" against ");
         }
-        let mut random = StdRng::seed_from_u64(SEED);
-        let result = match analyse(variants, left_out, &options, &mut || random.random()) {
-            Err(StudyFault::Option(message)) => return Ok(argument_error(&message)),
-            other => other?,
-        };
+        let result = analyse(variants, left_out, &options, &mut resampling_source())?;
         match () {
             () if self.json => println!("{}", serde_json::to_string_pretty(&result)?),
             () if self.markdown => print!("{}", Report::study(&result).markdown()),
@@ -382,21 +371,9 @@ impl Sync {
 
 /// Stops a study at the first signal. At the second, kills its processes and exits. The processes
 /// are in their own process groups, which the terminal's interrupt does not reach.
-fn stop_study_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut signals = runtime.block_on(async { stop::StopSignals::new() })?;
-    let (stop, groups) = (Arc::clone(stop), groups.clone());
-    let watch = move || {
-        runtime.block_on(signals.next());
-        stop.request();
-        eprintln!("ending; what was measured so far is kept (again to end at once)");
-        runtime.block_on(signals.next());
-        groups.kill();
-        #[expect(clippy::disallowed_methods)]
-        std::process::exit(i32::from(EXIT_INTERRUPTED));
-    };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
-    Ok(())
+fn stop_study_on_signals(stop: &Arc<Stop>, groups: &ProcessGroups) -> Result<()> {
+    let groups = groups.clone();
+    stop::stop_run_on_signals(stop, move || groups.kill())
 }
 
 /// Returns the exit code of a result: 0 if any variant could be compared, else [`EXIT_INVALID`].

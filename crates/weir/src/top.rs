@@ -20,11 +20,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use crate::control::{DEFAULT_ADMIN, read_status, read_status_of_gateway};
 use crate::terminal::no_color;
 
-/// Lays out the view as lines, and draws them.
 mod draw;
-/// The values of `/status` that are shown.
 mod status;
-/// The values and rates of one interval.
 mod view;
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::hex::{hash_from_value, parse_hash, parse_hash_digits};
-use crate::json::string::JsonString;
+use crate::hex::{hash_from_value, parse_digits, parse_hash};
+use crate::json::string::{JsonString, write_member};
 use crate::json::walk;
 use crate::quantity;
 
@@ -115,7 +115,7 @@ pub fn parse(raw: &[u8], format: BlockFormat) -> Result<BlockRef, BlockRefError>
         BlockFormat::Hash => hash_from_value(raw).map(BlockRef::Hash),
         BlockFormat::Height => quantity::parse_decimal(raw).map(BlockRef::Number),
         BlockFormat::Digits => JsonString::from_value(raw)
-            .and_then(|text| parse_hash_digits(&text.decode()))
+            .and_then(|text| parse_digits(&text.decode()))
             .map(BlockRef::Hash),
     };
     match block {
@@ -198,16 +198,9 @@ pub fn header_from_block(block: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(2048);
     header.push(b'{');
     for (name, value) in walk::members(block) {
-        if BODY_MEMBERS.contains(&&*name.decode()) {
-            continue;
+        if !BODY_MEMBERS.contains(&&*name.decode()) {
+            write_member(&mut header, name.raw, value);
         }
-        if header.len() > 1 {
-            header.push(b',');
-        }
-        header.push(b'"');
-        header.extend_from_slice(name.raw);
-        header.extend_from_slice(b"\":");
-        header.extend_from_slice(value);
     }
     header.push(b'}');
     header
@@ -252,7 +245,7 @@ pub struct BlockId {
 
 /// Returns the first and the last block that a raw result names. Returns `None` if the result names
 /// no block, is null or an empty array, or is pending.
-pub fn response_blocks(kind: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
+pub fn read_response_blocks(kind: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
     let both = |block| (block, block);
     match kind {
         ResponseBlock::None => None,

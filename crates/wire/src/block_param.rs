@@ -37,11 +37,10 @@ impl BlockParam {
         &self,
         params: &Params<'_>,
     ) -> Result<Option<(BlockRef, Range<usize>)>, BlockRefError> {
-        let raw = match params {
-            Params::Absent | Params::Null => b"[]".as_slice(),
-            Params::Array(raw) => raw,
-            Params::Object(_) => return Err(BlockRefError::ByName),
-        };
+        if matches!(params, Params::Object(_)) {
+            return Err(BlockRefError::ByName);
+        }
+        let raw = params.raw_or_empty();
         let mut count = 0;
         for span in walk::spans(raw) {
             if count == self.at {
@@ -67,10 +66,7 @@ pub fn write_params_at(
     format: BlockFormat,
     number: u64,
 ) {
-    let raw = match params {
-        Params::Absent | Params::Null => b"[]",
-        Params::Array(raw) | Params::Object(raw) => *raw,
-    };
+    let raw = params.raw_or_empty();
     out.reserve(raw.len() + 24);
     out.extend_from_slice(&raw[..span.start]);
     if span.is_empty() && walk::spans(raw).next().is_some() {

@@ -40,25 +40,6 @@ impl Limits {
     };
 }
 
-/// The id of a call, as received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Id<'a> {
-    /// There is no `id` member: the call is a notification and gets no response.
-    Absent,
-    /// The raw JSON value: a number of any size and form, a string with its escapes, or null.
-    Raw(&'a [u8]),
-}
-
-impl<'a> Id<'a> {
-    /// Returns the raw id of the response, or `None` for a notification.
-    pub fn raw(self) -> Option<&'a [u8]> {
-        match self {
-            Id::Absent => None,
-            Id::Raw(raw) => Some(raw),
-        }
-    }
-}
-
 /// The parameters of a call, as received, with their brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Params<'a> {
@@ -81,28 +62,26 @@ impl<'a> Params<'a> {
             Params::Array(raw) | Params::Object(raw) => Some(raw),
         }
     }
-}
 
-/// The version of JSON-RPC in a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    /// No version, or "1.0" or "1.1".
-    V1,
-    /// "2.0".
-    V2,
+    /// Returns the raw array or object, which is empty if the member is absent or null.
+    pub fn raw_or_empty(self) -> &'a [u8] {
+        match self {
+            Params::Absent | Params::Null => b"[]",
+            Params::Array(raw) | Params::Object(raw) => raw,
+        }
+    }
 }
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The id.
-    pub id: Id<'a>,
+    /// The raw id: a number of any size and form, a string with its escapes, or null. `None` marks
+    /// a notification, which has no `id` member and gets no response.
+    pub id: Option<&'a [u8]>,
     /// The method's name, escapes decoded: ASCII letters, digits, `_` and `.`.
     pub method: Cow<'a, str>,
     /// The parameters.
     pub params: Params<'a>,
-    /// The version of JSON-RPC.
-    pub version: Version,
 }
 
 /// The error to return for a body, or for a member of a batch, that is not a call.
@@ -135,11 +114,7 @@ pub enum Body<'a> {
 /// the valid calls.
 pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     if body.len() > limits.body_bytes_max {
-        return Err(invalid_request(format!(
-            "body of {} bytes, at most {} are allowed",
-            body.len(),
-            limits.body_bytes_max
-        )));
+        return Err(invalid_request(describe_excess("body", body.len(), limits.body_bytes_max)));
     }
     let mut scanner = Scanner::new(body, limits.depth_max);
     let decoded = match scanner.peek().map_err(parse_error)? {
@@ -229,31 +204,20 @@ fn validate_call<'a>(
             "member name at byte {offset} occurs twice in its object"
         )));
     }
-    let id = match members.id {
-        None => Id::Absent,
-        Some(raw) if !matches!(raw[0], b'"' | b'-' | b'0'..=b'9' | b'n') => {
+    let id = members.id;
+    if let Some(raw) = id {
+        if !matches!(raw[0], b'"' | b'-' | b'0'..=b'9' | b'n') {
             return Err(invalid_request("id must be a number, a string or null"));
         }
-        Some(raw) if raw.len() > limits.id_bytes_max => {
-            return Err(invalid_request(format!(
-                "id of {} bytes, at most {} are allowed",
-                raw.len(),
-                limits.id_bytes_max
-            )));
+        if raw.len() > limits.id_bytes_max {
+            return Err(invalid_request(describe_excess("id", raw.len(), limits.id_bytes_max)));
         }
-        Some(raw) => Id::Raw(raw),
-    };
-    let reject = |code, message: Cow<'static, str>| Rejection { code, message, id: id.raw() };
-    let version = match members.version {
-        None | Some(br#""1.0""# | br#""1.1""#) => Version::V1,
-        Some(br#""2.0""#) => Version::V2,
-        Some(_) => {
-            return Err(reject(
-                ErrorCode::INVALID_REQUEST,
-                r#"jsonrpc must be "2.0", "1.1", "1.0" or absent"#.into(),
-            ));
-        }
-    };
+    }
+    let reject = |code, message: Cow<'static, str>| Rejection { code, message, id };
+    if !matches!(members.version, None | Some(br#""2.0""# | br#""1.1""# | br#""1.0""#)) {
+        let message = r#"jsonrpc must be "2.0", "1.1", "1.0" or absent"#;
+        return Err(reject(ErrorCode::INVALID_REQUEST, message.into()));
+    }
     let method = parse_method(members.method, limits)
         .map_err(|message| reject(ErrorCode::INVALID_REQUEST, message))?;
     let params = match members.params {
@@ -263,13 +227,11 @@ fn validate_call<'a>(
         Some(raw @ [b'{', ..]) => Params::Object(raw),
         // The code is go-ethereum's (`rpc/json.go`, "non-array args").
         Some(_) => {
-            return Err(reject(
-                ErrorCode::INVALID_PARAMS,
-                "params must be an array, an object or absent".into(),
-            ));
+            let message = "params must be an array, an object or absent";
+            return Err(reject(ErrorCode::INVALID_PARAMS, message.into()));
         }
     };
-    Ok(Call { id, method, params, version })
+    Ok(Call { id, method, params })
 }
 
 fn parse_method<'a>(
@@ -285,12 +247,7 @@ fn parse_method<'a>(
         return Err("method is empty".into());
     }
     if name.len() > limits.method_bytes_max {
-        return Err(format!(
-            "method name of {} bytes, at most {} are allowed",
-            name.len(),
-            limits.method_bytes_max
-        )
-        .into());
+        return Err(describe_excess("method name", name.len(), limits.method_bytes_max).into());
     }
     if !name.bytes().all(is_name_byte) {
         return Err("method holds a character other than A-Z, a-z, 0-9, _ and .".into());
@@ -302,6 +259,10 @@ fn parse_method<'a>(
 /// an access list and the node could see different methods.
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
+}
+
+fn describe_excess(what: &str, bytes: usize, bytes_max: usize) -> String {
+    format!("{what} of {bytes} bytes, at most {bytes_max} are allowed")
 }
 
 fn invalid_request<'a>(message: impl Into<Cow<'static, str>>) -> Rejection<'a> {

@@ -13,25 +13,15 @@ use crate::family::Family;
 mod tests;
 
 /// The effect of a method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Effect {
     /// The method reads.
+    #[default]
     Read,
     /// The method submits a signed transaction to the chain.
     Transaction,
     /// The method changes the node's settings, peers, mining or files, or uses keys of the node.
     Node,
-}
-
-impl Effect {
-    /// Returns the effect in words, for reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Effect::Read => "reads",
-            Effect::Transaction => "submits a signed transaction",
-            Effect::Node => "changes the node or uses its keys",
-        }
-    }
 }
 
 /// Returns the effect of the method with this name. The method need not be in a method table.

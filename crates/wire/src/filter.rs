@@ -5,11 +5,14 @@
 use crate::block::{self, BlockFormat, BlockRef, BlockRefError};
 use crate::call::Params;
 use crate::hex::hash_from_value;
-use crate::json::string::JsonString;
+use crate::json::string::{JsonString, write_member};
 use crate::json::walk;
 
 #[cfg(test)]
 mod tests;
+
+/// The members of a log filter.
+pub const MEMBERS: [&str; 5] = ["fromBlock", "toBlock", "blockHash", "address", "topics"];
 
 /// The log filter of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +76,9 @@ impl<'a> LogFilter<'a> {
         out.extend_from_slice(br#","toBlock":"#);
         block::write_number(out, BlockFormat::Hex, to);
         for (name, value) in walk::members(self.raw) {
-            if matches!(&*name.decode(), b"fromBlock" | b"toBlock") {
-                continue;
+            if !matches!(&*name.decode(), b"fromBlock" | b"toBlock") {
+                write_member(out, name.raw, value);
             }
-            out.extend_from_slice(br#",""#);
-            out.extend_from_slice(name.raw);
-            out.extend_from_slice(br#"":"#);
-            out.extend_from_slice(value);
         }
         out.extend_from_slice(b"}]");
     }
@@ -87,8 +86,8 @@ impl<'a> LogFilter<'a> {
 
 /// Returns true if a name differs from the name of a filter's member only in letter case.
 fn is_misspelt(name: &[u8]) -> bool {
-    const KNOWN: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
-    KNOWN.iter().any(|known| *known != name && known.eq_ignore_ascii_case(name))
+    let mut members = MEMBERS.iter().map(|member| member.as_bytes());
+    members.any(|member| member != name && member.eq_ignore_ascii_case(name))
 }
 
 /// Parses a bound, which is a quantity or a tag. `null` counts as absent, as in go-ethereum.

@@ -98,7 +98,7 @@ fn try_responses(bytes: &[u8]) {
                 for location in
                     [ResponseBlock::Itself, ResponseBlock::Members, ResponseBlock::ElementMembers]
                 {
-                    let _ = block::response_blocks(location, raw);
+                    let _ = block::read_response_blocks(location, raw);
                 }
                 response::write_result(&mut text, parsed.id, raw);
             }

@@ -4,16 +4,11 @@ use crate::json::string::JsonString;
 
 /// Parses `0x` and 64 hexadecimal digits.
 pub fn parse_hash(text: &[u8]) -> Option<[u8; 32]> {
-    parse_hash_digits(text.strip_prefix(b"0x")?)
-}
-
-/// Parses 64 hexadecimal digits.
-pub fn parse_hash_digits(digits: &[u8]) -> Option<[u8; 32]> {
-    parse_digits(digits)
+    parse_digits(text.strip_prefix(b"0x")?)
 }
 
 /// Parses `2 * N` hexadecimal digits.
-fn parse_digits<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+pub fn parse_digits<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     if digits.len() != 2 * N {
         return None;
     }

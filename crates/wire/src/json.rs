@@ -4,20 +4,15 @@
 //! memory, and `envelope.rs` a text that arrives in chunks. Validated text is read with `walk.rs`
 //! and `cursor.rs`.
 
-mod simd;
-
-pub mod string;
-
+pub mod cursor;
+pub mod envelope;
 mod fast_scanner;
-
+mod scanner;
+mod simd;
+pub mod splitter;
+pub mod string;
+mod syntax_error;
 pub mod walk;
 
-pub mod splitter;
-
-mod scanner;
-
-pub mod cursor;
-
-pub mod envelope;
-
-pub use self::scanner::{DEPTH_CEILING, Scanner, SyntaxError, SyntaxErrorKind, validate};
+pub use self::scanner::{DEPTH_CEILING, Scanner, validate};
+pub use self::syntax_error::{SyntaxError, SyntaxErrorKind};

@@ -100,10 +100,7 @@ pub enum KeyError {
 /// # Errors
 /// If the call has no key. `out` may then contain a part of a key.
 pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError> {
-    let raw = match *parts.params {
-        Params::Absent | Params::Null => b"[]".as_slice(),
-        Params::Array(raw) | Params::Object(raw) => raw,
-    };
+    let raw = parts.params.raw_or_empty();
     if raw.len() > PARAMS_BYTES_MAX {
         return Err(KeyError::TooLong(raw.len()));
     }
@@ -127,13 +124,11 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError
 /// # Errors
 /// If the parameters have no encoding. `out` may then contain a part of an encoding.
 pub fn write_params(out: &mut Vec<u8>, params: &Params<'_>) -> Result<(), KeyError> {
-    match *params {
-        Params::Absent | Params::Null => write_value(out, b"[]", ParamType::Any, 0),
-        Params::Array(raw) | Params::Object(raw) if raw.len() <= PARAMS_BYTES_MAX => {
-            write_value(out, raw, ParamType::Any, 0)
-        }
-        Params::Array(raw) | Params::Object(raw) => Err(KeyError::TooLong(raw.len())),
+    let raw = params.raw_or_empty();
+    if raw.len() > PARAMS_BYTES_MAX {
+        return Err(KeyError::TooLong(raw.len()));
     }
+    write_value(out, raw, ParamType::Any, 0)
 }
 
 fn write_elements(out: &mut Vec<u8>, parts: &KeyParts<'_>, raw: &[u8]) -> Result<(), KeyError> {
@@ -237,7 +232,11 @@ fn write_value(
     match raw.first() {
         Some(b'"') => {
             let text = JsonString::from_value(raw).unwrap_or(JsonString { raw, escaped: false });
-            write_text(out, text, is_hex(param_type));
+            let ignore_case = matches!(
+                param_type,
+                ParamType::Address | ParamType::Hash | ParamType::Data | ParamType::Quantity
+            );
+            write_text(out, text, ignore_case);
         }
         Some(b'{') => write_object(out, raw, param_type, depth)?,
         Some(b'[') => {
@@ -256,17 +255,6 @@ fn write_value(
         }
     }
     Ok(())
-}
-
-fn is_hex(param_type: ParamType) -> bool {
-    match param_type {
-        ParamType::Address | ParamType::Hash | ParamType::Data | ParamType::Quantity => true,
-        ParamType::Block
-        | ParamType::Bool
-        | ParamType::Filter
-        | ParamType::CallObject
-        | ParamType::Any => false,
-    }
 }
 
 /// Appends a text. If `ignore_case` is true and the text is hexadecimal, its letter case makes no

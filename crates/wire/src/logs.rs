@@ -22,10 +22,10 @@ pub const TOPICS_MAX: usize = 4;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LogMatcher {
     /// The addresses, sorted. An empty list matches every address.
-    addresses: Vec<[u8; 20]>,
+    pub addresses: Vec<[u8; 20]>,
     /// The topics by position, each list sorted. An empty list matches every topic, but the log
     /// must have a topic at that position.
-    topics: Vec<Vec<[u8; 32]>>,
+    pub topics: Vec<Vec<[u8; 32]>>,
 }
 
 /// The reason for which a filter is invalid.
@@ -92,27 +92,12 @@ impl LogMatcher {
         Ok(matcher)
     }
 
-    /// Returns the sorted addresses. An empty list matches every address.
-    pub fn addresses(&self) -> &[[u8; 20]] {
-        &self.addresses
-    }
-
-    /// Returns the topics by position, each list sorted. An empty list matches every topic.
-    pub fn topics(&self) -> &[Vec<[u8; 32]>] {
-        &self.topics
-    }
-
     /// Returns true if the filter matches a log.
     pub fn matches(&self, log: &LogFields) -> bool {
-        let matches_address =
-            self.addresses.is_empty() || self.addresses.binary_search(&log.address).is_ok();
-        matches_address
+        let mut pairs = self.topics.iter().zip(&log.topics);
+        admits(&self.addresses, || Some(log.address))
             && self.topics.len() <= log.topics.len()
-            && self
-                .topics
-                .iter()
-                .zip(&log.topics)
-                .all(|(topics, topic)| topics.is_empty() || topics.binary_search(topic).is_ok())
+            && pairs.all(|(alternatives, topic)| admits(alternatives, || Some(*topic)))
     }
 
     /// Returns true if the filter matches a raw log. Returns false if the bytes are not a log. The
@@ -121,20 +106,23 @@ impl LogMatcher {
         let [Some(address), Some(topics)] = walk::fields_of(log, ["address", "topics"]) else {
             return false;
         };
-        let matches_topic = |alternatives: &[[u8; 32]], topic| {
-            alternatives.is_empty()
-                || hash_from_value(topic)
-                    .is_some_and(|topic| alternatives.binary_search(&topic).is_ok())
-        };
-        let matches_address = self.addresses.is_empty()
-            || address_from_value(address)
-                .is_some_and(|address| self.addresses.binary_search(&address).is_ok());
         let mut topics = walk::elements(topics);
-        matches_address
+        admits(&self.addresses, || address_from_value(address))
             && self.topics.iter().all(|alternatives| {
-                topics.next().is_some_and(|topic| matches_topic(alternatives, topic))
+                let topic = topics.next();
+                topic.is_some_and(|topic| admits(alternatives, || hash_from_value(topic)))
             })
     }
+}
+
+/// Returns true if a value is among these sorted alternatives. If there are none, every value is
+/// admitted and not parsed.
+fn admits<const N: usize>(
+    alternatives: &[[u8; N]],
+    parse: impl FnOnce() -> Option<[u8; N]>,
+) -> bool {
+    alternatives.is_empty()
+        || parse().is_some_and(|value| alternatives.binary_search(&value).is_ok())
 }
 
 /// Parses one value or an array of values, and sorts the values. Returns `None` if the value is
@@ -183,7 +171,7 @@ impl LogFields {
     /// Parses a raw log. Returns `None` if the bytes are not a log.
     pub fn parse(raw: &[u8]) -> Option<LogFields> {
         let [number, hash] = walk::fields_of(raw, ["blockNumber", "blockHash"]);
-        let (address, topics) = address_and_topics(raw)?;
+        let (address, topics) = parse_address_and_topics(raw)?;
         Some(LogFields {
             number: quantity::from_value(number?)?,
             block_hash: hash_from_value(hash?)?,
@@ -197,7 +185,7 @@ impl LogFields {
 pub type Topics = SmallVec<[[u8; 32]; TOPICS_MAX]>;
 
 /// Parses the address and the topics of a raw log.
-pub fn address_and_topics(raw: &[u8]) -> Option<([u8; 20], Topics)> {
+pub fn parse_address_and_topics(raw: &[u8]) -> Option<([u8; 20], Topics)> {
     let [address, topics] = walk::fields_of(raw, ["address", "topics"]);
     let topics: Option<SmallVec<_>> = walk::elements(topics?).map(hash_from_value).collect();
     Some((address_from_value(address?)?, topics.filter(|topics| topics.len() <= TOPICS_MAX)?))

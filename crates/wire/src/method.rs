@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use foldhash::fast::RandomState;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::block::{BlockRef, BlockRefError, ResponseBlock};
 use crate::block_param::BlockParam;
@@ -84,35 +84,48 @@ pub enum ParamType {
 }
 
 /// One row of a method table.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Method {
     /// The name.
-    pub name: &'static str,
+    #[serde(deserialize_with = "leak_name")]
+    pub name: Leaked,
+    /// A row of a file with prefixes stands for one method per prefix.
+    #[serde(default)]
+    prefixes: Vec<String>,
     /// The part of the chain that a response depends on.
     pub validity: Validity,
     /// The block parameter.
     pub block: Option<BlockParam>,
     /// The rule whether a call may be sent a second time.
+    #[serde(default)]
     pub repeat: Repeat,
     /// The approximate cost for a node. A read of one record costs 1.
+    #[serde(default = "default_weight")]
     pub weight: u32,
     /// The types of the parameters by position. Further parameters are [`ParamType::Any`].
-    pub params: &'static [ParamType],
-    /// True if concurrent equal calls may share one response.
-    pub coalesce: bool,
+    #[serde(default)]
+    pub params: Vec<ParamType>,
+    coalesce: Option<bool>,
     /// True if further calls must go to the node of this response, for example for filters and
     /// subscriptions.
+    #[serde(default)]
     pub sticky: bool,
     /// True if the call changes something: the transaction pool, the node's settings or its keys.
+    #[serde(default)]
     pub write: bool,
     /// True if the result is the number of the head.
+    #[serde(default)]
     pub head_value: bool,
     /// The place of the block's number and hash in a result.
+    #[serde(default)]
     pub response_block: ResponseBlock,
     /// The number of newer blocks that must exist before the response for a block is complete. It
     /// is 1 if a node completes the response for the newest block only when the next block arrives.
+    #[serde(default)]
     pub blocks_behind_head: u64,
     /// The effect of a call.
+    #[serde(skip)]
     pub effect: Effect,
 }
 
@@ -128,6 +141,26 @@ impl Method {
     ) -> Result<Option<(BlockRef, Range<usize>)>, BlockRefError> {
         self.block.map_or(Ok(None), |block| block.read(params))
     }
+
+    /// Returns true if concurrent equal calls may share one response. By default, calls that change
+    /// nothing may.
+    pub fn coalesces(&self) -> bool {
+        let changes_nothing = self.repeat == Repeat::Safe && !self.sticky && !self.write;
+        self.coalesce.unwrap_or(changes_nothing)
+    }
+
+    /// Returns the methods of a row of a file.
+    fn expand(self, family: Family) -> Vec<Method> {
+        let names: Vec<Leaked> = match &self.prefixes[..] {
+            [] => vec![self.name],
+            prefixes => {
+                let add = |prefix| &*format!("{prefix}{}", self.name).leak();
+                prefixes.iter().map(add).collect()
+            }
+        };
+        let row = |name| Method { name, effect: effect_of(family, name), ..self.clone() };
+        names.into_iter().map(row).collect()
+    }
 }
 
 /// Returns the log method that returns the same results as this method: `eth_getLogs` for
@@ -140,26 +173,22 @@ pub fn equivalent_log_method(name: &str) -> Option<&'static str> {
     let log_methods = ["eth_getLogs", "hmy_getLogs", "hmyv2_getLogs"];
     let is_in_namespace = |log_method: &&str| {
         log_method
-            .split_once('_')
-            .is_some_and(|(log_namespace, _)| log_namespace.eq_ignore_ascii_case(namespace))
+            .strip_suffix("_getLogs")
+            .is_some_and(|other| other.eq_ignore_ascii_case(namespace))
     };
     log_methods.into_iter().find(is_in_namespace)
 }
 
 /// The methods of one family.
 pub struct MethodTable {
-    family: Family,
+    /// The family.
+    pub family: Family,
     rows: Vec<Method>,
     /// The index of each row by the method's name.
     indexes: HashMap<&'static str, usize, RandomState>,
 }
 
 impl MethodTable {
-    /// The family.
-    pub fn family(&self) -> Family {
-        self.family
-    }
-
     /// Returns the row of the method with exactly this name.
     pub fn method(&'static self, name: &str) -> Option<&'static Method> {
         self.indexes.get(name).map(|index| &self.rows[*index])
@@ -178,11 +207,6 @@ impl MethodTable {
         self.find(name).map(|(_, row)| row).or_else(find_ignoring_case)
     }
 
-    /// Returns the number of rows.
-    pub fn count(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Returns all rows in the order of the table.
     pub fn methods(&'static self) -> impl Iterator<Item = &'static Method> {
         self.rows.iter()
@@ -194,7 +218,7 @@ pub fn methods_of(family: Family) -> &'static MethodTable {
     static TABLES: [OnceLock<MethodTable>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
     TABLES[family as usize].get_or_init(|| {
         let mut rows = Vec::new();
-        for (text, prefixes) in sources(family) {
+        for (text, prefixes) in files_of(family) {
             let file: TableFile =
                 toml::from_str(text).expect("a test reads the tables, which are compiled in");
             let is_included = |row: &Method| {
@@ -210,7 +234,7 @@ pub fn methods_of(family: Family) -> &'static MethodTable {
 
 /// Returns the files of a family. Each file has the prefixes of the names to include; without a
 /// prefix, all names are included.
-fn sources(family: Family) -> &'static [(&'static str, &'static [&'static str])] {
+fn files_of(family: Family) -> &'static [(&'static str, &'static [&'static str])] {
     const ETHEREUM: &str = include_str!("../methods/ethereum.toml");
     const HARMONY: &str = include_str!("../methods/harmony.toml");
     const BITCOIN: &str = include_str!("../methods/bitcoin.toml");
@@ -226,66 +250,16 @@ fn sources(family: Family) -> &'static [(&'static str, &'static [&'static str])]
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableFile {
-    method: Vec<Row>,
+    method: Vec<Method>,
 }
 
-/// A row of a file: one method, or one method per prefix.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Row {
-    name: String,
-    #[serde(default)]
-    prefixes: Vec<String>,
-    validity: Validity,
-    block: Option<BlockParam>,
-    #[serde(default)]
-    repeat: Repeat,
-    #[serde(default = "default_weight")]
-    weight: u32,
-    #[serde(default)]
-    params: Vec<ParamType>,
-    coalesce: Option<bool>,
-    #[serde(default)]
-    sticky: bool,
-    #[serde(default)]
-    write: bool,
-    #[serde(default)]
-    head_value: bool,
-    #[serde(default)]
-    response_block: ResponseBlock,
-    #[serde(default)]
-    blocks_behind_head: u64,
-}
+/// A name that is leaked once per table. Behind this alias, serde does not borrow the name.
+type Leaked = &'static str;
 
 fn default_weight() -> u32 {
     1
 }
 
-impl Row {
-    /// Returns the methods of the row. Names and parameter lists are leaked once per table.
-    fn expand(self, family: Family) -> Vec<Method> {
-        let params: &'static [ParamType] = self.params.leak();
-        let names = if self.prefixes.is_empty() {
-            vec![self.name]
-        } else {
-            self.prefixes.iter().map(|prefix| format!("{prefix}{}", self.name)).collect()
-        };
-        let is_repeatable = self.repeat == Repeat::Safe && !self.sticky && !self.write;
-        let row = |name: String| Method {
-            effect: effect_of(family, &name),
-            name: name.leak(),
-            validity: self.validity,
-            block: self.block,
-            repeat: self.repeat,
-            weight: self.weight,
-            params,
-            coalesce: self.coalesce.unwrap_or(is_repeatable),
-            sticky: self.sticky,
-            write: self.write,
-            head_value: self.head_value,
-            response_block: self.response_block,
-            blocks_behind_head: self.blocks_behind_head,
-        };
-        names.into_iter().map(row).collect()
-    }
+fn leak_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Leaked, D::Error> {
+    String::deserialize(deserializer).map(|name| &*name.leak())
 }

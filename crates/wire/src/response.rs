@@ -155,30 +155,18 @@ fn parse_object<'a>(
     let error = error.filter(|raw: &&[u8]| *raw != b"null");
     let outcome = match (result, error) {
         (Some(result), Some(_)) if result != b"null" => Err(ResponseError::BothResultAndError),
-        (_, Some(error)) => {
-            parse_error(error).map_err(|fault| fault.with_base(scanner.offset_of(error)))
-        }
+        (_, Some(error)) => parse_error(error, scanner.offset_of(error)),
         (Some(result), None) => Ok(Outcome::Result(result)),
         (None, None) => Err(ResponseError::NeitherResultNorError),
     };
     Ok(outcome.and_then(|outcome| Ok(Response { id: id.ok_or(ResponseError::NoId)?, outcome })))
 }
 
-impl ResponseError {
-    /// Returns the error with an offset from the start of the body. The parsed text begins `base`
-    /// bytes into the body.
-    fn with_base(self, base: usize) -> ResponseError {
-        match self {
-            ResponseError::Repeated { offset } => ResponseError::Repeated { offset: base + offset },
-            error => error,
-        }
-    }
-}
-
-fn parse_error(raw: &[u8]) -> Result<Outcome<'_>, ResponseError> {
+/// Parses an error object, which begins `base` bytes into the body.
+fn parse_error(raw: &[u8], base: usize) -> Result<Outcome<'_>, ResponseError> {
     // Decisions depend on the members of an error, so none may be repeated.
     if let (_, Some(offset)) = validate(raw, DEPTH_CEILING)? {
-        return Err(ResponseError::Repeated { offset });
+        return Err(ResponseError::Repeated { offset: base + offset });
     }
     let [code, message, data] = walk::fields_of(raw, ["code", "message", "data"]);
     let code = code.and_then(parse_integer).ok_or(ResponseError::BadError)?;

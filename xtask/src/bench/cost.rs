@@ -4,7 +4,7 @@
 //! A case interleaves its contenders (A B C A B C …), so that a machine that slows down affects all
 //! of them. Ratios are computed within a repetition.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::http::{self, Connection};
 use super::load::{self, COUNTER_FIRST, Load, count_call};
@@ -103,7 +103,7 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
             nodes: nodes.clone(),
             cache: false,
             // Keys of `[[upstream]]`, the last table of the configuration.
-            extra: "batch_calls_max = 64\nbatch_wait = \"0ms\"",
+            extra: "batch_calls_max = 64\nbatch_wait = \"0ms\"".to_owned(),
         },
     ];
     let figures = interleave(bench, "multiplexed", &contenders, |contender| {
@@ -125,9 +125,9 @@ fn measure_miss_round(bench: &Bench, server: &Server, backend: &Server) -> Resul
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let mut problems = check_response(server, &answer)?;
     load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-    let before = served(backend)?;
+    let before = count_served(backend)?;
     let round = load::measure_round(server, &load, CONNECTIONS, bench.seconds)?;
-    let share = (served(backend)? - before) as f64 / round.summary.requests as f64;
+    let share = (count_served(backend)? - before) as f64 / round.summary.requests as f64;
     if share < MISS_SHARE_MIN {
         problems.push(format!("only {:.1} % of the requests reached the node", share * 100.0));
     }
@@ -143,14 +143,18 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let contender = bench.weir("weir", nodes, Cache::Bytes(64 << 20));
-    let variants = [(5_000, "5,000 connections"), (10, "ourselves, 10 connections")];
-    let figures = interleave(bench, "flat connections", &variants, |(connections, _)| {
+    let variants = [
+        Variant { label: "5,000 connections", value: 5_000 },
+        Variant { label: "ourselves, 10 connections", value: 10 },
+    ];
+    let figures = interleave(bench, "flat connections", &variants, |variant| {
+        let connections = variant.value;
         let server = Server::start(&contender, BLOCK_CALL)?;
         let mut problems = check_response(&server, &answer)?;
-        load::run(server.address, &load, *connections, WARM_SECONDS)?;
+        load::run(server.address, &load, connections, WARM_SECONDS)?;
         problems.extend(check_hit(&contender, &server, BLOCK_CALL)?);
         let seconds = bench.seconds * CONNECT_FACTOR;
-        Ok((load::measure_round(&server, &load, *connections, seconds)?, problems))
+        Ok((load::measure_round(&server, &load, connections, seconds)?, problems))
     })?;
     Ok(rows("hit, 5,000 connections", &figures, &[Some(1.5)]))
 }
@@ -161,9 +165,12 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
 /// Fails if a server or wrk does not run.
 pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(64, BLOCK_CALL)?;
-    let variants = [(64, "64 nodes"), (2, "ourselves, 2 nodes")];
-    let figures = interleave(bench, "flat nodes", &variants, |(count, _)| {
-        let contender = bench.weir("weir --no-cache", nodes[..*count].to_vec(), Cache::Off);
+    let variants = [
+        Variant { label: "64 nodes", value: 64 },
+        Variant { label: "ourselves, 2 nodes", value: 2 },
+    ];
+    let figures = interleave(bench, "flat nodes", &variants, |variant| {
+        let contender = bench.weir("weir --no-cache", nodes[..variant.value].to_vec(), Cache::Off);
         let server = Server::start(&contender, BLOCK_CALL)?;
         measure_miss_round(bench, &server, &backend)
     })?;
@@ -176,18 +183,19 @@ pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
 /// # Errors
 /// Fails if a server or wrk does not run.
 pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
-    let variants = [(1_000_000, "10^6 entries"), (1_000, "ourselves, 10^3 entries")];
+    let counts = [("10^6 entries", 1_000_000), ("ourselves, 10^3 entries", 1_000)];
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contender = bench.weir("weir", nodes, Cache::Bytes(BIG_CACHE_BYTES));
     let mut servers = Vec::new();
-    for (count, name) in variants {
+    for (label, count) in counts {
         let server = Server::start(&contender, BLOCK_CALL)?;
-        bench.print_progress(&format!("flat entries: filling {name}"));
+        bench.print_progress(&format!("flat entries: filling {label}"));
         fill(&server, count)?;
-        servers.push((server, count, name));
+        servers.push(Variant { label, value: (server, count) });
     }
     let contender = &contender;
-    let figures = interleave(bench, "flat entries", &servers, |(server, count, _)| {
+    let figures = interleave(bench, "flat entries", &servers, |variant| {
+        let (server, count) = &variant.value;
         let load = Load::Counter { first: COUNTER_FIRST, count: *count };
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
         let mut problems = Vec::new();
@@ -230,15 +238,15 @@ impl Named for Contender {
     }
 }
 
-impl Named for (usize, &'static str) {
-    fn label(&self) -> &'static str {
-        self.1
-    }
+/// A variant of the gateway's setup, such as its number of nodes.
+pub(crate) struct Variant<T> {
+    pub(crate) label: &'static str,
+    pub(crate) value: T,
 }
 
-impl Named for (Server, u64, &'static str) {
+impl<T> Named for Variant<T> {
     fn label(&self) -> &'static str {
-        self.2
+        self.label
     }
 }
 
@@ -291,11 +299,11 @@ fn retry_disturbed(measure: impl Fn() -> Result<Measured>) -> Result<Measured> {
 
 /// Compares the first figure with each of the others; `targets` is in their order.
 pub(crate) fn rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
-    rows_in(case, UNIT, figures, targets)
+    rows_with_unit(case, UNIT, figures, targets)
 }
 
 /// As [`rows`], for costs in another unit.
-pub(crate) fn rows_in(
+pub(crate) fn rows_with_unit(
     case: &str,
     unit: &str,
     figures: &[Figures],
@@ -356,12 +364,12 @@ pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> 
 }
 
 /// Returns the number of calls that the constant node has answered so far.
-pub(crate) fn served(backend: &Server) -> Result<u64> {
+pub(crate) fn count_served(backend: &Server) -> Result<u64> {
     let call =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
     let reply: serde_json::Value =
         serde_json::from_slice(&http::post(backend.address, &call)?.body)?;
-    reply["result"].as_u64().ok_or_else(|| anyhow::anyhow!("the constant node responds {reply}"))
+    reply["result"].as_u64().with_context(|| format!("the constant node responds {reply}"))
 }
 
 /// Returns a problem if the response of `server` to the block call differs from `answer`.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::load::{self, Load};
 use super::row::{Row, Subject};
@@ -29,7 +29,7 @@ struct Costs {
 /// # Errors
 /// Fails if geth is missing, or a program does not run.
 pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
-    let (geth, folder) = start()?;
+    let (geth, folder) = start_geth()?;
     let ipc = folder.join("geth.ipc");
     let urls = [
         format!("http://{}", geth.address),
@@ -78,29 +78,16 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Starts geth on the load's core with `GOMAXPROCS=1`; returns it with the folder of its socket.
-fn start() -> Result<(Server, PathBuf)> {
-    let program = shell::find("geth").context("geth is missing: run cargo xtask check")?;
+fn start_geth() -> Result<(Server, PathBuf)> {
+    let program = find_geth()?;
     let folder = scratch("geth")?;
-    let chain = shell::root().join("testdata/execution-apis");
-    for arguments in [
-        vec!["init".into(), chain.join("genesis.json").into_os_string()],
-        vec![
-            "--gcmode".into(),
-            "archive".into(),
-            "import".into(),
-            chain.join("chain.rlp").into_os_string(),
-        ],
-    ] {
-        let mut command = Command::new(&program);
-        with_datadir(&mut command, &folder).args(arguments).stdin(Stdio::null());
-        let output = command.output().context("cannot run geth")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
+    import_chain(&program, &folder, &shell::root().join("testdata/execution-apis"))?;
     let ports = free_ports(2)?;
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
     let mut command = pinned(LOAD_CORE);
     command.arg("env").arg("GOMAXPROCS=1").arg(&program);
-    with_datadir(&mut command, &folder)
+    let mut command = with_datadir(command, &folder);
+    command
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--verbosity", "1"])
         .args(["--http", "--http.port", &port, "--ws", "--ws.port", &port])
@@ -110,6 +97,31 @@ fn start() -> Result<(Server, PathBuf)> {
     Ok((server, folder))
 }
 
-fn with_datadir<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
-    command.arg("--datadir").arg(folder).args(["--state.scheme", "hash"])
+/// Returns the path of geth.
+///
+/// # Errors
+/// Fails if geth is missing.
+pub(super) fn find_geth() -> Result<PathBuf> {
+    shell::find("geth").context("geth is missing: run cargo xtask check")
+}
+
+/// Imports a chain (`genesis.json` and `chain.rlp` in the folder `chain`) into a data folder.
+///
+/// # Errors
+/// Fails if geth fails.
+pub(super) fn import_chain(geth: &Path, data_folder: &Path, chain: &Path) -> Result<()> {
+    let mut init = with_datadir(Command::new(geth), data_folder);
+    init.arg("init").arg(chain.join("genesis.json"));
+    let mut import = with_datadir(Command::new(geth), data_folder);
+    import.args(["--gcmode", "archive", "import"]).arg(chain.join("chain.rlp"));
+    for mut command in [init, import] {
+        shell::output(command.stdin(Stdio::null()))?;
+    }
+    Ok(())
+}
+
+/// Adds the data folder to a command that runs geth.
+pub(super) fn with_datadir(mut command: Command, data_folder: &Path) -> Command {
+    command.arg("--datadir").arg(data_folder).args(["--state.scheme", "hash"]);
+    command
 }

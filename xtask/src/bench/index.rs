@@ -147,31 +147,42 @@ fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     run(&BLOCKS.to_string())
 }
 
-struct Rows {
+/// Numbers of rows that the baseline inserts.
+struct RowCounts {
+    /// Lists of log postings.
     lists: usize,
     transactions: usize,
 }
 
-/// Tables in the order in which the program fills them: name, columns, and an SQL expression. The
-/// expression computes the block number by which rows are grouped into database transactions.
-const TABLES: [(&str, &str, &str); 5] = [
-    ("blocks", "number, hash, time, count, body", "number"),
-    ("block_hashes", "short, number", "number"),
-    ("transactions", "position, hash, receipt, body", "position >> 20"),
-    ("transaction_hashes", "short, position", "position >> 20"),
-    ("log_postings", "key, first, rest", "first >> 20"),
+/// A table of the index.
+struct Table {
+    name: &'static str,
+    columns: &'static str,
+    /// SQL expression of the block number by which rows are grouped into database transactions.
+    block: &'static str,
+}
+
+/// The tables in the order in which the program fills them.
+const TABLES: [Table; 5] = [
+    Table { name: "blocks", columns: "number, hash, time, count, body", block: "number" },
+    Table { name: "block_hashes", columns: "short, number", block: "number" },
+    Table {
+        name: "transactions",
+        columns: "position, hash, receipt, body",
+        block: "position >> 20",
+    },
+    Table { name: "transaction_hashes", columns: "short, position", block: "position >> 20" },
+    Table { name: "log_postings", columns: "key, first, rest", block: "first >> 20" },
 ];
 
 /// The rows of a table, grouped by database transaction.
 type Batches = Vec<Vec<Vec<Cell>>>;
 
 /// Copies all rows of a file into another through memory and measures the inserts.
-fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
+fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
     let source = Sqlite::open(from)?;
-    let tables: Vec<Batches> = TABLES
-        .iter()
-        .map(|(table, columns, number)| batches(&source, table, columns, number))
-        .collect::<Result<_>>()?;
+    let tables: Vec<Batches> =
+        TABLES.iter().map(|table| read_batches(&source, table)).collect::<Result<_>>()?;
     let schema: String = source.query_row(
         "SELECT group_concat(sql, ';') FROM sqlite_schema WHERE sql IS NOT NULL",
         [],
@@ -187,12 +198,12 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
     target.execute_batch(&schema)?;
     let statements: Vec<String> = TABLES
         .iter()
-        .map(|(table, columns, _)| {
+        .map(|Table { name, columns, .. }| {
             let placeholders = vec!["?"; columns.split(',').count()].join(", ");
-            format!("INSERT INTO {table} ({columns}) VALUES ({placeholders})")
+            format!("INSERT INTO {name} ({columns}) VALUES ({placeholders})")
         })
         .collect();
-    let rows = Rows {
+    let rows = RowCounts {
         lists: tables[4].iter().map(Vec::len).sum(),
         transactions: tables[2].iter().map(Vec::len).sum(),
     };
@@ -212,10 +223,11 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
     Ok((started.elapsed(), rows))
 }
 
-fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<Batches> {
+fn read_batches(source: &Sqlite, table: &Table) -> Result<Batches> {
+    let Table { name, columns, block } = table;
     let first_column = columns.split(',').next().unwrap_or(columns);
     let sql = format!(
-        "SELECT ({number}) / {COMMIT_BLOCKS}, {columns} FROM {table} ORDER BY 1, {first_column}"
+        "SELECT ({block}) / {COMMIT_BLOCKS}, {columns} FROM {name} ORDER BY 1, {first_column}"
     );
     let width = columns.split(',').count();
     let mut statement = source.prepare(&sql)?;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cost::{BLOCK_CALL, Measured, interleave, rows, served};
+use super::cost::{BLOCK_CALL, Measured, count_served, interleave, rows};
 use super::generator::{Generator, LoadSpec, Report, RunningGenerator};
 use super::load::{Round, Summary};
-use super::machine;
+use super::machine::{self, MIB};
 use super::row::{Row, Subject, median};
 use super::server::{LOAD_CORE, SERVER_CORE, Server};
 use super::{Bench, CONNECTIONS};
@@ -50,15 +50,15 @@ fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) ->
         connections: CONNECTIONS,
         seconds: WARM.as_secs() + bench.seconds + MARGIN_SECONDS,
     };
-    let before = served(backend)?;
+    let before = count_served(backend)?;
     let running = generator.start(&spec)?;
     wait_for_load(backend, before)?;
     let core = machine::core_seconds(LOAD_CORE)?;
     let cpu = machine::cpu_time(running.group())?;
-    let (served_before, started) = (served(backend)?, Instant::now());
+    let (served_before, started) = (count_served(backend)?, Instant::now());
     shell::pause(Duration::from_secs(bench.seconds));
     let cpu = machine::cpu_time(running.group())?.saturating_sub(cpu);
-    let requests = served(backend)?.saturating_sub(served_before);
+    let requests = count_served(backend)?.saturating_sub(served_before);
     let duration = started.elapsed();
     let others = machine::core_seconds(LOAD_CORE)? - core - cpu.as_secs_f64();
     let report = running.finish(END_LIMIT)?;
@@ -73,7 +73,7 @@ fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
     /// of its target.
     const REQUESTS_MIN: u64 = 1_000;
     let started = Instant::now();
-    while served(backend)? < before + REQUESTS_MIN {
+    while count_served(backend)? < before + REQUESTS_MIN {
         ensure!(started.elapsed() < FIRST_LIMIT, "no load arrived within {FIRST_LIMIT:?}");
         shell::pause(Duration::from_millis(20));
     }
@@ -227,7 +227,6 @@ const MEMORY_RATE: u32 = 20_000;
 const SETTLE_SECONDS: usize = 60;
 /// Largest allowed ratio of the highest memory after [`SETTLE_SECONDS`] to the settled one.
 const GROWTH_MAX: f64 = 1.05;
-const MIB: f64 = (1 << 20) as f64;
 
 /// Measures the generator's memory over minutes at a high rate.
 ///
@@ -244,7 +243,7 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
         seconds,
     };
     bench.print_progress(&format!("memory: {} minutes at {MEMORY_RATE}/s", bench.minutes));
-    let before = served(&backend)?;
+    let before = count_served(&backend)?;
     let running = Generator::Weir(bench.weir.clone()).start(&spec)?;
     wait_for_load(&backend, before)?;
     let samples = sample_memory(&running, seconds)?;

@@ -6,7 +6,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::cost::{self, BLOCK_CALL, Measured, Named};
+use super::cost::{self, BLOCK_CALL, Measured, Variant};
 use super::load::{self, Load};
 use super::row::Row;
 use super::server::{Contender, Server};
@@ -33,18 +33,6 @@ const FILL_SECONDS: u64 = 5;
 /// Maximum number of runs that fill the zone.
 const FILLS_MAX: u64 = 60;
 
-/// A gateway with or without the limit.
-struct Variant {
-    server: Server,
-    label: &'static str,
-}
-
-impl Named for Variant {
-    fn label(&self) -> &'static str {
-        self.label
-    }
-}
-
 /// Measures a hit under a limit against the same hit without one.
 ///
 /// # Errors
@@ -55,23 +43,23 @@ pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
     let mut variants = Vec::new();
     for (label, extra) in [("limited, 10^6 keys", LIMIT), ("ourselves, no limit", "")] {
         let program = bench.weir.clone();
-        let contender =
-            Contender::WeirConfigured { label, program, nodes: nodes.clone(), cache: true, extra };
-        variants.push(Variant { server: Server::start(&contender, BLOCK_CALL)?, label });
+        let (nodes, extra) = (nodes.clone(), extra.to_owned());
+        let contender = Contender::WeirConfigured { label, program, nodes, cache: true, extra };
+        variants.push(Variant { label, value: Server::start(&contender, BLOCK_CALL)? });
     }
     bench.print_progress("limit: filling the zone");
     let mut sent = 0;
     for _ in 0..FILLS_MAX {
         // Each run starts at another key; together they send nearly all keys.
-        sent += load::run(variants[0].server.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
+        sent += load::run(variants[0].value.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
         if sent >= 2 * KEYS {
             break;
         }
     }
     ensure!(sent >= 2 * KEYS, "only {sent} requests in {} s", FILLS_MAX * FILL_SECONDS);
     let figures = cost::interleave(bench, "limit", &variants, |variant| -> Result<Measured> {
-        load::run(variant.server.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        Ok((load::measure_round(&variant.server, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
+        load::run(variant.value.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        Ok((load::measure_round(&variant.value, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
     })?;
     Ok(cost::rows("hit under a limit", &figures, &[Some(1.03)]))
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::machine;
 use super::server::{LOAD_CORE, SERVER_CORE, Server, pinned};
+use crate::shell;
 
 /// The requests that wrk sends.
 #[derive(Debug, Clone)]
@@ -188,15 +189,11 @@ pub(crate) fn run(
 ) -> Result<Summary> {
     let script = std::env::temp_dir().join(format!("weir-bench-{}.lua", std::process::id()));
     fs::write(&script, load.script())?;
-    let out = pinned(LOAD_CORE)
-        .args(["wrk", "-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "-s"])
-        .arg(&script)
-        .arg(format!("http://{address}/"))
-        .output()
-        .context("cannot run wrk")?;
+    let mut wrk = pinned(LOAD_CORE);
+    wrk.args(["wrk", "-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "-s"]);
+    let out = shell::output(wrk.arg(&script).arg(format!("http://{address}/")));
     let _ignored = fs::remove_file(&script);
-    ensure!(out.status.success(), "wrk failed: {}", String::from_utf8_lossy(&out.stderr));
-    Summary::parse(&String::from_utf8_lossy(&out.stdout))
+    Summary::parse(&out?)
 }
 
 #[cfg(test)]

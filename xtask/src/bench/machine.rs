@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+/// Bytes of a mebibyte.
+pub(crate) const MIB: f64 = (1 << 20) as f64;
+
 /// Lists the process ids of the group that `leader` leads; never empty.
 ///
 /// # Errors

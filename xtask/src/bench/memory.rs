@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::http::Connection;
 use super::load::{self, COUNTER_FIRST, COUNTER_MAX, Load, Summary, count_call};
-use super::machine;
+use super::machine::{self, MIB};
 use super::row::{Row, Subject, median};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
@@ -26,7 +26,6 @@ const GROWTH_MAX: f64 = 1.05;
 const FLOW_FACTOR: u64 = 75;
 /// Divisor of the second half that yields the window at its start and at its end.
 const WINDOW_SHARE: usize = 10;
-const MIB: f64 = (1 << 20) as f64;
 
 /// Measures memory with idle connections against nginx. The row has no target.
 ///

@@ -10,51 +10,28 @@
 //! the capacity (peak) and at three times the capacity (overload). Each load starts with a warm-up,
 //! in which the gateway finds its limit.
 
-use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::Result;
 
+use super::machine::{self, MIB};
 use super::row::{Row, Subject};
 use super::search::scratch;
-use super::server::{Contender, LOAD_CORE, Server, pinned};
-use super::{Bench, machine};
+use super::server::{Contender, PROBE, Server};
+use super::{Bench, weir_load};
 use crate::shell;
 
-const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const NODE: [&str; 4] = ["--capacity", "8:10ms", "--block-time", "1h"];
 /// Responses per second of two such nodes.
 const CAPACITY: u64 = 1_600;
 /// Calls per second of the high-priority class, in every load.
 const HIGH_RATE: u64 = 300;
 const KEY: &str = "0123456789abcdef0123";
-const LIMITED: &str = "\
-[overload]
-high_tiers = [\"gold\"]
-
-[access]
-required = false
-
-[[key]]
-name = \"paid\"
-secret = \"0123456789abcdef0123\"
-tier = \"gold\"
-";
-const UNLIMITED: &str = "\
-[overload]
-enabled = false
-
-[access]
-required = false
-
-[[key]]
-name = \"paid\"
-secret = \"0123456789abcdef0123\"
-tier = \"gold\"
-";
+/// `[overload]` tables: with the concurrency limit, and without it.
+const LIMITED: &str = "high_tiers = [\"gold\"]";
+const UNLIMITED: &str = "enabled = false";
 /// Duration of a load as a multiple of `--seconds` (20 s by default). The first fifth is the
 /// warm-up.
 const LOAD_FACTOR: u64 = 5;
@@ -67,7 +44,6 @@ const P99_MAX: f64 = 2.0;
 const GROWTH_MAX: f64 = 1.05;
 /// Largest ratio of goodput without the limit to goodput with it. It allows for noise.
 const UNLIMITED_MAX: f64 = 1.05;
-const MIB: f64 = (1 << 20) as f64;
 
 /// The result of a load of both classes.
 struct LoadResult {
@@ -89,8 +65,12 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
     let mut problems = Vec::new();
     for repetition in 1..=bench.repetitions {
-        let nodes = [simulated(bench)?, simulated(bench)?];
-        let gateway = |extra| {
+        let nodes = [start_node(bench)?, start_node(bench)?];
+        let start_gateway = |overload: &str| {
+            let extra = format!(
+                "[overload]\n{overload}\n[access]\nrequired = false\n\
+                 [[key]]\nname = \"paid\"\nsecret = \"{KEY}\"\ntier = \"gold\"\n"
+            );
             let contender = Contender::WeirConfigured {
                 label: "weir",
                 program: bench.weir.clone(),
@@ -100,8 +80,8 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             };
             Server::start(&contender, PROBE)
         };
-        let unlimited = load(bench, &folder, &gateway(UNLIMITED)?, 3 * CAPACITY - HIGH_RATE)?;
-        let gateway = gateway(LIMITED)?;
+        let unlimited = load(bench, &folder, &start_gateway(UNLIMITED)?, 3 * CAPACITY - HIGH_RATE)?;
+        let gateway = start_gateway(LIMITED)?;
         let load_at = |low_rate: u64| load(bench, &folder, &gateway, low_rate);
         let calm = load_at(CAPACITY / 4)?;
         let peak = load_at(CAPACITY - HIGH_RATE)?;
@@ -149,7 +129,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows.collect())
 }
 
-fn simulated(bench: &Bench) -> Result<Server> {
+fn start_node(bench: &Bench) -> Result<Server> {
     Server::start_simulated(&bench.weir, &NODE, PROBE)
 }
 
@@ -162,7 +142,7 @@ fn load(bench: &Bench, folder: &Path, gateway: &Server, low_rate: u64) -> Result
     let memory_start = machine::resident_bytes(gateway.group())?;
     shell::pause(Duration::from_secs((LOAD_FACTOR - 2) * bench.seconds - 1));
     let memory_end = machine::resident_bytes(gateway.group())?;
-    let (high, low) = (read_result(high_load)?, read_result(low_load)?);
+    let (high, low) = (weir_load::finish(high_load)?, weir_load::finish(low_load)?);
     Ok(LoadResult {
         goodput: high.goodput + low.goodput,
         high_p99_ms: high.p99_ms,
@@ -192,37 +172,5 @@ fn start_load(
          [[mix.own.calls]]\nmethod = \"eth_getBalance\"\n\
          params = [{{ draw = \"address\" }}, \"latest\"]\n"
     );
-    let plan = folder.join(format!("{name}.toml"));
-    fs::write(&plan, text)?;
-    let mut command: Command = pinned(LOAD_CORE);
-    command.arg(&bench.weir).args(["load", "--json", "-", "--quiet"]).arg(&plan);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().context("cannot start weir load")
-}
-
-/// The result of one class of calls, without the warm-up.
-struct ClassResult {
-    goodput: f64,
-    failed_share: f64,
-    /// 99th percentile of the latency of successful calls.
-    p99_ms: f64,
-}
-
-fn read_result(child: Child) -> Result<ClassResult> {
-    let output = child.wait_with_output()?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load printed no result: {stderr}"))?;
-    let overall = &result["overall"];
-    let classes = overall["classes"].as_array().into_iter().flatten();
-    let ok = classes.into_iter().find(|class| class["class"] == "ok");
-    let figures = (
-        overall["goodput"].as_f64(),
-        overall["failed_share"].as_f64(),
-        ok.and_then(|ok| ok["latency"]["p99_ms"].as_f64()),
-    );
-    let (Some(goodput), Some(failed_share), Some(p99_ms)) = figures else {
-        bail!("the result of weir load has no figures: {overall}");
-    };
-    Ok(ClassResult { goodput, failed_share, p99_ms })
+    weir_load::start(bench, &folder.join(format!("{name}.toml")), &text)
 }

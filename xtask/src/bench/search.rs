@@ -10,10 +10,8 @@ use serde_json::Value;
 
 use super::Bench;
 use super::row::{Row, Subject};
-use super::server::{LOAD_CORE, Server, pinned};
+use super::server::{LOAD_CORE, PROBE, Server, pinned};
 
-/// A call without latency in every simulated node.
-const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 /// Largest relative deviation of a measured capacity from the known one.
 const CAPACITY_SHARE: f64 = 0.03;
 

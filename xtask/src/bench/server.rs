@@ -22,6 +22,8 @@ pub(crate) const LOAD_CORE: &str = "1";
 const READY_LIMIT: Duration = Duration::from_secs(15);
 /// Time from SIGTERM to SIGKILL for a server that does not end.
 const END_LIMIT: Duration = Duration::from_secs(5);
+/// A call that each node answers at once, by which servers are known to be ready.
+pub(crate) const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 /// Limit of client connections of each server. No case opens more.
 const CONNECTIONS: usize = 12_000;
 
@@ -47,7 +49,7 @@ pub(crate) enum Contender {
         program: PathBuf,
         nodes: Vec<SocketAddr>,
         cache: bool,
-        extra: &'static str,
+        extra: String,
     },
     /// Weir without a cache, in front of one node at any URL.
     WeirUncached { label: &'static str, program: PathBuf, url: String },
@@ -121,104 +123,104 @@ impl Contender {
                     .with_context(|| format!("cannot write {}", path.display()))?;
                 Ok(path)
             };
-        let mut command = pinned(SERVER_CORE);
-        let nginx = |command: &mut Command, configuration: &Path| {
-            command.args(["nginx", "-e"]).arg(folder.join("error.log"));
-            command.arg("-p").arg(folder).arg("-c").arg(configuration);
+        let nginx = |template: &str, values: &[(&str, String)]| -> Result<Command> {
+            let mut command = pinned(SERVER_CORE);
+            command.args(["nginx", "-e"]).arg(folder.join("error.log")).arg("-p").arg(folder);
+            command.arg("-c").arg(write_config(template, "nginx.conf", values)?);
+            Ok(command)
         };
-        match self {
-            Self::Weir { program, nodes, cache, .. } => {
-                command.arg(program).arg("serve");
-                let listen = format!("127.0.0.1:{port}");
-                if let Cache::Bytes(bytes) = cache {
-                    let values = [
-                        ("@NODES@", upstream_tables(nodes)),
-                        ("@BYTES@", bytes.to_string()),
-                        ("@CACHE@", "true".to_owned()),
-                        ("@MORE@", String::new()),
-                    ];
-                    command.arg(write_config(include_str!("weir.toml"), "weir.toml", &values)?);
-                } else {
-                    for node in nodes {
-                        command.arg("--upstream").arg(format!("http://{node}"));
-                    }
-                    command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
-                }
-                if *cache == Cache::Off {
-                    command.arg("--no-cache");
-                }
+        let haproxy = |template: &str, values: &[(&str, String)]| -> Result<Command> {
+            let mut command = pinned(SERVER_CORE);
+            command.args(["haproxy", "-q", "-db", "-f"]);
+            command.arg(write_config(template, "haproxy.cfg", values)?);
+            Ok(command)
+        };
+        let weir = |program: &Path, template: &str, values: &[(&str, String)]| -> Result<Command> {
+            let mut command = pinned(SERVER_CORE);
+            command.arg(program).arg("serve");
+            command.arg(write_config(template, "weir.toml", values)?);
+            Ok(command)
+        };
+        let weir_by_options = |program: &Path, urls: &[String], cache: bool| {
+            let mut command = pinned(SERVER_CORE);
+            command.arg(program).arg("serve");
+            for url in urls {
+                command.args(["--upstream", url]);
             }
-            Self::WeirConfigured { program, nodes, cache, extra, .. } => {
-                command.arg(program).arg("serve");
-                let values = [
-                    ("@NODES@", upstream_tables(nodes)),
-                    ("@BYTES@", (64 << 20).to_string()),
-                    ("@CACHE@", cache.to_string()),
-                    ("@MORE@", (*extra).to_owned()),
-                ];
-                command.arg(write_config(include_str!("weir.toml"), "weir.toml", &values)?);
-            }
-            Self::WeirUncached { program, url, .. } => {
-                let listen = format!("127.0.0.1:{port}");
-                command.arg(program).args(["serve", "--upstream", url]);
-                command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
+            let listen = format!("127.0.0.1:{port}");
+            command.args(["--listen", &listen, "--admin", "off", "--threads", "1"]);
+            if !cache {
                 command.arg("--no-cache");
             }
+            command
+        };
+        match self {
+            Self::Weir { program, nodes, cache: Cache::Bytes(bytes), .. } => {
+                let values = weir_values(nodes, *bytes, true, "");
+                weir(program, include_str!("weir.toml"), &values)
+            }
+            Self::Weir { program, nodes, cache, .. } => {
+                let urls: Vec<String> = nodes.iter().map(|node| format!("http://{node}")).collect();
+                Ok(weir_by_options(program, &urls, *cache != Cache::Off))
+            }
+            Self::WeirConfigured { program, nodes, cache, extra, .. } => {
+                let values = weir_values(nodes, 64 << 20, *cache, extra);
+                weir(program, include_str!("weir.toml"), &values)
+            }
+            Self::WeirUncached { program, url, .. } => {
+                Ok(weir_by_options(program, std::slice::from_ref(url), false))
+            }
             Self::NginxReturn { answer } => {
-                let values = [("@ANSWER@", answer.clone())];
-                let template = include_str!("nginx_return.conf");
-                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
+                nginx(include_str!("nginx_return.conf"), &[("@ANSWER@", answer.clone())])
             }
             Self::NginxCache { node } => {
-                let values = [("@BACKEND@", node.to_string())];
-                let template = include_str!("nginx_cache.conf");
-                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
+                nginx(include_str!("nginx_cache.conf"), &[("@BACKEND@", node.to_string())])
             }
             Self::NginxProxy { node } => {
-                let values = [("@BACKEND@", node.to_string())];
-                let template = include_str!("nginx_proxy.conf");
-                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
+                nginx(include_str!("nginx_proxy.conf"), &[("@BACKEND@", node.to_string())])
             }
             Self::Haproxy { node } => {
-                let values = [("@BACKEND@", node.to_string())];
-                let template = include_str!("haproxy.cfg");
-                let configuration = write_config(template, "haproxy.cfg", &values)?;
-                command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
+                haproxy(include_str!("haproxy.cfg"), &[("@BACKEND@", node.to_string())])
             }
             Self::NginxBalancer { nodes } => {
                 let server =
                     |node: &SocketAddr| format!("    server {node} max_fails=1 fail_timeout=1s;\n");
-                let values = [("@NODES@", nodes.iter().map(server).collect())];
-                let template = include_str!("nginx_balancer.conf");
-                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
+                let servers = nodes.iter().map(server).collect();
+                nginx(include_str!("nginx_balancer.conf"), &[("@NODES@", servers)])
             }
             Self::HaproxyBalancer { nodes } => {
                 let server =
                     |(index, node): (usize, &SocketAddr)| format!("  server n{index} {node}\n");
-                let values = [("@NODES@", nodes.iter().enumerate().map(server).collect())];
-                let template = include_str!("haproxy_balancer.cfg");
-                let configuration = write_config(template, "haproxy.cfg", &values)?;
-                command.args(["haproxy", "-q", "-db", "-f"]).arg(configuration);
+                let servers = nodes.iter().enumerate().map(server).collect();
+                haproxy(include_str!("haproxy_balancer.cfg"), &[("@NODES@", servers)])
             }
             Self::WeirTls { program, nodes, tls } => {
                 let mut values = tls.values();
                 values.push(("@NODES@", upstream_tables(nodes)));
-                let template = include_str!("weir_tls.toml");
-                command.arg(program).arg("serve").arg(write_config(
-                    template,
-                    "weir.toml",
-                    &values,
-                )?);
+                weir(program, include_str!("weir_tls.toml"), &values)
             }
             Self::NginxTls { answer, tls } => {
                 let mut values = tls.values();
                 values.push(("@ANSWER@", answer.clone()));
-                let template = include_str!("nginx_tls.conf");
-                nginx(&mut command, &write_config(template, "nginx.conf", &values)?);
+                nginx(include_str!("nginx_tls.conf"), &values)
             }
         }
-        Ok(command)
     }
+}
+
+/// Returns the values of the placeholders in `weir.toml`.
+fn weir_values(
+    nodes: &[SocketAddr],
+    cache_bytes: u64,
+    cache: bool,
+    extra: &str,
+) -> [(&'static str, String); 4] {
+    [
+        ("@NODES@", upstream_tables(nodes)),
+        ("@BYTES@", cache_bytes.to_string()),
+        ("@CACHE@", cache.to_string()),
+        ("@MORE@", extra.to_owned()),
+    ]
 }
 
 /// Returns the `[[upstream]]` tables of these nodes.

@@ -6,22 +6,21 @@
 //! own process, and `weir load` run on core 1. Each round starts all of them. The load is open
 //! loop. The fault begins after its first second and ends a second before its end.
 
-use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use anyhow::{Result, bail, ensure};
 
+use super::cost::count_served;
 use super::row::{Row, Subject};
 use super::search::scratch as result_folder;
-use super::server::{Contender, LOAD_CORE, Server, free_ports, pinned, scratch};
+use super::server::{Contender, LOAD_CORE, PROBE, Server, free_ports, pinned, scratch};
+use super::weir_load::{self, CallFigures};
 use super::{Bench, Cache, http};
-use crate::backend::{CALLED_METHOD, Fault, SERVED_METHOD};
+use crate::backend::{CALLED_METHOD, Fault};
 use crate::shell;
 
-const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const NODES: usize = 3;
 const NODE_LATENCY_MS: u64 = 3;
 /// Calls per second.
@@ -64,14 +63,6 @@ impl Gateway {
     const ALL: [Gateway; 3] = [Gateway::Weir, Gateway::Nginx, Gateway::Haproxy];
 }
 
-/// The result of a load.
-struct LoadResult {
-    calls: f64,
-    failed: f64,
-    p999_ms: f64,
-    slowest_ms: f64,
-}
-
 /// Measures all failure modes, or the selected one, on one and on two of three nodes.
 ///
 /// # Errors
@@ -109,16 +100,16 @@ fn compare(
     for repetition in 1..=bench.repetitions {
         for (gateway, p999) in Gateway::ALL.into_iter().zip(&mut p999) {
             let (label, result) = measure_round(bench, gateway, failure, count, rate)?;
+            let failed = result.failed_share * result.calls;
+            let failed = format!("{failed:.0} of {:.0} calls failed", result.calls);
             bench.print_progress(&format!(
-                "{case} {repetition}/{}: {label}: {:.0} of {:.0} calls failed, p99.9 {:.0} ms, \
-                 slowest {:.0} ms",
-                bench.repetitions, result.failed, result.calls, result.p999_ms, result.slowest_ms,
+                "{case} {repetition}/{}: {label}: {failed}, p99.9 {:.0} ms, slowest {:.0} ms",
+                bench.repetitions, result.p999_ms, result.slowest_ms,
             ));
             if gateway == Gateway::Weir {
                 slowest.push(result.slowest_ms);
-                if result.failed > 0.0 {
-                    problems
-                        .push(format!("{:.0} of {:.0} calls failed", result.failed, result.calls));
+                if result.failed_share > 0.0 {
+                    problems.push(failed);
                 }
             }
             p999.push(result.p999_ms);
@@ -145,7 +136,7 @@ fn measure_round(
     failure: FailureMode,
     count: usize,
     rate: u64,
-) -> Result<(&'static str, LoadResult)> {
+) -> Result<(&'static str, CallFigures)> {
     let nodes: Vec<Server> = (0..NODES).map(|_| start_node()).collect::<Result<_>>()?;
     let addresses = nodes.iter().map(|node| node.address).collect();
     let contender = match gateway {
@@ -155,9 +146,9 @@ fn measure_round(
     };
     let server = Server::start(&contender, PROBE)?;
     let folder = result_folder(bench, "stalls")?;
-    let before = served(&nodes[0])?;
+    let before = count_served(&nodes[0])?;
     let load = start_load(bench, &folder, &server, rate)?;
-    while served(&nodes[0])? < before + rate / NODES as u64 {
+    while count_served(&nodes[0])? < before + rate / NODES as u64 {
         shell::pause(Duration::from_millis(50));
     }
     for node in &nodes[..count] {
@@ -175,7 +166,7 @@ fn measure_round(
             FailureMode::Fault(_) => set_fault(node, Fault::None)?,
         }
     }
-    Ok((contender.name(), read_result(load)?))
+    Ok((contender.name(), weir_load::finish(load)?))
 }
 
 fn start_node() -> Result<Server> {
@@ -185,14 +176,6 @@ fn start_node() -> Result<Server> {
     command.args(["--listen", &address.to_string()]);
     command.args(["--latency-ms", &NODE_LATENCY_MS.to_string()]);
     Server::spawn("the constant node", command, address.port(), scratch("backend")?, PROBE)
-}
-
-/// Returns the number of calls that a node has answered.
-fn served(node: &Server) -> Result<u64> {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{SERVED_METHOD}","params":[]}}"#);
-    let reply = http::post(node.address, &body)?;
-    let reply: Value = serde_json::from_slice(&reply.body)?;
-    reply["result"].as_u64().with_context(|| format!("no count of calls: {reply}"))
 }
 
 fn set_fault(node: &Server, fault: Fault) -> Result<()> {
@@ -211,30 +194,5 @@ fn start_load(bench: &Bench, folder: &Path, gateway: &Server, rate: u64) -> Resu
          [[mix.own.calls]]\nmethod = \"{CALLED_METHOD}\"\n\
          params = [{{ draw = \"block\", behind = [0, 1000000] }}]\n"
     );
-    let plan = folder.join("plan.toml");
-    fs::write(&plan, text)?;
-    let mut command: Command = pinned(LOAD_CORE);
-    command.arg(&bench.weir).args(["load", "--json", "-", "--quiet"]).arg(&plan);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().context("cannot start weir load")
-}
-
-fn read_result(load: Child) -> Result<LoadResult> {
-    let output = load.wait_with_output()?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load printed no result: {stderr}"))?;
-    let overall = &result["overall"];
-    let classes = overall["classes"].as_array().into_iter().flatten();
-    let ok = classes.into_iter().find(|class| class["class"] == "ok");
-    let figures = (
-        overall["calls"].as_f64(),
-        overall["failed_share"].as_f64(),
-        ok.and_then(|ok| ok["latency"]["p999_ms"].as_f64()),
-        ok.and_then(|ok| ok["latency"]["max_ms"].as_f64()),
-    );
-    let (Some(calls), Some(failed), Some(p999_ms), Some(slowest_ms)) = figures else {
-        bail!("the result of weir load has no figures: {overall}");
-    };
-    Ok(LoadResult { calls, failed: failed * calls, p999_ms, slowest_ms })
+    weir_load::start(bench, &folder.join("plan.toml"), &text)
 }

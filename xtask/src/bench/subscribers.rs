@@ -11,9 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
+use super::Bench;
+use super::machine::{self, MIB};
 use super::row::{Row, Subject};
-use super::server::{Contender, Server};
-use super::{Bench, machine};
+use super::server::{Contender, PROBE, Server};
 
 /// Number of clients that subscribe to new heads.
 const SUBSCRIBERS: usize = 10_000;
@@ -29,7 +30,6 @@ const MEMORY_MAX_KIB: f64 = 20.0;
 const CONNECT_AT_ONCE: usize = 64;
 /// Timeout of the whole measurement.
 const TIMEOUT: Duration = Duration::from_secs(120);
-const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
 const SUBSCRIBE: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
 const UPGRADE: &[u8] =
@@ -132,7 +132,7 @@ async fn measure(
     while (received.borrow().complete(SUBSCRIBERS).len() as u64) < HEADS {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Ok((received.take(), reference.take(), bytes as f64 / f64::from(1 << 20)))
+    Ok((received.take(), reference.take(), bytes as f64 / MIB))
 }
 
 /// Opens a subscription; returns the stream and the bytes after the response.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cost::{BLOCK_CALL, Figures, Measured, interleave, rows_in};
+use super::cost::{BLOCK_CALL, Figures, Measured, interleave, rows_with_unit};
 use super::load::{Round, Summary};
 use super::row::Row;
 use super::server::{
@@ -158,7 +158,7 @@ pub(crate) fn measure_modes(bench: &Bench) -> Result<Vec<Row>> {
             measure_round(bench, mode, contender, &server, &answer)
         })?;
         let unit = if mode.resume.is_some() { "CPU us/handshake" } else { "CPU us/request" };
-        rows.extend(rows_in(mode.name, unit, &figures, &[Some(mode.target)]));
+        rows.extend(rows_with_unit(mode.name, unit, &figures, &[Some(mode.target)]));
     }
     Ok(rows)
 }
@@ -173,9 +173,7 @@ fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
     }
     command.arg("-keyout").arg(folder.join(format!("{name}.key")));
     command.arg("-out").arg(folder.join(format!("{name}.pem")));
-    let out = command.output().context("cannot run openssl")?;
-    ensure!(out.status.success(), "openssl: {}", String::from_utf8_lossy(&out.stderr));
-    Ok(())
+    shell::output(&mut command).map(drop)
 }
 
 fn measure_round(

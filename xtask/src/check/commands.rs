@@ -59,7 +59,7 @@ pub(crate) fn check() -> Result<()> {
     let mut helps = BTreeMap::new();
     let mut invalid = 0;
     for command in &commands {
-        if let Err(error) = check_command(&command.words, &mut |name| help(name, &mut helps)) {
+        if let Err(error) = check_command(&command.words, &mut |name| read_help(name, &mut helps)) {
             println!("{}:{}: {error:#}", command.page, command.line);
             invalid += 1;
         }
@@ -214,7 +214,7 @@ fn check_weir_command(words: &[&str], help: &mut dyn FnMut(&str) -> Result<Strin
 }
 
 /// Returns the output of `weir NAME --help`, cached; `name` may have several words.
-fn help(name: &str, cache: &mut BTreeMap<String, String>) -> Result<String> {
+fn read_help(name: &str, cache: &mut BTreeMap<String, String>) -> Result<String> {
     if let Some(text) = cache.get(name) {
         return Ok(text.clone());
     }

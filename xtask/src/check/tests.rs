@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 
 use super::counts::Counts;
-use super::{Outcome, StageReport, has_failed, record_result, table};
+use super::{Outcome, StageReport, format_table, has_failed, record_result};
 
 #[test]
 fn stages_and_tests_add_up() {
@@ -28,5 +28,8 @@ fn the_table_has_a_line_per_stage() {
         outcome: "passed".to_owned(),
         duration: Duration::from_millis(1_250),
     };
-    assert_eq!(table(&[line]), "stage       seconds  outcome\nfmt             1.2  passed\n");
+    assert_eq!(
+        format_table(&[line]),
+        "stage       seconds  outcome\nfmt             1.2  passed\n"
+    );
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::Command;
 
-use super::{Effort, gzip, output, sha256, sizes, write_checksums, write_tar};
+use super::{Effort, gzip, list_sizes, sha256, write_checksums, write_tar};
+use crate::shell;
 
 #[test]
 fn equal_files_give_equal_archives() {
@@ -30,10 +31,10 @@ fn checksums_are_those_of_sha256sum() {
     write_checksums(folder.path(), "SUMS").unwrap();
     let check = || {
         let mut command = Command::new("sha256sum");
-        output(command.args(["--check", "SUMS"]).current_dir(folder.path()))
+        shell::output(command.args(["--check", "SUMS"]).current_dir(folder.path()))
     };
     assert_eq!(check().unwrap(), "abc: OK");
-    assert_eq!(sizes(folder.path()).unwrap().lines().count(), 2);
+    assert_eq!(list_sizes(folder.path()).unwrap().lines().count(), 2);
     fs::write(folder.path().join("abc"), "abd").unwrap();
     assert!(check().is_err());
 }

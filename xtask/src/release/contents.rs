@@ -29,7 +29,7 @@ pub(super) fn write(program: &Path, folder: &Path) -> Result<()> {
         copy_into(folder, file)?;
     }
     let man = files::empty_folder(&folder.join("man"))?;
-    files::output(Command::new(program).args(["generate-docs", "--man"]).arg(&man))?;
+    shell::output(Command::new(program).args(["generate-docs", "--man"]).arg(&man))?;
     let pages = fs::read_dir(&man)?.collect::<Result<Vec<_>, _>>()?;
     for page in pages {
         files::gzip(&page.path(), Effort::Best)?;
@@ -48,7 +48,7 @@ pub(super) fn write(program: &Path, folder: &Path) -> Result<()> {
 
 fn write_completions(program: &Path, folder: &Path) -> Result<()> {
     for (shell, name) in [("bash", "weir.bash"), ("fish", "weir.fish"), ("zsh", "_weir")] {
-        let script = files::output(Command::new(program).args(["completions", shell]))?;
+        let script = shell::output(Command::new(program).args(["completions", shell]))?;
         fs::write(folder.join(name), script + "\n")?;
     }
     Ok(())

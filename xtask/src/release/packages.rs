@@ -54,7 +54,7 @@ pub(super) fn write_packages(sources: &Path, folder: &Path) -> Result<()> {
         command.current_dir(sources).args(["package", "--packager", packager, "--target"]);
         command.arg(folder).env("VERSION", VERSION).env("ARCH", architecture()?);
         command.env("MAINTAINER", MAINTAINER).env("SOURCE_DATE_EPOCH", files::commit_time()?);
-        files::output(&mut command)?;
+        shell::output(&mut command)?;
     }
     Ok(())
 }

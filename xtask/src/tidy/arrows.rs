@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const RULE: &str = "crate arrows";
 
 /// Finds manifests that depend on a crate that [`ARROWS`] does not allow.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_forbidden(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts("Cargo.toml") {
         let folder = path.strip_prefix("crates/").unwrap_or(path);

@@ -1,8 +1,9 @@
-//! Allowed imports between folders of a crate: the layers of ARCHITECTURE.md.
+//! Checks that the modules of a folder import only from lower layers (ARCHITECTURE.md).
 //!
-//! A module imports only from lower layers, so that modules have no dependency cycle. The check
-//! reads paths that begin with `crate`, `self` or `super` as tokens, in macros too; it skips tests.
-//! `arrows.rs` checks dependencies between crates.
+//! A layer is a set of modules that do not import from each other. The layers of a folder are
+//! ordered, so its modules have no dependency cycle. An import is any path that begins with `crate`,
+//! `self` or `super`, in macros too. Tests are not checked. `arrows.rs` checks dependencies between
+//! crates.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -11,17 +12,17 @@ use super::source::is_test;
 use super::tree::Tree;
 
 /// A source folder and its modules by layer, lowest first.
-struct Layers {
-    folder: &'static str,
+struct LayeredFolder {
+    path: &'static str,
     layers: &'static [&'static [&'static str]],
 }
 
 /// Every folder with fixed layers. A module of such a folder must have a layer.
-const LAYERS: &[Layers] = &[
-    Layers {
-        folder: "crates/wire/src",
+const FOLDERS: &[LayeredFolder] = &[
+    LayeredFolder {
+        path: "crates/wire/src",
         layers: &[
-            &["error", "family", "json"],
+            &["error", "family", "json", "websocket"],
             &["hex", "quantity"],
             &["block", "call", "effect"],
             &["block_param", "filter", "logs", "response"],
@@ -30,18 +31,18 @@ const LAYERS: &[Layers] = &[
             &["fuzz"],
         ],
     },
-    Layers {
-        folder: "crates/wire/src/json",
+    LayeredFolder {
+        path: "crates/wire/src/json",
         layers: &[
-            &["simd"],
+            &["simd", "syntax_error"],
             &["string"],
             &["fast_scanner", "splitter", "walk"],
             &["cursor", "scanner"],
             &["envelope"],
         ],
     },
-    Layers {
-        folder: "crates/lab-model/src",
+    LayeredFolder {
+        path: "crates/lab-model/src",
         layers: &[
             &["named", "number"],
             &["record"],
@@ -50,12 +51,12 @@ const LAYERS: &[Layers] = &[
             &["samples"],
         ],
     },
-    Layers {
-        folder: "crates/lab-engine/src",
+    LayeredFolder {
+        path: "crates/lab-engine/src",
         layers: &[&["aggregate", "chain", "schedule"], &["engine", "host", "recorder"]],
     },
-    Layers {
-        folder: "crates/lab/src",
+    LayeredFolder {
+        path: "crates/lab/src",
         layers: &[
             &["analysis"],
             &["wording"],
@@ -67,8 +68,8 @@ const LAYERS: &[Layers] = &[
             &["export", "live", "report"],
         ],
     },
-    Layers {
-        folder: "crates/gateway/src",
+    LayeredFolder {
+        path: "crates/gateway/src",
         layers: &[
             &["policy"],
             &["config", "io"],
@@ -86,8 +87,8 @@ const LAYERS: &[Layers] = &[
             &["runtime"],
         ],
     },
-    Layers {
-        folder: "crates/index/src",
+    LayeredFolder {
+        path: "crates/index/src",
         layers: &[
             &["compression", "contents", "fragments", "postings", "tls", "verify"],
             &["harmony", "nodes", "store"],
@@ -98,8 +99,8 @@ const LAYERS: &[Layers] = &[
             &["fixture"], // for tests
         ],
     },
-    Layers {
-        folder: "crates/simnode/src",
+    LayeredFolder {
+        path: "crates/simnode/src",
         layers: &[
             &["bech32", "hex", "millis", "seed", "transaction_pool"],
             &["schedule"],
@@ -112,8 +113,8 @@ const LAYERS: &[Layers] = &[
             &["admin"],
         ],
     },
-    Layers {
-        folder: "xtask/src",
+    LayeredFolder {
+        path: "xtask/src",
         layers: &[
             &["shell"],
             &[
@@ -137,15 +138,15 @@ const LAYERS: &[Layers] = &[
 const RULE: &str = "layers";
 
 /// Finds modules that import from their own or a higher layer.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    LAYERS.iter().flat_map(|layers| check_folder(tree, layers)).collect()
+pub(crate) fn find_upward_imports(tree: &Tree) -> Vec<Finding> {
+    FOLDERS.iter().flat_map(|folder| check_folder(tree, folder)).collect()
 }
 
-fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
+fn check_folder(tree: &Tree, folder: &LayeredFolder) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let layer_of = |name: &str| layers.layers.iter().position(|layer| layer.contains(&name));
-    let prefix = format!("{}/", layers.folder);
-    let base = module_path(layers.folder);
+    let layer_of = |name: &str| folder.layers.iter().position(|layer| layer.contains(&name));
+    let prefix = format!("{}/", folder.path);
+    let base = module_path(folder.path);
     for (path, text) in tree.texts(".rs") {
         let Some(inside) = path.strip_prefix(&prefix) else { continue };
         if is_test(path) || matches!(inside, "lib.rs" | "main.rs") {
@@ -154,7 +155,7 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
         let module = inside.split('/').next().unwrap_or_default();
         let module = module.strip_suffix(".rs").unwrap_or(module);
         let Some(layer) = layer_of(module) else {
-            let message = format!("{module} has no layer in {}", layers.folder);
+            let message = format!("{module} has no layer in {}", folder.path);
             findings.push(Finding::new(path, 1, RULE, message));
             continue;
         };

@@ -2,7 +2,7 @@
 //! occur.
 
 use super::Finding;
-use super::tree::Tree;
+use super::tree::{Tree, join};
 
 /// Folders at the root: a path in backticks that begins with one of them belongs to this
 /// repository.
@@ -14,7 +14,7 @@ const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 
 /// Finds paths in backticks that do not exist, in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and
 /// module docs. Finds relative links of any page whose target or heading does not exist.
-pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_missing(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
         let checks_paths = path.starts_with("docs/") || !path.contains('/');
@@ -91,15 +91,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
     let (target, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in target.split('/').filter(|part| !part.is_empty() && *part != ".") {
-        if part == ".." {
-            segments.pop();
-        } else {
-            segments.push(part);
-        }
-    }
-    let path = if target.is_empty() { page.to_owned() } else { segments.join("/") };
+    let path = if target.is_empty() { page.to_owned() } else { join(folder, target) };
     let inside = format!("{path}/");
     if !tree.files().keys().any(|file| *file == path || file.starts_with(&inside)) {
         return Some(format!("{link} does not exist"));
@@ -132,7 +124,7 @@ const MACHINE: &[&str] = &[
 ];
 
 /// Finds paths of one machine in any file except recorded data.
-pub(crate) fn machine(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_machine_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts("").filter(|(path, _)| !path.starts_with("testdata/")) {
         for (index, line) in text.lines().enumerate() {

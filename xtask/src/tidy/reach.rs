@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::Finding;
-use super::tree::Tree;
+use super::tree::{Tree, join};
 
 /// Finds `.rs` files that are not reachable from a crate root.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unreachable(tree: &Tree) -> Vec<Finding> {
     let mut unvisited: Vec<(String, bool)> = tree
         .texts(".rs")
         .filter(|(path, _)| is_root(tree, path))
@@ -81,21 +81,6 @@ fn module_name(line: &str) -> Option<&str> {
         visibility.starts_with("pub").then_some(name)
     })?;
     name.chars().all(|c| c.is_alphanumeric() || c == '_').then_some(name)
-}
-
-/// Returns `folder/path` with `..` resolved.
-fn join(folder: &str, path: &str) -> String {
-    let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in path.split('/') {
-        match part {
-            ".." => {
-                segments.pop();
-            }
-            "." => {}
-            other => segments.push(other),
-        }
-    }
-    segments.join("/")
 }
 
 #[cfg(test)]

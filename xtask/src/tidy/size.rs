@@ -14,7 +14,7 @@ const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
 /// Finds files above [`BLOB_BYTES_MAX`].
-pub(crate) fn blobs(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_blobs(tree: &Tree) -> Vec<Finding> {
     let large = tree.files().iter().filter(|(path, content)| {
         content.bytes > BLOB_BYTES_MAX && !path.starts_with(BLOBS_ALLOWED)
     });
@@ -27,14 +27,14 @@ pub(crate) fn blobs(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Finds empty fixture folders: a test that walks one checks nothing.
-pub(crate) fn empty_folders(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_empty_folders(tree: &Tree) -> Vec<Finding> {
     let message = "a fixture folder with no file in it; fill or delete it";
     let empty = tree.empty_folders().iter();
     empty.map(|folder| Finding::new(folder, 1, "fixtures", message)).collect()
 }
 
 /// Finds folders of recorded data without data, source, version or licence.
-pub(crate) fn unnamed_sources(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unnamed_sources(tree: &Tree) -> Vec<Finding> {
     let inside =
         |path: &String| Some(path.strip_prefix("testdata/")?.split_once('/')?.0.to_owned());
     let mut folders: Vec<String> = tree.files().keys().filter_map(inside).collect();
@@ -67,7 +67,7 @@ pub(crate) fn unnamed_sources(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Lists long files and functions, without tests.
-pub(crate) fn notes(tree: &Tree) -> Vec<String> {
+pub(crate) fn list_notes(tree: &Tree) -> Vec<String> {
     let mut notes = Vec::new();
     for (path, text) in tree.texts(".rs").filter(|(path, _)| !is_test(path)) {
         let lines = text.lines().count();

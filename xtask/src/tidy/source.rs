@@ -5,7 +5,7 @@ use super::Finding;
 use super::tree::Tree;
 
 /// Finds source files without a module doc in the first line.
-pub(crate) fn module_doc(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_missing_docs(tree: &Tree) -> Vec<Finding> {
     let has_module_doc = |text: &str| {
         let first = text.lines().next().unwrap_or_default();
         first.strip_prefix("//! ").is_some_and(|rest| !rest.trim().is_empty())
@@ -28,7 +28,7 @@ const IMPURE: &[(&str, &str)] = &[
 
 /// Finds impure names in folders of pure decisions: sockets, tasks, clocks, files and randomness.
 /// Their tests are exempt.
-pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_impure_rules(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_rule(path) && !is_test(path)) {
         for (number, code) in code_lines(text) {
@@ -54,7 +54,7 @@ fn is_rule(path: &str) -> bool {
 
 /// Finds sentences in the lab's analysis, which returns enums and numbers; sentences belong to
 /// `wording/`.
-pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_sentences(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let within = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
     for (path, text) in tree.texts(".rs").filter(|(path, _)| within(path)) {
@@ -82,7 +82,7 @@ fn is_sentence(text: &str) -> bool {
 }
 
 /// Finds error responses that the gateway builds outside `downstream/answer.rs`.
-pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_error_responses(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts(".rs") {
         let elsewhere =
@@ -103,7 +103,7 @@ pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
 const SLEEPS: &str = "// Sleeps: ";
 
 /// Finds sleeps in tests without a justification (see [`SLEEPS`]): they make tests slow or flaky.
-pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_sleeps(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_support = |path: &str| path.starts_with("crates/test-support/");
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path) || is_support(path)) {
@@ -143,7 +143,7 @@ fn calls(code: &str, function: &str) -> bool {
 const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Finds open work without the number of its issue, such as `(#12)`.
-pub(crate) fn open_work(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_open_work(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ending in [".rs", ".toml", ".lua", ".conf", ".sh", ".yml"] {
         for (path, text) in tree.texts(ending).filter(|(path, _)| !path.starts_with("testdata/")) {

@@ -4,7 +4,7 @@ use super::Finding;
 use super::tree::Tree;
 
 /// Finds lines without a comment, outside paragraphs that begin with one.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_unexplained(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else { return Vec::new() };
     let mut findings = Vec::new();
     let (mut inside, mut explained) = (false, false);

@@ -114,6 +114,21 @@ impl Tree {
     }
 }
 
+/// Returns `folder/path` without `.` and `..`.
+pub(crate) fn join(folder: &str, path: &str) -> String {
+    let mut segments = Vec::new();
+    for part in folder.split('/').chain(path.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            name => segments.push(name),
+        }
+    }
+    segments.join("/")
+}
+
 /// Returns the root folders of fixtures.
 fn fixture_roots(root: &Path) -> Result<Vec<String>> {
     let mut roots = Vec::new();

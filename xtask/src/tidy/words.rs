@@ -46,7 +46,7 @@ fn quotes(path: &str) -> bool {
 }
 
 /// Finds former public names and unclear phrases in source files, pages and configurations.
-pub(crate) fn former(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn find_former(tree: &Tree) -> Vec<Finding> {
     let read = |ends: &'static str| tree.texts(ends);
     let texts = [".rs", ".md", ".toml", ".txt", ".json", ".lua", ".css", ".js"].into_iter();
     let mut findings = Vec::new();

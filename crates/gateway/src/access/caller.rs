@@ -1,13 +1,11 @@
 //! Authenticates a request: finds the grant of the client's key, token or certificate. A *grant*
-//! holds the rights of one key or token.
+//! holds the rights of one key or token. A *credential* is a key or token that a request presents.
 //!
-//! Each call carries the resulting [`Caller`]; limits, rules, logs and metrics depend on it. A key
-//! in a header or in the query is hashed while the head is parsed. A key in the path is hashed
-//! during authentication. Only the hash is stored and looked up, so a lookup does not reveal how
-//! close a guessed key is. Without a key, the client's certificate can identify the client.
-//! `policy/access.rs` decides what a grant allows; `token.rs` verifies tokens.
+//! Each call carries the resulting [`Caller`], which limits, rules, logs and metrics use. Only the
+//! hash of a credential is stored and looked up, so a lookup does not reveal how close a guessed
+//! key is. Without a key, the client's certificate can identify the client. `policy/access.rs`
+//! decides what a grant allows; `token.rs` verifies tokens.
 
-use crate::config::access::sha256;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -19,10 +17,11 @@ use smallvec::SmallVec;
 
 use crate::access::token::Tokens;
 use crate::config::Config;
-use crate::config::access::{KeyPlaces, Proof};
+use crate::config::access::{KeyPlaces, Proof, sha256};
 use crate::config::tls::client::ClientCertificate;
-use crate::policy::access::{Denial, Grant, may_use};
-use crate::policy::direct::caller_hash;
+use crate::io::clock::unix_seconds;
+use crate::policy::access::{Denial, Grant, check_grant};
+use crate::policy::routing_rules::hash_caller;
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +41,6 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Creates a caller without a key.
     pub(crate) fn without_key(address: IpAddr) -> Caller {
         Caller { address, grant: None }
     }
@@ -59,12 +57,12 @@ impl Caller {
 
     /// Returns a hash of the caller's address.
     pub(crate) fn address_hash(&self) -> u64 {
-        caller_hash(None, self.address)
+        hash_caller(None, self.address)
     }
 
     /// Returns a hash of the caller's key, or of its address if it has no key.
     pub(crate) fn hash(&self) -> u64 {
-        caller_hash(self.key(), self.address)
+        hash_caller(self.key(), self.address)
     }
 }
 
@@ -136,7 +134,7 @@ enum HeaderCredential {
     Several,
 }
 
-/// A key or token, as its hash.
+/// The hash of a key or token.
 #[derive(PartialEq, Eq)]
 struct Credential {
     hash: [u8; 32],
@@ -152,7 +150,6 @@ impl fmt::Debug for Credential {
 }
 
 impl ExtraValues {
-    /// Creates empty fields.
     pub(crate) fn new(fields: &ExtraFields) -> ExtraValues {
         ExtraValues {
             headers: vec![None; fields.used_headers.len()].into(),
@@ -165,7 +162,7 @@ impl ExtraValues {
         if let Some(places) = &fields.places {
             let is_named = |expected: &str| name.eq_ignore_ascii_case(expected);
             if places.bearer && is_named("authorization") {
-                if let Some(token) = bearer(value) {
+                if let Some(token) = parse_bearer(value) {
                     self.add_credential(Credential::new(token, fields.tokens));
                 }
             } else if places.header.as_deref().is_some_and(is_named) {
@@ -213,7 +210,7 @@ impl Credential {
 }
 
 /// Returns the token after `Bearer` (RFC 6750, section 2.1).
-fn bearer(value: &[u8]) -> Option<&[u8]> {
+fn parse_bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.trim_ascii().split_at_checked(6)?;
     let token = rest.trim_ascii();
     let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ");
@@ -245,10 +242,7 @@ impl KeyIndex {
 
     /// Returns the index of the key that a certificate identifies. If it has several names, the
     /// lowest index wins.
-    fn key_of_certificate(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
-        if self.certificates.is_empty() {
-            return None;
-        }
+    fn find_certificate_key(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
         let names = certificate?.names.iter();
         names.filter_map(|name| self.certificates.get(name.as_str()).copied()).min()
     }
@@ -258,7 +252,6 @@ impl KeyIndex {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestIdentity<'a> {
     pub(crate) client: IpAddr,
-    /// The path of the target.
     pub(crate) path: &'a str,
     pub(crate) extra: Option<&'a ExtraValues>,
     /// True if the request is authenticated by its key. False for health checks and for requests
@@ -286,7 +279,7 @@ pub(crate) fn authenticate<'a>(
     identity: &RequestIdentity<'a>,
 ) -> Result<Authenticated<'a>, Denial> {
     let (access, client) = (&config.access, identity.client);
-    if !access.clients.admit(client) {
+    if !access.clients.allows(client) {
         return Err(Denial::Address);
     }
     let (key, path) = find_key(key_index, identity.path, identity.extra, &access.places)?;
@@ -294,33 +287,23 @@ pub(crate) fn authenticate<'a>(
         return Ok(Authenticated { caller: Caller::without_key(client), path });
     }
     let index = match &key {
-        Some(key) => key_index.keys.get(&key.hash()).copied(),
-        None => key_index.key_of_certificate(identity.certificate),
+        Some(key) => key_index.keys.get(&key.hash).copied(),
+        None => key_index.find_certificate_key(identity.certificate),
     };
     let grant = match (index, key) {
         (Some(index), _) => Arc::clone(&access.keys[index].grant),
-        (None, Some(key)) => token_grant(config, tokens, &key)?,
+        (None, Some(key)) => find_token_grant(config, tokens, &key)?,
         (None, None) if access.required => return Err(Denial::NoKey),
         (None, None) => return Ok(Authenticated { caller: Caller::without_key(client), path }),
     };
-    may_use(&grant, client, unix_seconds)?;
+    check_grant(&grant, client, unix_seconds)?;
     Ok(Authenticated { caller: Caller { address: client, grant: Some(grant) }, path })
 }
 
-/// The credential that a request presents, and where it was found.
-enum PresentedKey<'a> {
-    /// A credential of a header or of the query.
-    Header(&'a Credential),
-    Path([u8; 32]),
-}
-
-impl PresentedKey<'_> {
-    fn hash(&self) -> [u8; 32] {
-        match self {
-            PresentedKey::Header(credential) => credential.hash,
-            PresentedKey::Path(hash) => *hash,
-        }
-    }
+/// The hash of a credential, and its text if it has the format of a token.
+struct PresentedKey<'a> {
+    hash: [u8; 32],
+    token: Option<&'a str>,
 }
 
 /// Returns the credential with the highest precedence, and the path without a key.
@@ -330,23 +313,27 @@ fn find_key<'a>(
     extra: Option<&'a ExtraValues>,
     places: &KeyPlaces,
 ) -> Result<(Option<PresentedKey<'a>>, &'a str), Denial> {
+    let present = |credential: &'a Credential| PresentedKey {
+        hash: credential.hash,
+        token: credential.token.as_deref(),
+    };
     // A key is removed from the path even if another credential takes precedence.
-    let in_path = if places.path { key_in_path(key_index, full_path) } else { None };
-    let path = in_path.as_ref().map_or(full_path, |(_, path)| path);
-    let credential = match extra.map(|extra| &extra.credential) {
+    let in_path = if places.path { find_key_in_path(key_index, full_path) } else { None };
+    let path = in_path.map_or(full_path, |(_, path)| path);
+    let in_header = match extra.map(|extra| &extra.credential) {
         Some(HeaderCredential::Several) => return Err(Denial::TwoKeys),
-        Some(HeaderCredential::One(credential)) => Some(PresentedKey::Header(credential)),
+        Some(HeaderCredential::One(credential)) => Some(present(credential)),
         Some(HeaderCredential::None) | None => None,
     };
-    let key = credential
-        .or(in_path.as_ref().map(|(hash, _)| PresentedKey::Path(*hash)))
-        .or(extra.and_then(|extra| extra.query.as_ref()).map(PresentedKey::Header));
+    let key = in_header
+        .or(in_path.map(|(hash, _)| PresentedKey { hash, token: None }))
+        .or(extra.and_then(|extra| extra.query.as_ref()).map(present));
     Ok((key, path))
 }
 
 /// Finds a key in the last or the first segment of a path, and returns its hash and the remaining
 /// path. Only known keys count, because other segments can be chain names.
-fn key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a str)> {
+fn find_key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let path = path.trim_end_matches('/');
     let (start, last_segment) = path.rsplit_once('/')?;
     let without_last = if start.is_empty() { "/" } else { start };
@@ -360,25 +347,11 @@ fn key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a
 }
 
 /// Returns the grant of a token, from the cache if it was verified before.
-fn token_grant(
+fn find_token_grant(
     config: &Config,
     tokens: Option<&RefCell<Tokens>>,
     key: &PresentedKey<'_>,
 ) -> Result<Arc<Grant>, Denial> {
-    let PresentedKey::Header(Credential { hash, token: Some(token) }) = key else {
-        return Err(Denial::BadKey);
-    };
-    let Some(tokens) = tokens else { return Err(Denial::BadKey) };
-    tokens.borrow_mut().grant(hash, token, config)
-}
-
-/// Creates a thread's token cache, if tokens are configured.
-pub(crate) fn token_cache(config: &Config) -> Option<Tokens> {
-    (!config.access.issuers.is_empty()).then(Tokens::new)
-}
-
-/// Returns Unix time in seconds, for the expiry of keys and tokens.
-fn unix_seconds() -> u64 {
-    let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    elapsed.map_or(0, |elapsed| elapsed.as_secs())
+    let (Some(token), Some(tokens)) = (key.token, tokens) else { return Err(Denial::BadKey) };
+    tokens.borrow_mut().find_grant(&key.hash, token, config)
 }

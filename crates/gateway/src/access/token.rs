@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::config::Config;
 use crate::config::access::{Issuer, VerifyKey};
 use crate::config::chain::Chain;
-use crate::policy::access::{Denial, Grant, MethodRules, MethodSet, Networks};
+use crate::policy::access::{Denial, Grant, MethodRules, MethodSet};
 
 #[cfg(test)]
 mod tests;
@@ -30,9 +30,10 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Creates an empty cache.
-    pub(crate) fn new() -> Tokens {
-        Tokens { verified: quick_cache::unsync::Cache::new(TOKENS_MAX) }
+    /// Creates an empty cache; `None` if no tokens are configured.
+    pub(crate) fn new(config: &Config) -> Option<Tokens> {
+        let verified = quick_cache::unsync::Cache::new(TOKENS_MAX);
+        (!config.access.issuers.is_empty()).then_some(Tokens { verified })
     }
 
     /// Returns the grant of a token, from the cache or after verification. The caller checks the
@@ -40,7 +41,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`Denial::Expired`] or [`Denial::BadKey`].
-    pub(crate) fn grant(
+    pub(crate) fn find_grant(
         &mut self,
         hash: &[u8; 32],
         token: &str,
@@ -69,8 +70,8 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
                 && ids.is_none_or(|(token_id, key_id)| token_id == key_id)
         };
         for key in issuer.keys.iter().filter(may_verify) {
-            match decode::<Map<String, Value>>(token, &key.key, &validation(issuer, key)) {
-                Ok(data) => return grant_of_claims(issuer, &data.claims, chains),
+            match decode::<Map<String, Value>>(token, &key.key, &build_validation(issuer, key)) {
+                Ok(data) => return build_grant(issuer, &data.claims, chains),
                 Err(error) if *error.kind() == ErrorKind::ExpiredSignature => {
                     denial = Denial::Expired;
                 }
@@ -81,7 +82,7 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
     Err(denial)
 }
 
-fn validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
+fn build_validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
     let mut validation = Validation::new(key.algorithms[0]);
     validation.algorithms.clone_from(&key.algorithms);
     validation.leeway = issuer.leeway.as_secs();
@@ -101,7 +102,7 @@ fn validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
     validation
 }
 
-fn grant_of_claims(
+fn build_grant(
     issuer: &Issuer,
     claims: &Map<String, Value>,
     chains: &[Chain],
@@ -133,14 +134,9 @@ fn grant_of_claims(
         index: issuer.index,
         tier: text(&issuer.claims.tier).map(Arc::from).or_else(|| issuer.tier.clone()),
         methods: MethodRules { allow, deny: MethodSet::default() },
-        node_methods: MethodSet::default(),
-        transactions: None,
         chains: allowed_chains,
-        clients: Networks::default(),
         expires: Some((expires as u64).saturating_add(issuer.leeway.as_secs())),
-        rate: None,
-        burst: None,
-        quota: None,
+        ..Grant::default()
     })
 }
 

@@ -3,10 +3,6 @@
 //! Client texts are escaped, so that no client can forge a line or move a cursor. No record
 //! contains a key, because paths are masked first and headers with secrets are not recorded.
 
-use crate::config::access_log::format::Format;
-use crate::config::access_log::format::Part;
-use crate::config::access_log::format::USER_AGENT;
-use crate::config::access_log::format::Var;
 use std::fmt;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -16,7 +12,8 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 
 use crate::access::caller::ExtraValues;
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
+use crate::config::access_log::format::{Format, Part, USER_AGENT, Variable};
 
 #[cfg(test)]
 mod tests;
@@ -108,7 +105,8 @@ pub(crate) fn write_line(
                 match part {
                     Part::Literal(text) => out.push_str(text),
                     // Writing into a string cannot fail.
-                    Part::Var(var) => drop(write_variable(out, var, record)),
+                    Part::Variable(variable) => drop(write_variable(out, *variable, record)),
+                    Part::Header(_, index) => drop(write_text(out, record.header(*index))),
                 }
             }
         }
@@ -117,25 +115,20 @@ pub(crate) fn write_line(
 }
 
 fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
-    let _ = write!(out, "{{\"time\":\"{:.6}\",\"client\":\"{}\"", time(record), record.client);
-    let mut text = |name: &str, value: Option<&[u8]>| {
-        let Some(value) = value else { return };
-        let _ = write!(out, ",\"{name}\":\"");
-        escape_json(out, value);
-        out.push('"');
-    };
+    let _ =
+        write!(out, "{{\"time\":\"{:.6}\",\"client\":\"{}\"", timestamp_of(record), record.client);
     let call = record.call.as_ref();
     let agent = used_headers.iter().position(|name| **name == *USER_AGENT);
-    text("key", bytes(record.key.as_deref()));
-    text("tier", bytes(record.tier.as_deref()));
-    text("host", bytes(record.extra.as_ref().map(|extra| &*extra.host)));
-    text("verb", bytes(Some(record.http_method)));
-    text("path", bytes(Some(&record.path)));
-    text("chain", bytes(call.map(|call| &*call.chain)));
-    text("method", bytes(call.map(|call| &*call.method)));
-    text("cache", bytes(call.and_then(|call| call.cache).map(CacheStatus::as_str)));
-    text("upstream", bytes(call.and_then(|call| call.upstream.as_deref())));
-    text("user_agent", agent.and_then(|index| record.header(index)));
+    write_member(out, "key", record.key.as_deref());
+    write_member(out, "tier", record.tier.as_deref());
+    write_member(out, "host", record.extra.as_ref().map(|extra| &*extra.host));
+    write_member(out, "verb", Some(record.http_method));
+    write_member(out, "path", Some(&*record.path));
+    write_member(out, "chain", call.map(|call| &*call.chain));
+    write_member(out, "method", call.map(|call| &*call.method));
+    write_member(out, "cache", call.and_then(|call| call.cache).map(CacheStatus::as_str));
+    write_member(out, "upstream", call.and_then(|call| call.upstream.as_deref()));
+    write_member(out, "user_agent", agent.and_then(|index| record.header(index)));
     let _ = write!(out, ",\"status\":{},\"calls\":{}", record.status, record.calls);
     if let Some(error) = call.and_then(|call| call.error) {
         let _ = write!(out, ",\"error\":{error}");
@@ -153,61 +146,66 @@ fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
     out.push('}');
 }
 
-fn bytes(text: Option<&str>) -> Option<&[u8]> {
-    text.map(str::as_bytes)
+fn write_member(out: &mut String, name: &str, value: Option<impl AsRef<[u8]>>) {
+    if let Some(value) = value {
+        let _ = write!(out, ",\"{name}\":\"");
+        escape_json(out, value.as_ref());
+        out.push('"');
+    }
 }
 
-fn time(record: &Record) -> Timestamp {
+fn timestamp_of(record: &Record) -> Timestamp {
     Timestamp::try_from(record.time).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-fn write_variable(out: &mut String, var: &Var, record: &Record) -> fmt::Result {
+fn write_variable(out: &mut String, variable: Variable, record: &Record) -> fmt::Result {
     let call = record.call.as_ref();
-    match var {
-        Var::RemoteAddr => write!(out, "{}", record.client),
-        Var::TimeLocal => write!(out, "{}", time(record).strftime("%d/%b/%Y:%H:%M:%S +0000")),
-        Var::TimeIso => write!(out, "{:.6}", time(record)),
-        Var::Msec => {
-            let ms = time(record).as_millisecond();
+    match variable {
+        Variable::RemoteAddr => write!(out, "{}", record.client),
+        Variable::TimeLocal => {
+            write!(out, "{}", timestamp_of(record).strftime("%d/%b/%Y:%H:%M:%S +0000"))
+        }
+        Variable::TimeIso => write!(out, "{:.6}", timestamp_of(record)),
+        Variable::Msec => {
+            let ms = timestamp_of(record).as_millisecond();
             write!(out, "{}.{:03}", ms / 1000, ms % 1000)
         }
-        Var::RequestMethod => out.write_str(record.http_method),
-        Var::Protocol => out.write_str(record.protocol),
-        Var::Request => {
+        Variable::RequestMethod => out.write_str(record.http_method),
+        Variable::Protocol => out.write_str(record.protocol),
+        Variable::Request => {
             write!(out, "{} ", record.http_method)?;
             escape_text(out, record.path.as_bytes())?;
             write!(out, " {}", record.protocol)
         }
-        Var::Status => write!(out, "{}", record.status),
-        Var::BodyBytesSent => write!(out, "{}", record.bytes_out),
-        Var::RequestLength => write!(out, "{}", record.bytes_in),
-        Var::RequestTime => write!(out, "{:.3}", record.took.as_secs_f64()),
-        Var::UpstreamTime => match call.and_then(|call| call.upstream_time) {
+        Variable::Status => write!(out, "{}", record.status),
+        Variable::BodyBytesSent => write!(out, "{}", record.bytes_out),
+        Variable::RequestLength => write!(out, "{}", record.bytes_in),
+        Variable::RequestTime => write!(out, "{:.3}", record.took.as_secs_f64()),
+        Variable::UpstreamTime => match call.and_then(|call| call.upstream_time) {
             Some(upstream) => write!(out, "{:.3}", upstream.as_secs_f64()),
             None => out.write_str("-"),
         },
-        Var::Calls => write!(out, "{}", record.calls),
-        Var::Error => match call.and_then(|call| call.error) {
+        Variable::Calls => write!(out, "{}", record.calls),
+        Variable::Error => match call.and_then(|call| call.error) {
             Some(error) => write!(out, "{error}"),
             None => out.write_str("-"),
         },
-        Var::Cache => {
+        Variable::Cache => {
             out.write_str(call.and_then(|call| call.cache).map_or("-", CacheStatus::as_str))
         }
-        Var::Key => write_text(out, bytes(record.key.as_deref())),
-        Var::Tier => write_text(out, bytes(record.tier.as_deref())),
-        Var::Upstream => write_text(out, bytes(call.and_then(|call| call.upstream.as_deref()))),
-        Var::Uri => write_text(out, bytes(Some(&record.path))),
-        Var::Chain => write_text(out, bytes(call.map(|call| &*call.chain))),
-        Var::Method => write_text(out, bytes(call.map(|call| &*call.method))),
-        Var::Host => write_text(out, bytes(record.extra.as_ref().map(|extra| &*extra.host))),
-        Var::Header(_, index) => write_text(out, record.header(*index)),
+        Variable::Key => write_text(out, record.key.as_deref()),
+        Variable::Tier => write_text(out, record.tier.as_deref()),
+        Variable::Upstream => write_text(out, call.and_then(|call| call.upstream.as_deref())),
+        Variable::Uri => write_text(out, Some(&*record.path)),
+        Variable::Chain => write_text(out, call.map(|call| &*call.chain)),
+        Variable::Method => write_text(out, call.map(|call| &*call.method)),
+        Variable::Host => write_text(out, record.extra.as_ref().map(|extra| &*extra.host)),
     }
 }
 
-fn write_text(out: &mut String, value: Option<&[u8]>) -> fmt::Result {
+fn write_text(out: &mut String, value: Option<impl AsRef<[u8]>>) -> fmt::Result {
     match value {
-        Some(value) if !value.is_empty() => escape_text(out, value),
+        Some(value) if !value.as_ref().is_empty() => escape_text(out, value.as_ref()),
         _ => out.write_str("-"),
     }
 }

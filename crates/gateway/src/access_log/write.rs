@@ -34,20 +34,23 @@ const WRITE_BYTES: usize = 64 * 1024;
 
 /// The queues of all serving threads.
 #[derive(Debug)]
-pub(crate) struct Queues {
+pub(crate) struct RecordQueues {
     pub(crate) config: AccessLog,
     used_headers: Vec<Box<str>>,
     /// One queue per serving thread. The writer holds the lock only to swap the queue.
     queues: Vec<Mutex<Vec<Record>>>,
     queue_max: usize,
     /// Number of lines that could not be written to the file.
-    unwritten: AtomicU64,
+    pub(crate) unwritten: AtomicU64,
 }
 
-impl Queues {
-    /// Returns empty queues for a number of serving threads.
-    pub(crate) fn new(config: AccessLog, used_headers: &[Box<str>], threads: usize) -> Queues {
-        Queues {
+impl RecordQueues {
+    pub(crate) fn new(
+        config: AccessLog,
+        used_headers: &[Box<str>],
+        threads: usize,
+    ) -> RecordQueues {
+        RecordQueues {
             queue_max: config.queue_lines.div_ceil(threads.max(1)),
             queues: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
             used_headers: used_headers.to_vec(),
@@ -61,7 +64,8 @@ impl Queues {
         &self,
         thread: usize,
         pending: PendingRecord,
-        (status, bytes_out): (u16, usize),
+        status: u16,
+        bytes_out: usize,
         counters: &ThreadCounters,
         random: impl Fn() -> u64,
     ) {
@@ -90,14 +94,9 @@ impl Queues {
         has_room
     }
 
-    /// Returns true if the queues have this configuration.
-    pub(crate) fn have_config(&self, config: &AccessLog, used_headers: &[Box<str>]) -> bool {
+    /// Returns true if this is the configuration of the queues.
+    pub(crate) fn has_config(&self, config: &AccessLog, used_headers: &[Box<str>]) -> bool {
         self.config == *config && self.used_headers == used_headers
-    }
-
-    /// Returns the number of lines that could not be written to the file.
-    pub(crate) fn unwritten(&self) -> u64 {
-        self.unwritten.load(Ordering::Relaxed)
     }
 }
 
@@ -105,7 +104,7 @@ impl Queues {
 ///
 /// # Errors
 /// Errors of opening the file or starting the thread.
-pub(crate) fn start(queues: Arc<Queues>) -> io::Result<BackgroundThread> {
+pub(crate) fn start(queues: Arc<RecordQueues>) -> io::Result<BackgroundThread> {
     let out = Out::open(&queues.config.target)?;
     start_writer(queues, out)
 }
@@ -115,7 +114,7 @@ pub(crate) fn start(queues: Arc<Queues>) -> io::Result<BackgroundThread> {
 ///
 /// # Errors
 /// Errors of starting the thread.
-pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<BackgroundThread> {
+pub(crate) fn start_anyway(queues: Arc<RecordQueues>) -> io::Result<BackgroundThread> {
     let out = Out::open(&queues.config.target).unwrap_or_else(|error| {
         tracing::error!(%error, "the access log cannot be opened; retrying");
         Out::Nowhere
@@ -123,14 +122,14 @@ pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<BackgroundThread> 
     start_writer(queues, out)
 }
 
-fn start_writer(queues: Arc<Queues>, out: Out) -> io::Result<BackgroundThread> {
+fn start_writer(queues: Arc<RecordQueues>, out: Out) -> io::Result<BackgroundThread> {
     let unfinished = "the last lines of the access log were not written";
     BackgroundThread::start("weir-access-log", unfinished, move |stop| {
         write_records(&queues, out, stop);
     })
 }
 
-fn write_records(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
+fn write_records(queues: &Arc<RecordQueues>, mut out: Out, stop: &AtomicBool) {
     let mut batch = Vec::new();
     let mut text = String::with_capacity(WRITE_BYTES * 2);
     let mut last_check = Instant::now();

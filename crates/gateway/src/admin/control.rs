@@ -21,8 +21,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use crate::admin::ACCEPT_PAUSE;
-use crate::policy::cordon;
-use crate::policy::cordon::Cordon;
+use crate::policy::cordon::{self, Cordon};
 use crate::state::snapshot::Snapshot;
 
 /// Maximum size of a command. A reason and a name take less than 2 KiB.
@@ -79,7 +78,7 @@ pub(crate) struct ControlSocket {
 impl ControlSocket {
     /// Opens the socket. Logs an error and returns `None` if that fails.
     pub(crate) fn open() -> Option<ControlSocket> {
-        let name = format!("weir-{}", super::nonce());
+        let name = format!("weir-{}", super::generate_nonce());
         let bind = || {
             let address = SocketAddr::from_abstract_name(&name)?;
             let listener = std::os::unix::net::UnixListener::bind_addr(&address)?;
@@ -158,7 +157,7 @@ fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
     let (Command::Cordon { upstream, .. } | Command::Uncordon { upstream }) = command;
     let mut upstreams = snapshot.upstreams.iter();
     let Some(index) = upstreams.position(|known| *known.config.name == **upstream) else {
-        return refuse(unknown_upstream(upstream, snapshot));
+        return refuse(describe_unknown_upstream(upstream, snapshot));
     };
     let now = snapshot.now();
     let was_cordoned = snapshot.upstreams[index].is_cordoned(now);
@@ -171,7 +170,7 @@ fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
             }
             let groups = snapshot.groups_without(index);
             if !groups.is_empty() && !force {
-                return refuse(last_upstream(upstream, &groups, snapshot));
+                return refuse(describe_last_upstream(upstream, &groups, snapshot));
             }
             snapshot.set_cordon(index, Some(Cordon { reason, until: now + duration }));
         }
@@ -182,7 +181,7 @@ fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
     Reply::Done { was_cordoned, in_flight: counters.sum() }
 }
 
-fn unknown_upstream(name: &str, snapshot: &Snapshot) -> String {
+fn describe_unknown_upstream(name: &str, snapshot: &Snapshot) -> String {
     let names: Vec<&str> =
         snapshot.upstreams.iter().map(|upstream| &*upstream.config.name).collect();
     let hint = nearest(name, &names).map(|name| format!("; did you mean {name}?"));
@@ -194,7 +193,7 @@ fn unknown_upstream(name: &str, snapshot: &Snapshot) -> String {
 }
 
 /// Returns the refusal to cordon the last usable upstream of some groups.
-fn last_upstream(name: &str, groups: &[usize], snapshot: &Snapshot) -> String {
+fn describe_last_upstream(name: &str, groups: &[usize], snapshot: &Snapshot) -> String {
     let describe = |group: &usize| {
         let group = &snapshot.config.groups[*group];
         format!("group {} of chain {}", group.name, snapshot.config.chains[group.chain].name)

@@ -54,7 +54,7 @@ fn full() -> Arc<Snapshot> {
     redis.messages_received.store(12, Ordering::Relaxed);
     let quotas = snapshot.quotas.as_ref().unwrap();
     let grant = &snapshot.config.access.keys[0].grant;
-    (0..13).for_each(|_| quotas.charge(grant, None, crate::quota::unix_seconds()).unwrap());
+    (0..13).for_each(|_| quotas.charge(grant, None, crate::io::clock::unix_seconds()).unwrap());
     quotas.ledger.refused.store(14, Ordering::Relaxed);
     quotas.ledger.write_failures.store(15, Ordering::Relaxed);
     fill_zone(&snapshot);
@@ -63,9 +63,9 @@ fn full() -> Arc<Snapshot> {
     snapshot.chains[1].reorgs.store(16, Ordering::Relaxed);
     snapshot.chains[1].reorg_depth_max.store(17, Ordering::Relaxed);
     let spans = &snapshot.spans.as_ref().unwrap().counts;
-    spans.add_exported(18);
-    spans.add_failed(19);
-    spans.add_dropped(20);
+    spans.exported.store(18, Ordering::Relaxed);
+    spans.failed.store(19, Ordering::Relaxed);
+    spans.dropped.store(20, Ordering::Relaxed);
     snapshot.counters.iter().zip(1..).for_each(|(thread, number)| thread.fill(1000 * number));
     snapshot
 }
@@ -165,7 +165,7 @@ fn tags(html: &str) -> String {
 
 #[test]
 fn metrics_are_as_in_the_golden_file() {
-    let text = families(&metrics::text(&full()));
+    let text = families(&metrics::render_openmetrics(&full()));
     expect_file!["goldens/metrics.txt"].assert_eq(&text);
     // Only connections of slow clients increase this metric.
     const ZERO: [&str; 1] = ["weir_memory_connections_closed"];
@@ -187,7 +187,7 @@ fn the_status_is_as_in_the_golden_file() {
 
 #[test]
 fn the_status_keeps_its_schema() {
-    let schema = serde_json::from_str(&super::status::schema()).unwrap();
+    let schema = serde_json::from_str(&super::status::render_schema()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
     for snapshot in [full(), fresh()] {
         let mut status = serde_json::to_value(Status::of(&snapshot)).unwrap();
@@ -202,15 +202,15 @@ fn the_page_is_as_in_the_golden_file() {
     let snapshot = full();
     let status = steady(&snapshot);
     let mut history = History::default();
-    history.sample(Duration::ZERO, 1, &Counters::default());
-    history.sample(Duration::from_secs(1), 1, &Counters::sum(&snapshot.counters));
-    let html = page::html(&status, &history, &status.unready(), "n0");
+    history.take_sample(Duration::ZERO, 1, &Counters::default());
+    history.take_sample(Duration::from_secs(1), 1, &Counters::sum(&snapshot.counters));
+    let html = page::render_page(&status, &history, &status.unready_reasons(), "n0");
     expect_file!["goldens/page.txt"].assert_eq(&tags(&html));
 }
 
 #[test]
 fn the_page_of_an_idle_gateway_is_as_in_the_golden_file() {
     let status = Status { version: "0.0.0", uptime_seconds: 7.25, ..Status::of(&fresh()) };
-    let html = page::html(&status, &History::default(), &[], "n0");
+    let html = page::render_page(&status, &History::default(), &[], "n0");
     expect_file!["goldens/page_idle.txt"].assert_eq(&tags(&html));
 }

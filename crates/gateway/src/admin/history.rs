@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::metrics::counters::MethodCounters;
 use crate::metrics::thread::Counters;
 
@@ -51,7 +51,7 @@ impl History {
     /// Takes a sample of the counters at `now`. If `generation` differs from the last sample's, the
     /// series of all upstreams restart. The new configuration may list the upstreams in another
     /// order.
-    pub(crate) fn sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
+    pub(crate) fn take_sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.samples.iter_mut().for_each(|sample| sample.upstreams.clear());
         }
@@ -74,15 +74,20 @@ impl History {
 
     /// Returns the calls answered per second.
     pub(crate) fn calls_per_second(&self) -> Series {
-        self.series(|previous, next| {
-            rate(previous.taken_at, next.taken_at, next.calls.saturating_sub(previous.calls))
-        })
+        self.per_second(|sample| sample.calls)
     }
 
     /// Returns the calls per second that needed no separate upstream call.
     pub(crate) fn spared_per_second(&self) -> Series {
+        self.per_second(|sample| sample.spared)
+    }
+
+    /// Returns the growth of a count per second, for each pair of consecutive samples.
+    fn per_second(&self, count: impl Fn(&Sample) -> u64) -> Series {
         self.series(|previous, next| {
-            rate(previous.taken_at, next.taken_at, next.spared.saturating_sub(previous.spared))
+            let seconds = next.taken_at.saturating_sub(previous.taken_at).as_secs_f64();
+            let growth = count(next).saturating_sub(count(previous));
+            (seconds > 0.0).then(|| growth as f64 / seconds)
         })
     }
 
@@ -106,10 +111,4 @@ impl History {
             .map(|(previous, next)| value(previous, next))
             .collect()
     }
-}
-
-/// Returns `count` per second of the time from `start` to `end`.
-fn rate(start: Duration, end: Duration, count: u64) -> Option<f64> {
-    let seconds = end.saturating_sub(start).as_secs_f64();
-    (seconds > 0.0).then(|| count as f64 / seconds)
 }

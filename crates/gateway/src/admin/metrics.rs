@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::status::{
@@ -22,12 +23,12 @@ use crate::metrics::export::{Description, MetricSet, Metrics};
 use crate::metrics::thread::{Counters, Labelled};
 use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
-use crate::trace::queue::SpanCounts;
+use crate::trace::span::SpanCounts;
 
 #[cfg(test)]
 mod tests;
 
-/// The content type of [`text`] (OpenMetrics 1.0, section "Content Type").
+/// The content type of [`render_openmetrics`] (OpenMetrics 1.0, section "Content Type").
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The page without its rows.
@@ -65,12 +66,12 @@ struct AnyMetricSet {
 type Encode = Box<dyn Fn(&Scrape, &mut DescriptorEncoder<'_>) -> fmt::Result>;
 
 /// Returns all metrics of the gateway.
-fn sets() -> Vec<AnyMetricSet> {
+fn list_sets() -> Vec<AnyMetricSet> {
     vec![
-        AnyMetricSet::new(|scrape: &Scrape| unlabelled(Some(scrape))),
-        AnyMetricSet::new(|scrape| unlabelled(scrape.status.gateways.as_ref())),
-        AnyMetricSet::new(|scrape| unlabelled(scrape.quotas.as_ref())),
-        AnyMetricSet::new(|scrape| unlabelled(scrape.spans.as_deref())),
+        AnyMetricSet::new(|scrape: &Scrape| list_unlabelled(Some(scrape))),
+        AnyMetricSet::new(|scrape| list_unlabelled(scrape.status.gateways.as_ref())),
+        AnyMetricSet::new(|scrape| list_unlabelled(scrape.quotas.as_ref())),
+        AnyMetricSet::new(|scrape| list_unlabelled(scrape.spans.as_deref())),
         AnyMetricSet::new(|scrape| {
             let certificates = scrape.certificates.iter();
             certificates.map(|expiry| (vec![&*expiry.chain_file], expiry)).collect()
@@ -85,19 +86,21 @@ fn sets() -> Vec<AnyMetricSet> {
         AnyMetricSet::new(|scrape| {
             scrape.status.chains.iter().map(|chain| (vec![&*chain.name], chain)).collect()
         }),
-        AnyMetricSet::new(|scrape| of_chains(scrape, |chain| &chain.groups, |group| &group.name)),
         AnyMetricSet::new(|scrape| {
-            of_chains(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)
-        }),
-        AnyMetricSet::new(|scrape| unlabelled(Some(&*scrape.counters))),
-        AnyMetricSet::new(|scrape| {
-            unlabelled(scrape.status.index.as_ref().map(|_| &scrape.counters.index))
+            list_of_chains(scrape, |chain| &chain.groups, |group| &group.name)
         }),
         AnyMetricSet::new(|scrape| {
-            unlabelled(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))
+            list_of_chains(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)
+        }),
+        AnyMetricSet::new(|scrape| list_unlabelled(Some(&*scrape.counters))),
+        AnyMetricSet::new(|scrape| {
+            list_unlabelled(scrape.status.index.as_ref().map(|_| &scrape.counters.index))
         }),
         AnyMetricSet::new(|scrape| {
-            unlabelled(scrape.has_shared_limits.then_some(&scrape.counters.shared_limits))
+            list_unlabelled(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))
+        }),
+        AnyMetricSet::new(|scrape| {
+            list_unlabelled(scrape.has_shared_limits.then_some(&scrape.counters.shared_limits))
         }),
         AnyMetricSet::new(|scrape| {
             let chains = scrape.counters.methods.iter();
@@ -107,16 +110,16 @@ fn sets() -> Vec<AnyMetricSet> {
             });
             methods.filter(|(_, counters)| counters.calls() > 0).collect()
         }),
-        AnyMetricSet::new(|scrape| labelled(&scrape.counters.groups)),
-        AnyMetricSet::new(|scrape| labelled(&scrape.counters.upstreams)),
+        AnyMetricSet::new(|scrape| list_labelled(&scrape.counters.groups)),
+        AnyMetricSet::new(|scrape| list_labelled(&scrape.counters.upstreams)),
         AnyMetricSet::new(|scrape| {
-            let mut keys = labelled(&scrape.counters.keys);
+            let mut keys = list_labelled(&scrape.counters.keys);
             keys.retain(|(_, counters)| counters.calls.get() > 0);
             keys
         }),
-        AnyMetricSet::new(|scrape| labelled(&scrape.counters.rules)),
+        AnyMetricSet::new(|scrape| list_labelled(&scrape.counters.rules)),
         AnyMetricSet::new(|scrape| {
-            let mut zones = labelled(&scrape.counters.zones);
+            let mut zones = list_labelled(&scrape.counters.zones);
             // The status lists all zones or, if the configuration has no limit, none.
             zones.truncate(scrape.status.zones.len());
             zones
@@ -137,12 +140,12 @@ impl AnyMetricSet {
 }
 
 /// Returns the only object of its type, without labels.
-fn unlabelled<T>(object: Option<&T>) -> Series<'_, T> {
+fn list_unlabelled<T>(object: Option<&T>) -> Series<'_, T> {
     object.into_iter().map(|object| (Vec::new(), object)).collect()
 }
 
 /// Returns the objects of all chains, labelled with their chain and name.
-fn of_chains<T>(
+fn list_of_chains<T>(
     scrape: &Scrape,
     list: fn(&ChainStatus) -> &Vec<T>,
     name: fn(&T) -> &String,
@@ -154,7 +157,7 @@ fn of_chains<T>(
     objects.collect()
 }
 
-fn labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Series<'_, C> {
+fn list_labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Series<'_, C> {
     let counters = counters.iter();
     let objects = counters
         .map(|(labels, counters)| (labels.iter().map(|label| &**label).collect(), &**counters));
@@ -162,7 +165,7 @@ fn labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Series<
 }
 
 /// Returns the text for `/metrics`.
-pub(crate) fn text(snapshot: &Snapshot) -> String {
+pub(crate) fn render_openmetrics(snapshot: &Snapshot) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Scrape::of(snapshot)));
     let mut text = String::with_capacity(64 * 1024);
@@ -174,21 +177,21 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
 /// The declaration of a metric, for the pages and files that are generated from it.
 #[derive(Debug, Clone)]
 pub struct Declaration {
-    /// Name of its samples; those of a histogram have a further suffix.
+    /// Name of the samples. The samples of a histogram have a further suffix.
     pub name: String,
-    /// Its type in OpenMetrics, such as `counter`.
+    /// Type in OpenMetrics, such as `counter`.
     pub kind: String,
-    /// Last part of the name if it is a unit, else empty.
+    /// Unit, which is the last part of the name; empty without a unit.
     pub unit: &'static str,
-    /// Names of its labels.
+    /// Names of the labels.
     pub labels: Vec<&'static str>,
-    /// What it measures, in one sentence or more.
+    /// Help text, in one sentence or more.
     pub help: &'static str,
 }
 
 /// Returns the declarations of all metrics, sorted by name.
-pub fn declarations() -> Vec<Declaration> {
-    let descriptions = sets().into_iter().flat_map(|set| set.descriptions);
+pub fn list_declarations() -> Vec<Declaration> {
+    let descriptions = list_sets().into_iter().flat_map(|set| set.descriptions);
     let mut declarations: Vec<Declaration> = descriptions
         .map(|metric| Declaration {
             name: metric.sample_name(),
@@ -203,7 +206,7 @@ pub fn declarations() -> Vec<Declaration> {
 }
 
 /// Returns the text of `docs/metrics.md`.
-pub fn reference() -> String {
+pub fn render_reference() -> String {
     let row = |metric: Declaration| {
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         let Declaration { name, kind, unit, help, .. } = metric;
@@ -211,7 +214,7 @@ pub fn reference() -> String {
     };
     // A test compares the rows in the order of their text. It differs from that of the names,
     // because the backquote after a name sorts behind `_`.
-    let mut rows: Vec<String> = declarations().into_iter().map(row).collect();
+    let mut rows: Vec<String> = list_declarations().into_iter().map(row).collect();
     rows.sort();
     REFERENCE.replace("{rows}", &rows.concat())
 }
@@ -221,7 +224,7 @@ impl Scrape {
         let counters = Counters::sum(&snapshot.counters);
         let status = Status::with(snapshot, &counters);
         if let Some(queues) = &snapshot.access_log {
-            counters.log_dropped.add(queues.unwritten());
+            counters.log_dropped.add(queues.unwritten.load(Ordering::Relaxed));
         }
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Scrape {
@@ -254,7 +257,7 @@ impl Scrape {
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        sets().iter().try_for_each(|set| (set.encode)(self, &mut encoder))
+        list_sets().iter().try_for_each(|set| (set.encode)(self, &mut encoder))
     }
 }
 
@@ -262,7 +265,7 @@ impl Collector for Scrape {
 ///
 /// `Type["label", …] { /// Help text. KIND "name" by "label" = closure; }`: the labels in brackets
 /// distinguish the objects, and `by` adds a label that distinguishes the values of one object.
-/// `KIND` is a method of [`Metrics`]: `counter`, `gauge` or `info`.
+/// `KIND` is a variant of [`MetricType`].
 macro_rules! readings {
     ($($Object:ident[$($label:literal),*] {
         $($(#[doc = $help:literal])+ $kind:ident $name:literal $(by $by:literal)? = $read:expr;)+
@@ -271,7 +274,11 @@ macro_rules! readings {
             const LABELS: &'static [&'static str] = &[$($label),*];
 
             fn list(metrics: &mut Metrics<$Object>) {
-                $(metrics.$kind($name, concat!($($help),+), $read)$(.by($by))?;)+
+                $(
+                    metrics
+                        .add_reading(MetricType::$kind, $name, concat!($($help),+), $read)
+                        $(.by($by))?;
+                )+
             }
         }
     )+ };
@@ -280,43 +287,43 @@ macro_rules! readings {
 readings! {
     Scrape[] {
         /// Version of the running program.
-        info "weir_build" by "version" = |scrape| scrape.status.version;
+        Info "weir_build" by "version" = |scrape| scrape.status.version;
         /// Time since the start.
-        gauge "weir_uptime_seconds" = |scrape| scrape.status.uptime_seconds;
+        Gauge "weir_uptime_seconds" = |scrape| scrape.status.uptime_seconds;
         /// Number of the configuration in use; the process starts with 1.
-        gauge "weir_config_generation" = |scrape| scrape.status.config.generation;
+        Gauge "weir_config_generation" = |scrape| scrape.status.config.generation;
         /// Reloads of the configuration; a refused reload leaves the old configuration in use.
-        counter "weir_reloads" by "outcome" = |scrape| {
+        Counter "weir_reloads" by "outcome" = |scrape| {
             let config = &scrape.status.config;
             [("applied", config.reloads_applied), ("refused", config.reloads_refused)]
         };
         /// 1 if the last reload was applied, 0 if it was refused; missing before the first.
-        gauge "weir_reload_last_applied" =
+        Gauge "weir_reload_last_applied" =
             |scrape| scrape.last_reload().map(|reload| reload.applied);
         /// When the last reload ended, in seconds since 1970; missing before the first.
-        gauge "weir_reload_last_timestamp_seconds" =
+        Gauge "weir_reload_last_timestamp_seconds" =
             |scrape| scrape.last_reload().map(|reload| reload.unix_seconds);
         /// Bytes that requests and responses of all connections may take together.
-        gauge "weir_memory_max_bytes" = |scrape| scrape.status.memory.bytes_max;
+        Gauge "weir_memory_max_bytes" = |scrape| scrape.status.memory.bytes_max;
         /// Bytes held for requests, for responses being received, and for responses not yet read by
         /// clients.
-        gauge "weir_memory_held_bytes" by "purpose" =
+        Gauge "weir_memory_held_bytes" by "purpose" =
             |scrape| scrape.memory_purposes(|purpose| purpose.bytes);
         /// Requests and responses for which there was no memory left.
-        counter "weir_memory_refusals" by "purpose" =
+        Counter "weir_memory_refusals" by "purpose" =
             |scrape| scrape.memory_purposes(|purpose| purpose.refused);
         /// Connections of slow clients that were closed because too many bytes were held.
-        counter "weir_memory_connections_closed" = |scrape| scrape.status.memory.connections_closed;
+        Counter "weir_memory_connections_closed" = |scrape| scrape.status.memory.connections_closed;
         /// 1 if the cache is on.
-        gauge "weir_cache_enabled" = |scrape| scrape.status.cache.enabled;
+        Gauge "weir_cache_enabled" = |scrape| scrape.status.cache.enabled;
         /// Responses held in memory.
-        gauge "weir_cache_entries" = |scrape| scrape.status.cache.entries;
+        Gauge "weir_cache_entries" = |scrape| scrape.status.cache.entries;
         /// Bytes held by the cache, keys and bookkeeping included.
-        gauge "weir_cache_bytes" = |scrape| scrape.status.cache.bytes;
+        Gauge "weir_cache_bytes" = |scrape| scrape.status.cache.bytes;
         /// Bytes that the cache may hold.
-        gauge "weir_cache_max_bytes" = |scrape| scrape.status.cache.bytes_max;
+        Gauge "weir_cache_max_bytes" = |scrape| scrape.status.cache.bytes_max;
         /// Messages to and from other gateways about reorgs and invalidated caches.
-        counter "weir_redis_messages" by "direction" =
+        Counter "weir_redis_messages" by "direction" =
             |scrape| scrape.status.redis.as_ref().map(|redis| {
                 [("sent", redis.messages_sent), ("received", redis.messages_received)]
             });
@@ -325,36 +332,36 @@ readings! {
     GatewaysStatus[] {
         /// Gateways that share limits and quotas through Redis. While Redis is down, each gateway
         /// divides shared rates and quotas by this number.
-        gauge "weir_redis_gateways" = |gateways| gateways.count;
+        Gauge "weir_redis_gateways" = |gateways| gateways.count;
         /// 1 if the number of gateways is configured, or counted by the last heartbeat. 0 if an
         /// earlier or the assumed number applies, because Redis is down or has just started.
-        gauge "weir_redis_gateways_current" =
+        Gauge "weir_redis_gateways_current" =
             |gateways| matches!(gateways.source, "configured" | "counted");
     }
 
     QuotaScrape[] {
         /// Calls refused because the quota of their API key is used up.
-        counter "weir_quota_refused" = |quotas| quotas.refused;
+        Counter "weir_quota_refused" = |quotas| quotas.refused;
         /// 1 while this gateway applies its local share of the remaining quotas, because Redis is
         /// unreachable.
-        gauge "weir_quota_local_only" = |quotas| quotas.local_only;
+        Gauge "weir_quota_local_only" = |quotas| quotas.local_only;
         /// Times that the file of quotas could not be written.
-        counter "weir_quota_write_failures" = |quotas| quotas.write_failures;
+        Counter "weir_quota_write_failures" = |quotas| quotas.write_failures;
     }
 
     SpanCounts[] {
         /// Spans of sampled requests. `failed`: they could not be sent, or the collector rejected
         /// them; `dropped`: the queue was full.
-        counter "weir_trace_spans" by "outcome" = |spans| [
-            ("exported", spans.exported()),
-            ("failed", spans.failed()),
-            ("dropped", spans.dropped()),
+        Counter "weir_trace_spans" by "outcome" = |spans| [
+            ("exported", spans.exported.load(Ordering::Relaxed)),
+            ("failed", spans.failed.load(Ordering::Relaxed)),
+            ("dropped", spans.dropped.load(Ordering::Relaxed)),
         ];
     }
 
     CertificateExpiry["certificate"] {
         /// When a certificate of the gateway expires, in seconds since 1970.
-        gauge "weir_certificate_expiry_timestamp_seconds" = |expiry| {
+        Gauge "weir_certificate_expiry_timestamp_seconds" = |expiry| {
             let since = expiry.expires.duration_since(SystemTime::UNIX_EPOCH);
             since.unwrap_or_default().as_secs_f64()
         };
@@ -363,67 +370,67 @@ readings! {
     QuotaStatus["key"] {
         /// Units that an API key with a quota has used this month. A call counts as one unit, or as
         /// the weight of its method.
-        gauge "weir_quota_used_units" = |quota| quota.used;
+        Gauge "weir_quota_used_units" = |quota| quota.used;
         /// Units that an API key with a quota may use in a month.
-        gauge "weir_quota_limit_units" = |quota| quota.units;
+        Gauge "weir_quota_limit_units" = |quota| quota.units;
     }
 
     ZoneStatus["zone"] {
         /// Threads that apply the local share of a shared zone now, because Redis is unreachable or
         /// not connected yet; missing for zones that are not shared.
-        gauge "weir_limit_redis_fallback_threads" = |zone| zone.fallback_threads;
+        Gauge "weir_limit_redis_fallback_threads" = |zone| zone.fallback_threads;
         /// Entries that a zone holds, one per value of its `key`, such as one per client address.
-        gauge "weir_zone_keys" = |zone| zone.keys;
+        Gauge "weir_zone_keys" = |zone| zone.keys;
         /// Entries that a zone can hold.
-        gauge "weir_zone_max_keys" = |zone| zone.keys_max;
+        Gauge "weir_zone_max_keys" = |zone| zone.keys_max;
         /// Entries that a full zone has evicted for new ones.
-        counter "weir_zone_evictions" = |zone| zone.evicted;
+        Counter "weir_zone_evictions" = |zone| zone.evicted;
     }
 
     ChainStatus["chain"] {
         /// Height of the served head; missing while there is none.
-        gauge "weir_chain_head" = |chain| chain.head.as_ref().map(|head| head.number as f64);
+        Gauge "weir_chain_head" = |chain| chain.head.as_ref().map(|head| head.number as f64);
         /// Time since the served head last changed; missing while there is none.
-        gauge "weir_chain_head_age_seconds" = |chain| chain.head_age_seconds;
+        Gauge "weir_chain_head_age_seconds" = |chain| chain.head_age_seconds;
         /// Height that no reorg may undo; missing while it is unknown.
-        gauge "weir_chain_finalized" = |chain| chain.finalized.map(|number| number as f64);
+        Gauge "weir_chain_finalized" = |chain| chain.finalized.map(|number| number as f64);
         /// Reorgs of the served chain.
-        counter "weir_chain_reorgs" = |chain| chain.reorgs;
+        Counter "weir_chain_reorgs" = |chain| chain.reorgs;
         /// Blocks dropped by the deepest reorg since the start.
-        gauge "weir_chain_reorg_depth_max_blocks" = |chain| chain.reorg_depth_max as f64;
+        Gauge "weir_chain_reorg_depth_max_blocks" = |chain| chain.reorg_depth_max as f64;
     }
 
     GroupStatus["chain", "group"] {
         /// Upstreams of the group that may be chosen now.
-        gauge "weir_group_candidates" = |group| group.candidates.len() as u64;
+        Gauge "weir_group_candidates" = |group| group.candidates.len() as u64;
         /// Upstreams of the group that are healthy and not cordoned. If there are none, the least
         /// unhealthy ones that are not cordoned are called.
-        gauge "weir_group_upstreams_healthy" = |group| group.upstreams_healthy;
+        Gauge "weir_group_upstreams_healthy" = |group| group.upstreams_healthy;
         /// Limit of calls in flight at the upstreams of a group; missing without a limit.
-        gauge "weir_group_in_flight_limit" = |group| group.in_flight_limit.map(u64::from);
+        Gauge "weir_group_in_flight_limit" = |group| group.in_flight_limit.map(u64::from);
     }
 
     UpstreamStatus["chain", "upstream"] {
         /// 1 for the state that the upstream is in, 0 for the others.
-        gauge "weir_upstream_state" by "state" =
+        Gauge "weir_upstream_state" by "state" =
             |upstream| HealthState::ALL.map(|state| (state.as_str(), upstream.state == state));
         /// 1 while the upstream is cordoned, so that it gets no new calls.
-        gauge "weir_upstream_cordoned" = |upstream| upstream.cordon.is_some();
+        Gauge "weir_upstream_cordoned" = |upstream| upstream.cordon.is_some();
         /// Height of the upstream's head; missing before its first poll.
-        gauge "weir_upstream_head" = |upstream| upstream.head;
+        Gauge "weir_upstream_head" = |upstream| upstream.head;
         /// Blocks that the upstream is behind the served head; missing before its first poll.
-        gauge "weir_upstream_lag_blocks" = |upstream| upstream.lag;
+        Gauge "weir_upstream_lag_blocks" = |upstream| upstream.lag;
         /// 1 if the upstream can serve reads at the head.
-        gauge "weir_upstream_at_head" = |upstream| upstream.at_head;
+        Gauge "weir_upstream_at_head" = |upstream| upstream.at_head;
         /// WebSockets or local sockets to the upstream that are open for calls.
-        gauge "weir_upstream_multiplexed_connections" by "transport" = |upstream| {
+        Gauge "weir_upstream_multiplexed_connections" by "transport" = |upstream| {
             // The first transport carries the calls. HTTP/1.1 is not multiplexed.
             let transport = upstream.transports.first().filter(|transport| **transport != "http");
             transport.map(|transport| [(*transport, upstream.multiplexed_connections)])
         };
         /// Times that the upstream was ejected.
-        counter "weir_upstream_ejections" = |upstream| upstream.ejections;
+        Counter "weir_upstream_ejections" = |upstream| upstream.ejections;
         /// Times that the upstream was readmitted.
-        counter "weir_upstream_readmissions" = |upstream| upstream.readmissions;
+        Counter "weir_upstream_readmissions" = |upstream| upstream.readmissions;
     }
 }

@@ -329,8 +329,8 @@ pub struct MemoryCache {
 pub struct RedisStatus {
     /// Address, with its password masked.
     pub url: String,
-    /// Connections to Redis, of all threads, whose circuit breaker is open or that are not
-    /// connected yet.
+    /// Redis connections that are not connected yet or whose circuit breaker is open, summed over
+    /// all threads.
     pub breakers_open: u64,
     /// Lookups that found a response.
     pub hits: u64,
@@ -457,8 +457,8 @@ pub struct Totals {
     pub hedges_won: u64,
     /// Attempts at upstreams in flight.
     pub in_flight: u64,
-    /// Shared calls in flight, which equal calls can join. A shared call counts once, no matter how
-    /// many clients wait for it.
+    /// Calls in flight that identical calls can join. Such a call counts once, no matter how many
+    /// clients wait for it.
     pub coalesced_calls: u64,
     /// Calls delayed by a request limit now.
     pub waiting: u64,
@@ -487,7 +487,7 @@ pub struct Rejected {
 }
 
 /// Returns the JSON Schema of `/status`.
-pub fn schema() -> String {
+pub fn render_schema() -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let schema = settings.into_generator().into_root_schema_for::<Status>();
     let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");

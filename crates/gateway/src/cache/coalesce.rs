@@ -16,8 +16,8 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::call::UpstreamResponse;
 use crate::call::failure::{Failure, Kind};
-use crate::call::response::UpstreamResponse;
 use crate::policy::overload::Class;
 
 /// Maximum number of calls in the table of one thread. Further calls are not coalesced. Connections
@@ -53,22 +53,13 @@ pub(crate) struct InFlightCall {
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     table: Rc<Table>,
-    key: Rc<[u8]>,
-    call: Rc<InFlightCall>,
+    pub(crate) key: Rc<[u8]>,
+    /// The call. The leader's client can wait for it too.
+    pub(crate) call: Rc<InFlightCall>,
     response: Option<UpstreamResponse>,
 }
 
 impl LeaderGuard {
-    /// Returns the call, so that the leader's client can wait for it too.
-    pub(crate) fn call(&self) -> Rc<InFlightCall> {
-        Rc::clone(&self.call)
-    }
-
-    /// Returns the key of the call.
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
-    }
-
     /// Completes the call with its response.
     pub(crate) fn complete(mut self, response: UpstreamResponse) {
         self.response = Some(response);
@@ -137,7 +128,7 @@ impl InFlightCall {
     }
 
     /// Completes when no waiter is left.
-    pub(crate) async fn abandoned(&self) {
+    pub(crate) async fn wait_until_abandoned(&self) {
         loop {
             self.waiters_left.notified().await;
             if self.waiters.get() == 0 {

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::call::cache_status::Tier;
-use crate::call::request::UpstreamRequest;
-use crate::call::response::{Payload, UpstreamResponse};
+use crate::call::{CacheStatus, Payload, Tier, UpstreamRequest, UpstreamResponse};
 use crate::metrics::label::IndexLookup;
 use crate::policy::heads::ChainView;
 use crate::upstream::thread::UpstreamContext;
@@ -72,14 +70,13 @@ pub trait Index: Send + Sync {
     fn start_query(&self, query: IndexQuery, sender: oneshot::Sender<IndexResult>);
 }
 
-/// Looks up a call in the index. Returns `None` if there is no index or it has no data.
+/// Looks up a call in the index. Returns `None` if the index has no data.
 pub(crate) async fn lookup(
-    index: Option<&Arc<dyn Index>>,
+    index: &Arc<dyn Index>,
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     params: &[u8],
 ) -> Option<IndexResult> {
-    let index = index?;
     let chain = &cx.topology.chains[request.chain];
     if *index.chain() != *chain.name || !index.serves(&request.name) {
         return None;
@@ -112,5 +109,6 @@ pub(crate) async fn lookup(
 
 /// Converts a result of the index to a response.
 pub(crate) fn response(result: Bytes) -> UpstreamResponse {
-    UpstreamResponse { tier: Some(Tier::Index), ..UpstreamResponse::local(Payload::Result(result)) }
+    let (cache_status, tier) = (CacheStatus::Hit, Some(Tier::Index));
+    UpstreamResponse { cache_status, tier, ..UpstreamResponse::local(Payload::Result(result)) }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use quick_cache::sync::{Cache as Entries, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-use crate::call::response::Payload;
+use crate::call::Payload;
 use crate::config;
 use crate::policy::cacheable::{Binding, ValidityTag};
 
@@ -64,13 +64,7 @@ type Lifecycle = DefaultLifecycle<Box<[u8]>, Entry>;
 /// keeps the entries.
 pub(crate) struct Cache {
     entries: Arc<Table>,
-    entry_bytes_max: usize,
-    /// Maximum age of responses that depend on the head.
-    head_age_max: Duration,
-    /// Maximum age of null results.
-    null_age_max: Duration,
-    /// Maximum age of error objects.
-    error_age_max: Duration,
+    config: config::cache::Cache,
 }
 
 impl Cache {
@@ -82,7 +76,7 @@ impl Cache {
             .expect("both capacities are given");
         let lifecycle = DefaultLifecycle::default();
         let entries = Entries::with_options(options, ByBytes, Hasher::default(), lifecycle);
-        Cache::with_entries(Arc::new(entries), config)
+        Cache { entries: Arc::new(entries), config: config.clone() }
     }
 
     /// Returns the same entries with other settings. A smaller capacity evicts entries.
@@ -90,17 +84,7 @@ impl Cache {
         if self.entries.capacity() != config.bytes_max as u64 {
             self.entries.set_capacity(config.bytes_max as u64);
         }
-        Cache::with_entries(Arc::clone(&self.entries), config)
-    }
-
-    fn with_entries(entries: Arc<Table>, config: &config::cache::Cache) -> Cache {
-        Cache {
-            entries,
-            entry_bytes_max: config.entry_bytes_max,
-            head_age_max: config.head_age_max,
-            null_age_max: config.null_age_max,
-            error_age_max: config.error_age_max,
-        }
+        Cache { entries: Arc::clone(&self.entries), config: config.clone() }
     }
 
     /// Returns the entry of this key, without a validity check.
@@ -111,7 +95,7 @@ impl Cache {
     /// Stores a response and returns true, unless it is too large. The entry holds a copy of the
     /// bytes, because a slice would keep the whole upstream response in memory.
     pub(crate) fn put(&self, key: &[u8], entry: Entry) -> bool {
-        if key.len() + entry.bytes.len() > self.entry_bytes_max {
+        if key.len() + entry.bytes.len() > self.config.entry_bytes_max {
             return false;
         }
         let entry = Entry { bytes: Bytes::copy_from_slice(&entry.bytes), ..entry };
@@ -122,9 +106,9 @@ impl Cache {
     /// Returns the maximum age of a response; `None` if there is no limit.
     pub(crate) fn age_max(&self, is_error: bool, validity: &ValidityTag) -> Option<Duration> {
         match validity.binding {
-            _ if is_error => Some(self.error_age_max),
-            _ if validity.null => Some(self.null_age_max),
-            Binding::Head { .. } => Some(self.head_age_max),
+            _ if is_error => Some(self.config.error_age_max),
+            _ if validity.null => Some(self.config.null_age_max),
+            Binding::Head { .. } => Some(self.config.head_age_max),
             Binding::Block { .. } | Binding::Free => None,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory
-//!         └─ store ─► policy/shareable (proof) ─► unproven … next poll ─► value ─► client (SET)
+//!         └─ store ─► policy/shareable (find_proof) ─► unproven … next poll ─► value ─► client (SET)
 //! ```
 //! Each serving thread has its own [`RedisTier`] and connections, so threads exchange nothing. All
 //! lookups of one event-loop iteration are sent as one MGET (in a cluster as GETs, in one write per
@@ -13,7 +13,6 @@
 //! thread. Shared request limits (`cache/redis/zones.rs`), quotas (`cache/redis/quotas.rs`) and the
 //! number of gateways (`cache/redis/heartbeat.rs`) use Redis independently of the cache.
 
-use crate::upstream::thread::UpstreamContext;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -26,17 +25,16 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::cache::memory::{Cache, Entry};
-use crate::call::cache_status;
-use crate::call::request::UpstreamRequest;
-use crate::call::response::{Payload, UpstreamResponse};
+use crate::call::{CacheStatus, Payload, Tier, UpstreamRequest, UpstreamResponse};
 use crate::config;
 use crate::metrics::counters::RedisCounters;
 use crate::metrics::label::{RedisLookup, RedisStore};
 use crate::metrics::thread::Counters;
 use crate::policy::cacheable::{CacheRule, ResponseFacts, ValidityTag};
 use crate::policy::heads::{ChainView, Hash};
-use crate::policy::shareable::{Proof, ShareableTag, adopt, proof, shareable_tag};
+use crate::policy::shareable::{Proof, ShareableTag, adopt, find_proof, to_shareable};
 use crate::upstream::chain::ChainState;
+use crate::upstream::thread::UpstreamContext;
 use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
 mod client;
@@ -148,7 +146,7 @@ pub(crate) struct RedisTier {
     pending: RefCell<Vec<PendingLookup>>,
     /// Responses that wait for proof: a poll that confirms that their upstream is on the served
     /// chain.
-    unproven: RefCell<VecDeque<UnprovenResponse>>,
+    unproven: RefCell<Vec<UnprovenResponse>>,
     unproven_bytes: Cell<usize>,
     /// Number of SETs in flight.
     stores: Cell<usize>,
@@ -261,10 +259,8 @@ impl RedisTier {
             Entry { bytes: bytes.clone(), is_error, upstream, validity, expires_at, doubted_since };
         cache.put(key, entry);
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
-        Some(UpstreamResponse {
-            tier: Some(cache_status::Tier::Redis),
-            ..UpstreamResponse::local(payload)
-        })
+        let (cache_status, tier) = (CacheStatus::Hit, Some(Tier::Redis));
+        Some(UpstreamResponse { cache_status, tier, ..UpstreamResponse::local(payload) })
     }
 
     /// Stores a cacheable response, now or once it is proven.
@@ -279,7 +275,7 @@ impl RedisTier {
     ) {
         let (Payload::Result(bytes) | Payload::Error(bytes)) = &response.payload else { return };
         let (Some(cache), Some(upstream)) = (&self.cache, response.upstream) else { return };
-        let proof = proof(request.caching.rule, &validity, facts, view);
+        let proof = find_proof(request.caching.rule, &validity, facts, view);
         if proof == Proof::None || bytes.len() > self.config.entry_bytes_max {
             return;
         }
@@ -302,36 +298,37 @@ impl RedisTier {
         self.unproven_bytes.set(bytes);
         // The clock is read here for the exact arrival time. A poll that started before the
         // response arrived proves nothing.
-        unproven.push_back(UnprovenResponse { arrived: self.topology.now(), upstream, request });
+        unproven.push(UnprovenResponse { arrived: self.topology.now(), upstream, request });
     }
 
     /// Stores the responses that polls have proven since.
     fn store_proven(self: &Rc<Self>) {
         let now = self.topology.now();
-        let mut proven = Vec::new();
-        self.unproven.borrow_mut().retain_mut(|response| {
-            let is_proven =
-                self.topology.upstreams[response.upstream].confirmed_at() > response.arrived;
-            if !is_proven && now < response.arrived + UNPROVEN_AGE_MAX {
-                return true;
-            }
-            self.unproven_bytes.set(self.unproven_bytes.get() - response.request.size());
-            if is_proven {
-                proven.push(response.request.take());
+        let is_proven = |response: &UnprovenResponse| {
+            self.topology.upstreams[response.upstream].confirmed_at() > response.arrived
+        };
+        let ended: Vec<UnprovenResponse> = self
+            .unproven
+            .borrow_mut()
+            .extract_if(.., |response| {
+                is_proven(response) || now >= response.arrived + UNPROVEN_AGE_MAX
+            })
+            .collect();
+        for response in ended {
+            let request = &response.request;
+            self.unproven_bytes.set(self.unproven_bytes.get() - request.size());
+            if is_proven(&response) {
+                let view = self.topology.chains[request.chain].view.load();
+                self.store(request, &view);
             } else {
                 self.counts().stores[RedisStore::Dropped].add(1);
             }
-            false
-        });
-        for request in proven {
-            let view = self.topology.chains[request.chain].view.load();
-            self.store(&request, &view);
         }
     }
 
     /// Sends a response to Redis, if it is still valid. No call waits for it.
     fn store(self: &Rc<Self>, request: &StoreRequest, view: &ChainView) {
-        let Some(validity) = shareable_tag(&request.validity, view) else { return };
+        let Some(validity) = to_shareable(&request.validity, view) else { return };
         let head = match validity {
             ShareableTag::Head { hash, .. } => Some(hash),
             _ => None,
@@ -413,8 +410,8 @@ impl RedisTier {
         match response {
             Ok(Ok(values)) => {
                 client.record_success();
-                counts.lookups[RedisLookup::Miss]
-                    .add(values.iter().filter(|value| value.is_none()).count() as u64);
+                let misses = values.iter().filter(|value| value.is_none()).count();
+                counts.lookups[RedisLookup::Miss].add(misses as u64);
                 for (sender, value) in senders.into_iter().zip(values) {
                     // Sending fails if the receiver was dropped. Nothing needs the value then.
                     let _ = sender.send(value);
@@ -485,11 +482,6 @@ impl RedisTier {
 impl StoreRequest {
     fn size(&self) -> usize {
         self.key.len() + self.bytes.len()
-    }
-
-    fn take(&mut self) -> StoreRequest {
-        let (key, bytes) = (std::mem::take(&mut self.key), std::mem::take(&mut self.bytes));
-        StoreRequest { key, bytes, ..*self }
     }
 }
 

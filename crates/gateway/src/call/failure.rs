@@ -3,24 +3,14 @@
 //!
 //! Decisions depend on the fields, never on the text.
 
-use std::fmt;
 use std::time::Duration;
 
 use wire::error::ErrorCode;
 use wire::logs::MatcherError;
 
 use crate::config::Config;
-use crate::policy::direct::Action;
 pub(crate) use crate::policy::retry::Sent;
-
-/// The origin of a failure. A client error is rejected earlier and causes no failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// The gateway itself.
-    Us,
-    /// The upstream with this index into the configuration's list.
-    Upstream(usize),
-}
+use crate::policy::routing_rules::Action;
 
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +59,11 @@ pub(crate) enum Kind {
     Overloaded { status: u16 },
 }
 
-/// The failure of a call without an upstream response.
+/// The failure of a call without an upstream response. A client error is rejected earlier and
+/// causes no failure.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
-    pub(crate) origin: Origin,
     /// Extent to which the call was sent to an upstream.
     pub(crate) sent: Sent,
     pub(crate) retry_after: Option<Duration>,
@@ -82,22 +72,9 @@ pub(crate) struct Failure {
 impl Failure {
     /// Creates a failure of the gateway itself, before anything was sent to an upstream.
     pub(crate) fn ours(kind: Kind) -> Failure {
-        Failure { kind, origin: Origin::Us, sent: Sent::No, retry_after: None }
-    }
-
-    /// Creates a failure of the upstream with this index.
-    pub(crate) fn of_upstream(upstream: usize, kind: Kind, sent: Sent) -> Failure {
-        Failure { kind, origin: Origin::Upstream(upstream), sent, retry_after: None }
+        Failure { kind, sent: Sent::No, retry_after: None }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} ({:?}, sent: {:?})", self.kind, self.origin, self.sent)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// Reason for refusing a subscription or filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,49 +103,67 @@ pub(crate) enum SubscribeRefusal {
     UnknownFilter,
 }
 
-/// Returns the JSON-RPC error of a failed call. geth defines -32002 (timeout) and -32003 (response
-/// too large) in `rpc/errors.go`, and EIP-1474 defines -32005 (limit exceeded). Disallowed methods
-/// and unsupported notifications use geth's codes and texts.
-pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
-    match kind {
+/// The error that a client receives for a failed call.
+pub(crate) struct ErrorResponse<'a> {
+    /// HTTP status of a single call. In a batch it is always 200.
+    pub(crate) status: u16,
+    pub(crate) code: ErrorCode,
+    pub(crate) message: &'a str,
+}
+
+/// Returns the error for a failed call. geth defines -32002 (timeout) and -32003 (response too
+/// large) in `rpc/errors.go`, and EIP-1474 defines -32005 (limit exceeded). Disallowed methods and
+/// unsupported notifications use geth's codes and texts.
+pub(crate) fn describe(kind: Kind, config: &Config) -> ErrorResponse<'_> {
+    use ErrorCode as Code;
+    let (status, code, message) = match kind {
         Kind::MethodOff => {
-            (ErrorCode::METHOD_NOT_FOUND, "the method does not exist/is not available")
+            (200, Code::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
-        Kind::NotSubscribed(refusal) => refusal_of(refusal),
-        Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
-        Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
-        Kind::Rule(rule) => (ErrorCode::INVALID_REQUEST, denial_of_rule(rule, config).1),
-        Kind::NoUpstream => (ErrorCode::INTERNAL, "no upstream is available"),
-        Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
-        Kind::Memory => (ErrorCode::LIMIT_EXCEEDED, OUT_OF_MEMORY),
-        Kind::Deadline => (ErrorCode::RESOURCE_UNAVAILABLE, "no upstream responded in time"),
-        Kind::Connect => (ErrorCode::INTERNAL, "no upstream could be reached"),
-        Kind::Closed => (ErrorCode::INTERNAL, "upstream closed the connection before it responded"),
-        Kind::Malformed => (ErrorCode::INTERNAL, "upstream sent an invalid response"),
-        Kind::Status(_) => (ErrorCode::INTERNAL, "upstream refused the request"),
-        Kind::RateLimited => (ErrorCode::LIMIT_EXCEEDED, "all upstreams are rate limiting"),
-        Kind::OverRate { .. } => (ErrorCode::LIMIT_EXCEEDED, "request rate limit exceeded"),
+        Kind::NotSubscribed(refusal) => {
+            let (code, message) = describe_refusal(refusal);
+            (200, code, message)
+        }
+        Kind::Forbidden => (403, Code::INVALID_REQUEST, FORBIDDEN),
+        Kind::NoChain => (404, Code::INVALID_REQUEST, "no chain is served at this path"),
+        Kind::Rule(rule) => match config.rules.get(usize::from(rule)).map(|rule| &rule.action) {
+            Some(Action::Deny { status, message }) => (*status, Code::INVALID_REQUEST, &**message),
+            _ => (403, Code::INVALID_REQUEST, "request is not allowed here"),
+        },
+        Kind::NoUpstream => (503, Code::INTERNAL, "no upstream is available"),
+        Kind::Stopping => (503, Code::INTERNAL, "gateway is stopping"),
+        Kind::Memory => (503, Code::LIMIT_EXCEEDED, OUT_OF_MEMORY),
+        Kind::Deadline => (504, Code::RESOURCE_UNAVAILABLE, "no upstream responded in time"),
+        Kind::Connect => (502, Code::INTERNAL, "no upstream could be reached"),
+        Kind::Closed => (502, Code::INTERNAL, "upstream closed the connection before it responded"),
+        Kind::Malformed => (502, Code::INTERNAL, "upstream sent an invalid response"),
+        Kind::Status(_) => (502, Code::INTERNAL, "upstream refused the request"),
+        Kind::RateLimited => (429, Code::LIMIT_EXCEEDED, "all upstreams are rate limiting"),
+        Kind::OverRate { status } => (status, Code::LIMIT_EXCEEDED, "request rate limit exceeded"),
         Kind::OverQuota => {
-            (ErrorCode::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
+            (429, Code::LIMIT_EXCEEDED, "the quota of this API key is used up for this month")
         }
-        Kind::OverConcurrency { .. } => (ErrorCode::LIMIT_EXCEEDED, "too many requests in flight"),
-        Kind::Overloaded { .. } => {
-            (ErrorCode::LIMIT_EXCEEDED, "upstreams are overloaded, retry later")
+        Kind::OverConcurrency { status } => {
+            (status, Code::LIMIT_EXCEEDED, "too many requests in flight")
+        }
+        Kind::Overloaded { status } => {
+            (status, Code::LIMIT_EXCEEDED, "upstreams are overloaded, retry later")
         }
         Kind::TooLarge => {
-            (ErrorCode::TRANSACTION_REJECTED, "upstream's response exceeds the size limit")
+            (502, Code::TRANSACTION_REJECTED, "upstream's response exceeds the size limit")
         }
         Kind::CallTooLarge => {
-            (ErrorCode::INVALID_REQUEST, "the call is too long for an upstream over WebSocket")
+            (413, Code::INVALID_REQUEST, "the call is too long for an upstream over WebSocket")
         }
         Kind::BatchTooLarge => {
-            (ErrorCode::TRANSACTION_REJECTED, "responses of this batch exceed the size limit")
+            (200, Code::TRANSACTION_REJECTED, "responses of this batch exceed the size limit")
         }
-    }
+    };
+    ErrorResponse { status, code, message }
 }
 
 /// Returns the error of a call about a subscription or filter.
-pub(crate) fn refusal_of(refusal: SubscribeRefusal) -> (ErrorCode, &'static str) {
+fn describe_refusal(refusal: SubscribeRefusal) -> (ErrorCode, &'static str) {
     match refusal {
         SubscribeRefusal::NoNotifications => {
             (ErrorCode::METHOD_NOT_FOUND, "notifications not supported")
@@ -201,32 +196,6 @@ pub(crate) fn refusal_of(refusal: SubscribeRefusal) -> (ErrorCode, &'static str)
         SubscribeRefusal::UnknownSubscription => {
             (ErrorCode::INVALID_INPUT, "subscription not found")
         }
-    }
-}
-
-/// Returns the status and the message of the rule with this index.
-pub(crate) fn denial_of_rule(rule: u16, config: &Config) -> (u16, &str) {
-    match config.rules.get(usize::from(rule)).map(|rule| &rule.action) {
-        Some(Action::Deny { status, message }) => (*status, message),
-        _ => (403, "request is not allowed here"),
-    }
-}
-
-/// Returns the HTTP status of a single failed call. In a batch it is always 200.
-pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
-    match kind {
-        Kind::NoUpstream | Kind::Stopping | Kind::Memory => 503,
-        Kind::Deadline => 504,
-        Kind::OverRate { status }
-        | Kind::OverConcurrency { status }
-        | Kind::Overloaded { status } => status,
-        Kind::RateLimited | Kind::OverQuota => 429,
-        Kind::Connect | Kind::Closed | Kind::Malformed | Kind::TooLarge | Kind::Status(_) => 502,
-        Kind::BatchTooLarge | Kind::MethodOff | Kind::NotSubscribed(_) => 200,
-        Kind::Forbidden => 403,
-        Kind::CallTooLarge => 413,
-        Kind::NoChain => 404,
-        Kind::Rule(rule) => denial_of_rule(rule, config).0,
     }
 }
 

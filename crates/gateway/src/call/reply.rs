@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use wire::call::Rejection;
 
-use crate::call::cache_status::{CacheStatus, Tier};
 use crate::call::failure::describe;
-use crate::call::response::Payload;
+use crate::call::{CacheStatus, Payload, Tier};
 use crate::config::Config;
 
 /// The response to one call.
@@ -86,8 +85,7 @@ pub(crate) fn error_code(content: &Content<'_>, config: &Config) -> Option<i64> 
             Some(code.unwrap_or(0))
         }
         Content::Payload(Payload::Failed(failure)) => {
-            let (code, _) = describe(failure.kind, config);
-            Some(i64::from(code.0))
+            Some(i64::from(describe(failure.kind, config).code.0))
         }
         Content::Rejected(rejection) => Some(i64::from(rejection.code.0)),
     }

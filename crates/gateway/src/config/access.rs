@@ -1,6 +1,7 @@
-//! `[access]`, `[[key]]` and `[[jwt]]`: access control.
+//! `[access]`, `[[key]]` and `[[jwt]]`: which clients may call which methods.
 //!
-//! `policy/access.rs` applies the lists, `policy/direct.rs` the rules.
+//! A key is a secret of a client. A grant holds the rights of a key. An issuer signs tokens, which
+//! replace keys. `policy/access.rs` decides whether a call is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,14 +11,17 @@ use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use settings::diff::Keys;
-use settings::value::{As, Bool, Count, Duration as Period, File, List, Listed, Secret};
-use settings::{Location, ReadContext, Report, not_found};
+use settings::value::{Bool, Duration as Period, File, Integer, List, Listed, Secret};
+use settings::{Location, ReadContext, Report};
 
 use super::chain::Chain;
-use super::values::{CallRate, HOUR, HeaderKey, KeyHash, Methods, Name, Network, Text, Time};
-use super::{TEXT_BYTES_MAX, chain, jwt, only_one};
+use super::values::{
+    CallRate, HOUR, HeaderKey, KeyHash, Methods, Name, Network, NonEmptyString, Timestamp,
+};
+use super::{TEXT_BYTES_MAX, chain, find_name, jwt, require_one};
 use crate::config::tls::client;
-use crate::policy::access::{AddressRules, Grant, MethodRules, Networks, Policy};
+use crate::policy::access::{AddressRules, Grant, MethodRules, Policy};
+use crate::policy::client::Networks;
 use crate::policy::limit::CALL;
 
 settings::choice! {
@@ -74,7 +78,7 @@ settings::table! {
 settings::table! {
     /// An API key; `weir key` creates one. Only its hash is stored. The key is never logged or sent
     /// to an upstream.
-    pub struct KeyTable as key_label {
+    pub struct KeyTable by name {
         /// Name of the key's holder in metrics and logs.
         name: Name = required;
         /// SHA-256 of the key. Keys are random and long, so a slow hash would add nothing.
@@ -84,7 +88,7 @@ settings::table! {
         /// Instead of a key, a name in the verified certificate of the client (`client_ca` under
         /// `[tls]`): `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, `ip:ADDRESS` or the whole
         /// `subject:`. A key in the request takes precedence.
-        certificate: Text = described "none";
+        certificate: NonEmptyString = described "none";
         /// The tier of its calls.
         tier: Name = described "none";
         /// Chains that it may use. Others get 403.
@@ -100,16 +104,16 @@ settings::table! {
         /// Networks from which the key may be used; empty allows all.
         clients: NetworkList = empty;
         /// Time at which the key expires.
-        expires: Time = described "never";
+        expires: Timestamp = described "never";
         /// The rate of its calls. It replaces the rate of every zone whose key is or contains
         /// `key`.
         rate: CallRate = described "that of the zone";
         /// Calls beyond the rate that are accepted. It replaces the burst of every limit whose zone
         /// has a key that is or contains `key`.
-        burst: Count<0, 4_000_000> = described "that of the limit";
+        burst: Integer<0, 4_000_000> = described "that of the limit";
         /// Units that it may use in a calendar month (UTC); see `[quota]`. After that its calls get
         /// 429 with the time until the month ends.
-        quota: Count<0, { 1 << 52 }> = described "none";
+        quota: Integer<0, { 1 << 52 }> = described "none";
     }
 }
 
@@ -117,7 +121,7 @@ settings::table! {
     /// An issuer of JSON web tokens, which are sent as `authorization: Bearer`. The type of the key
     /// fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384 by
     /// curve. A token needs `exp`. `exp` and `nbf` are enforced.
-    pub struct JwtTable as jwt_label {
+    pub struct JwtTable by name {
         /// Name of the issuer in metrics and logs.
         name: Name = required;
         /// The shared secret: `${VAR}` or `${file:PATH}`.
@@ -127,19 +131,19 @@ settings::table! {
         /// File with a set of JSON web keys.
         jwks: File = described "none";
         /// Required value of the claim `iss`.
-        issuer: Text = described "not checked";
+        issuer: NonEmptyString = described "not checked";
         /// Accepted values of the claim `aud`. An empty list accepts every value.
-        audience: List<Text> = empty;
+        audience: List<NonEmptyString> = empty;
         /// Largest difference between the issuer's clock and ours.
         leeway: Period<0, HOUR> = "30s";
         /// The tier of calls whose token names none.
         tier: Name = described "none";
         /// The claim that lists the methods of the token; without it, all methods.
-        methods_claim: Text = "methods";
+        methods_claim: NonEmptyString = "methods";
         /// The claim that lists the chains of the token; without it, all chains.
-        chains_claim: Text = "chains";
+        chains_claim: NonEmptyString = "chains";
         /// The claim that names the tier of its calls.
-        tier_claim: Text = "tier";
+        tier_claim: NonEmptyString = "tier";
     }
 }
 
@@ -151,15 +155,7 @@ settings::table! {
     }
 }
 
-type NetworkList = As<List<Network>, Networks>;
-
-fn key_label(table: &KeyTable) -> String {
-    table.name.to_string()
-}
-
-fn jwt_label(table: &JwtTable) -> String {
-    table.name.to_string()
-}
+type NetworkList = List<Network, Networks>;
 
 /// Access control.
 #[derive(Clone, Debug)]
@@ -234,7 +230,7 @@ impl fmt::Debug for Key {
 }
 
 /// An accepted issuer of tokens.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Issuer {
     /// Name in metrics and logs.
     pub name: Arc<str>,
@@ -265,21 +261,6 @@ pub struct Claims {
     pub tier: Box<str>,
 }
 
-impl fmt::Debug for Issuer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Issuer")
-            .field("name", &self.name)
-            .field("keys", &self.keys)
-            .field("issuer", &self.issuer)
-            .field("audience", &self.audience)
-            .field("leeway", &self.leeway)
-            .field("tier", &self.tier)
-            .field("claims", &self.claims)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A verification key, with the algorithms that its type allows. The token cannot choose them.
 #[derive(Clone)]
 pub struct VerifyKey {
@@ -293,12 +274,8 @@ pub struct VerifyKey {
 
 impl fmt::Debug for VerifyKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (id, algorithms) = (&self.id, &self.algorithms);
-        formatter
-            .debug_struct("VerifyKey")
-            .field("id", id)
-            .field("algorithms", algorithms)
-            .finish_non_exhaustive()
+        let mut debug = formatter.debug_struct("VerifyKey");
+        debug.field("id", &self.id).field("algorithms", &self.algorithms).finish_non_exhaustive()
     }
 }
 
@@ -309,7 +286,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// The tables of access control.
-pub(super) struct Tables<'a> {
+pub(super) struct AccessTables<'a> {
     pub(super) access: &'a AccessTable,
     pub(super) keys: &'a [KeyTable],
     pub(super) issuers: &'a [JwtTable],
@@ -320,8 +297,8 @@ pub(super) struct Tables<'a> {
 /// Validates access control. Returns also the settings of `keys_file`, to compare them with another
 /// configuration's.
 pub(super) fn check(
-    tables: &Tables<'_>,
-    world: &ReadContext<'_>,
+    tables: &AccessTables<'_>,
+    context: &ReadContext<'_>,
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> (Access, Keys) {
@@ -329,16 +306,16 @@ pub(super) fn check(
     let mut known = KnownKeys::default();
     let mut keys: Vec<Key> = Vec::new();
     for table in tables.keys {
-        keys.extend(known.key(table, chains, keys.len(), report));
+        keys.extend(known.check_key(table, chains, keys.len(), report));
     }
     let mut file_keys = Keys::default();
     if let Some(file) = access.keys_file.as_ref() {
-        file_keys = read_keys_file(access, file, world, chains, &mut known, &mut keys, report);
+        file_keys = read_keys_file(access, file, context, chains, &mut known, &mut keys, report);
     }
     let mut issuers: Vec<Issuer> = Vec::new();
     for table in tables.issuers {
         let index = keys.len() + issuers.len();
-        issuers.extend(known.issuer(table, index, world.folder, report));
+        issuers.extend(known.check_issuer(table, index, context.folder, report));
     }
     let by_certificate = keys.iter().any(|key| matches!(key.proof, Proof::Certificate(_)));
     if by_certificate && !tables.has_client_ca {
@@ -390,21 +367,14 @@ fn key_places(access: &AccessTable) -> KeyPlaces {
 fn read_keys_file(
     access: &AccessTable,
     name: &str,
-    world: &ReadContext<'_>,
+    context: &ReadContext<'_>,
     chains: &[Chain],
     known: &mut KnownKeys,
     keys: &mut Vec<Key>,
     report: &mut Report<'_>,
 ) -> Keys {
-    let path = world.folder.join(name);
-    let read_text = || -> Result<String, String> {
-        let size = std::fs::metadata(&path).map_err(|error| error.to_string())?.len();
-        if size > TEXT_BYTES_MAX as u64 {
-            return Err(format!("{size} bytes, at most {TEXT_BYTES_MAX} are allowed"));
-        }
-        std::fs::read_to_string(&path).map_err(|error| error.to_string())
-    };
-    let text = match read_text() {
+    let path = context.folder.join(name);
+    let text = match settings::read_text_file(&path, TEXT_BYTES_MAX as u64) {
         Ok(text) => text,
         Err(error) => {
             let message = format!("cannot be read: {error}");
@@ -412,9 +382,9 @@ fn read_keys_file(
             return Keys::default();
         }
     };
-    let (file, mut inner) = settings::read::<KeysFile>(&text, name, world);
+    let (file, mut inner) = settings::read::<KeysFile>(&text, name, context);
     for table in file.iter().flat_map(|file| file.key.iter()) {
-        keys.extend(known.key(table, chains, keys.len(), &mut inner));
+        keys.extend(known.check_key(table, chains, keys.len(), &mut inner));
     }
     report.absorb(inner.finish());
     file.as_ref().map(Keys::of).unwrap_or_default()
@@ -429,15 +399,15 @@ struct KnownKeys {
 }
 
 impl KnownKeys {
-    fn key(
+    fn check_key(
         &mut self,
         table: &KeyTable,
         chains: &[Chain],
         index: usize,
         report: &mut Report<'_>,
     ) -> Option<Key> {
-        let name = self.name(&table.name, report)?;
-        let (position, proof) = proof(table, report)?;
+        let name = self.check_name(&table.name, report)?;
+        let (position, proof) = check_proof(table, report)?;
         let duplicate = match &proof {
             Proof::Hash(hash) => self.hashes.insert(*hash, name.clone()),
             Proof::Certificate(subject) => self.certificates.insert(subject.clone(), name.clone()),
@@ -448,14 +418,14 @@ impl KnownKeys {
         let grant = Grant {
             name: name.into(),
             index,
-            tier: tier(&table.tier),
+            tier: table.tier.as_deref().map(Arc::from),
             methods: MethodRules {
                 allow: (*table.methods_allow).clone(),
                 deny: (*table.methods_deny).clone(),
             },
             node_methods: (*table.node_methods).clone(),
             transactions: *table.transactions,
-            chains: chain_list(table, chains, report),
+            chains: find_chains(table, chains, report),
             clients: (*table.clients).clone(),
             expires: *table.expires,
             rate: *table.rate,
@@ -465,7 +435,12 @@ impl KnownKeys {
         Some(Key { proof, grant: Arc::new(grant) })
     }
 
-    fn name(&mut self, key: &settings::Key<Box<str>>, report: &mut Report<'_>) -> Option<Box<str>> {
+    /// Returns a name, and reports it if it is not unique.
+    fn check_name(
+        &mut self,
+        key: &settings::Key<Box<str>>,
+        report: &mut Report<'_>,
+    ) -> Option<Box<str>> {
         let name = key.valid()?;
         if !self.names.insert(name.clone()) {
             report.error(key, "another key or issuer has this name", "each name once");
@@ -473,15 +448,15 @@ impl KnownKeys {
         Some(name.clone())
     }
 
-    fn issuer(
+    fn check_issuer(
         &mut self,
         table: &JwtTable,
         index: usize,
         folder: &Path,
         report: &mut Report<'_>,
     ) -> Option<Issuer> {
-        let name = self.name(&table.name, report)?;
-        let keys = verify_keys(table, folder, report)?;
+        let name = self.check_name(&table.name, report)?;
+        let keys = read_verify_keys(table, folder, report)?;
         Some(Issuer {
             name: name.into(),
             index,
@@ -489,7 +464,7 @@ impl KnownKeys {
             issuer: (*table.issuer).clone(),
             audience: (*table.audience).clone(),
             leeway: *table.leeway,
-            tier: tier(&table.tier),
+            tier: table.tier.as_deref().map(Arc::from),
             claims: Claims {
                 methods: (*table.methods_claim).clone(),
                 chains: (*table.chains_claim).clone(),
@@ -499,16 +474,12 @@ impl KnownKeys {
     }
 }
 
-fn tier(name: &Option<Box<str>>) -> Option<Arc<str>> {
-    name.as_deref().map(Arc::from)
-}
-
-/// Returns what authenticates the holder of a key, and the position of the setting.
-fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a Location, Proof)> {
+/// Returns the proof that authenticates the holder of a key, and the location of its setting.
+fn check_proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a Location, Proof)> {
     let KeyTable { hash, secret, certificate, .. } = table;
     let message = "exactly one of hash, secret and certificate must be set";
     let keys = [&hash.location, &secret.location, &certificate.location];
-    let position = only_one(keys, message, "what `weir key` prints", report)?;
+    let position = require_one(keys, message, "what `weir key` prints", report)?;
     let proof = if let Some(hash) = **hash {
         Proof::Hash(hash)
     } else if let Some(secret) = &**secret {
@@ -523,11 +494,15 @@ fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a Locati
     Some((position, proof))
 }
 
-fn verify_keys(table: &JwtTable, folder: &Path, report: &mut Report<'_>) -> Option<Vec<VerifyKey>> {
+fn read_verify_keys(
+    table: &JwtTable,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Option<Vec<VerifyKey>> {
     let JwtTable { secret, public_key, jwks, .. } = table;
     let message = "exactly one of secret, public_key and jwks must be set";
     let keys = [&jwks.location, &secret.location, &public_key.location];
-    let position = only_one(keys, message, "one source of keys", report)?;
+    let position = require_one(keys, message, "one source of keys", report)?;
     let keys = if let Some(secret) = &**secret {
         Ok(vec![jwt::key_of_secret(secret)])
     } else if let Some(file) = &**public_key {
@@ -538,18 +513,15 @@ fn verify_keys(table: &JwtTable, folder: &Path, report: &mut Report<'_>) -> Opti
     keys.map_err(|error| report.error(position, error, "a file of public keys")).ok()
 }
 
-fn chain_list(table: &KeyTable, chains: &[Chain], report: &mut Report<'_>) -> Option<Box<[usize]>> {
+fn find_chains(
+    table: &KeyTable,
+    chains: &[Chain],
+    report: &mut Report<'_>,
+) -> Option<Box<[usize]>> {
     let names = table.chains.as_ref()?;
     let known = chain::names(chains);
-    let mut list = Vec::with_capacity(names.len());
-    for (index, name) in names.iter().enumerate() {
-        match known.iter().position(|known| *known == &**name) {
-            Some(chain) => list.push(chain),
-            None => {
-                let (message, allowed) = not_found("chain", name, &known);
-                report.error(&table.chains.element(index), message, allowed);
-            }
-        }
-    }
-    Some(list.into())
+    let mut find_chain =
+        |index, name: &str| find_name(&known, name, "chain", &table.chains.element(index), report);
+    let chains = names.iter().enumerate().filter_map(|(index, name)| find_chain(index, name));
+    Some(chains.collect())
 }

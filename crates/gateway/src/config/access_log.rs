@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use settings::Report;
-use settings::value::{Bool, Count};
+use settings::value::{Bool, Integer};
 
-use super::header_index;
+use super::add_header;
 use super::values::{LogFormat, OutputFile, Share};
-use format::Format;
+use format::{Format, USER_AGENT};
 
 pub mod format;
 #[cfg(test)]
@@ -15,7 +15,7 @@ mod fuzz;
 
 settings::choice! {
     /// Subject of one line.
-    pub enum Per {
+    pub enum LineSubject {
         /// A request, with all calls of a batch.
         "request" => Request,
         /// A call.
@@ -33,14 +33,14 @@ settings::table! {
         /// Format of a line: one JSON object, nginx's combined format, or text with variables.
         format: LogFormat = "json";
         /// `request`: one line per batch; `call`: one line per call of a batch.
-        per: Per = "request";
+        per: LineSubject = "request";
         /// Share of lines that are written, chosen at random.
         sample: Share = "1";
         /// If true, lines with an error or a status of 400 or above are always written.
         errors_always: Bool = "true";
         /// Lines that may wait to be written, over all threads. Further lines are dropped and
         /// counted: a slow disk never delays a response.
-        queue_lines: Count<16, 10_000_000, usize> = "16384";
+        queue_lines: Integer<16, 10_000_000, usize> = "16384";
     }
 }
 
@@ -85,18 +85,16 @@ pub(super) fn check(
         }
         return None;
     };
-    let format = (*table.format).clone();
-    for name in format.headers() {
-        header_index(used_headers, name);
+    if *table.format == Format::Json {
+        add_header(used_headers, USER_AGENT);
     }
     Some(AccessLog {
         target: match &**file {
             "-" => LogTarget::Stdout,
             file => LogTarget::File(folder.join(file)),
         },
-        format: format
-            .with_header_indices(|name| used_headers.iter().position(|kept| **kept == *name)),
-        per_call: *table.per == Per::Call,
+        format: (*table.format).clone().with_headers(|name| add_header(used_headers, name)),
+        per_call: *table.per == LineSubject::Call,
         sample: *table.sample,
         errors_always: *table.errors_always,
         queue_lines: *table.queue_lines,

@@ -1,13 +1,13 @@
-//! `[cache]`: the cache in memory, and coalescing.
+//! `[cache]`: the cache in memory, and coalescing: equal calls in flight share one upstream call.
 
 use settings::Report;
-use settings::value::{Bool, Count, Duration, format_bytes};
+use settings::value::{Bool, Duration, Integer, format_bytes};
 
 use super::values::{DAY, GIB, HOUR, MIB, Size};
 
 settings::table! {
-    /// Responses cached in memory. Each depends on the block that it is about and is dropped when
-    /// that block is, so the cache is on by default.
+    /// Responses cached in memory. A response is dropped when its block leaves the chain, so the
+    /// cache is on by default.
     pub struct CacheTable => pub Cache {
         /// If true, responses are cached.
         enabled: Bool = "true";
@@ -25,9 +25,9 @@ settings::table! {
         error_age_max: Duration<0, HOUR> = "5s";
         /// The finalized range of an `eth_getLogs` is split into aligned parts of this many blocks.
         /// Keep it at or below the upstreams' own limit.
-        logs_chunk_blocks: Count<1, 1_000_000> = "1000";
+        logs_chunk_blocks: Integer<1, 1_000_000> = "1000";
         /// Maximum number of parts of one `eth_getLogs`. A longer range is not split.
-        logs_parts_max: Count<1, 10_000, usize> = "64";
+        logs_parts_max: Integer<1, 10_000, usize> = "64";
     }
 }
 

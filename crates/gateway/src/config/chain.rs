@@ -1,14 +1,15 @@
-//! `[chain.NAME]`: chains with their paths, which must not collide.
+//! `[chain.NAME]`: chains, and the URL paths that lead to them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use settings::value::{Bool, Count, Duration as Period, List};
-use settings::{Key, Report, Table, not_found};
+use settings::value::{Bool, Duration as Period, Integer, List};
+use settings::{Key, Report, Table};
 use wire::family::Family;
 
-use super::values::{DAY, HOUR, Methods, UrlPath, name};
+use super::find_name;
+use super::values::{DAY, HOUR, Methods, UrlPath, parse_name};
 use crate::policy::access::MethodRules;
 
 /// Name of the chain of a file that has no `[chain]`.
@@ -16,7 +17,7 @@ const ONLY_CHAIN: &str = "ethereum";
 
 settings::choice! {
     /// Families of methods.
-    pub FamilyWord for Family {
+    pub FamilyName for Family {
         "ethereum" => Ethereum,
         "harmony" => Harmony,
         "bitcoin" => Bitcoin,
@@ -24,12 +25,12 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A chain or shard. A file without one has the chain `ethereum`, on every path.
+    /// A chain or shard. A file without a chain has the chain `ethereum` on every path.
     pub struct ChainTable {
         /// The method table, and with it the caching rules.
-        family: FamilyWord = "ethereum";
-        /// The chain id that every upstream must have. An upstream with another one is not used.
-        id: Count<1, { u64::MAX }> = described "not verified";
+        family: FamilyName = "ethereum";
+        /// The chain id that every upstream must have. An upstream with another id is not used.
+        id: Integer<1, { u64::MAX }> = described "not verified";
         /// URL paths that lead to this chain.
         paths: List<UrlPath> = described "`[\"/NAME\"]`, and `\"/\"` for the default chain";
         /// If true, requests at paths of no chain go to this chain.
@@ -38,15 +39,15 @@ settings::table! {
         block_time: Period<1, DAY> =
             described "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
         /// Blocks behind the head that count as final if the upstreams do not report finality.
-        finality_depth: Count<0, 1_000_000> = described "ethereum 64, harmony 2, bitcoin 6";
-        /// Interval of polls of each upstream's head. A longer time saves calls, but makes the
-        /// served head older by as much.
+        finality_depth: Integer<0, 1_000_000> = described "ethereum 64, harmony 2, bitcoin 6";
+        /// Interval of polls of each upstream's head. A longer interval saves calls, but the served
+        /// head is older by the same time.
         poll_interval: Period<10, HOUR> = "500ms";
         /// Blocks that an upstream may be behind the head before it is no longer used.
-        lag_max: Count<0, 1_000_000> = "2";
+        lag_max: Integer<0, 1_000_000> = "2";
         /// Blocks that a head may jump beyond what the block time explains before a second upstream
         /// must confirm it.
-        jump_max: Count<0, 1_000_000_000> = "64";
+        jump_max: Integer<0, 1_000_000_000> = "64";
         /// Methods that are served; empty is all.
         methods_allow: Methods = empty;
         /// Methods that are not served. It takes precedence over every allow list.
@@ -95,7 +96,7 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
     let is_only = tables.len() == 1;
     let mut chains = Vec::with_capacity(tables.len());
     for (chain_name, table) in tables {
-        if let Err(message) = name(chain_name) {
+        if let Err(message) = parse_name(chain_name) {
             report.error(table, message, "[chain.NAME], with a name such as eth");
         }
         let chain = check_chain(chain_name, table, is_only, report);
@@ -170,14 +171,14 @@ fn check_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut R
     }
 }
 
-/// Returns the chain that an upstream or group belongs to; without a name, the only one.
-pub(super) fn of_name(
+/// Returns the chain that a key names. Without a name, returns the only chain.
+pub(super) fn find_or_only(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> Option<usize> {
     match &**key {
-        Some(_) => find(key, chains, report),
+        Some(_) => find_chain(key, chains, report),
         None if chains.len() == 1 => Some(0),
         None => {
             if !key.is_set() {
@@ -190,18 +191,12 @@ pub(super) fn of_name(
 }
 
 /// Returns the chain that a key names. Reports an unknown name.
-pub(super) fn find(
+pub(super) fn find_chain(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> Option<usize> {
-    let name = key.as_deref()?;
-    let chain = chains.iter().position(|chain| *chain.name == *name);
-    if chain.is_none() {
-        let (message, allowed) = not_found("chain", name, &names(chains));
-        report.error(key, message, allowed);
-    }
-    chain
+    find_name(&names(chains), key.as_deref()?, "chain", key, report)
 }
 
 pub(super) fn names(chains: &[Chain]) -> Vec<&str> {

@@ -1,11 +1,11 @@
 //! `[downstream]`: limits and settings for clients.
 
 use settings::Report;
-use settings::value::{As, Bool, Bytes, Count, Duration, List};
+use settings::value::{Bool, Bytes, Duration, Integer, List};
 use wire::call::Limits;
 
 use super::values::{DAY, GIB, HOUR, METHOD_BYTES_MAX, MIB, Network, Origin, Size};
-use crate::policy::client::{AddressSource, TrustedProxies};
+use crate::policy::client::{AddressSource, Networks};
 
 settings::choice! {
     /// Source of a client's address.
@@ -33,25 +33,25 @@ settings::table! {
     pub struct DownstreamTable => pub Downstream {
         /// Open client connections over all threads. The process needs as many file descriptors,
         /// plus those of the upstream connections.
-        connections_max: Count<1, 10_000_000, usize> = "20000";
+        connections_max: Integer<1, 10_000_000, usize> = "20000";
         /// Open connections of one client address over all threads. Further connections are closed
         /// at once. Connections of `trusted_proxies` are not counted.
-        connections_per_client_max: Count<1, 10_000_000, usize> = described "not limited";
+        connections_per_client_max: Integer<1, 10_000_000, usize> = described "not limited";
         /// Bytes of a request's body (geth: 5 MiB, `defaultBodyLimit` in rpc/http.go).
         body_bytes_max: Size<1024, GIB> = "5MiB";
         /// Bytes of a request's head.
         header_bytes_max: Size<1024, MIB> = "16KiB";
         /// Calls in one batch (geth: 1000, `BatchRequestLimit` in node/defaults.go).
-        batch_calls_max: Count<1, 100_000, usize> = "1000";
+        batch_calls_max: Integer<1, 100_000, usize> = "1000";
         /// Bytes of all responses of one batch (geth: 25 MB, `BatchResponseMaxSize` in
         /// node/defaults.go).
         batch_response_bytes_max: Size<1024, { 4 * GIB }> = "25MB";
         /// Nesting of a request's JSON.
-        depth_max: Count<4, { wire::json::DEPTH_CEILING as u64 }, usize> = "128";
+        depth_max: Integer<4, { wire::json::DEPTH_CEILING as u64 }, usize> = "128";
         /// Bytes of a method's name.
-        method_bytes_max: Count<16, { METHOD_BYTES_MAX as u64 }, usize> = "128";
+        method_bytes_max: Integer<16, { METHOD_BYTES_MAX as u64 }, usize> = "128";
         /// Bytes of a call's id.
-        id_bytes_max: Count<16, 65_536, usize> = "1024";
+        id_bytes_max: Integer<16, 65_536, usize> = "1024";
         /// Time for a request's head to arrive. It also applies to the header of the PROXY
         /// protocol. Over HTTP/2 it applies to the response to a ping, which is sent after
         /// `idle_timeout` without data.
@@ -65,7 +65,7 @@ settings::table! {
         idle_timeout: Duration<1, DAY> = "75s";
         /// HTTP/1.1 requests on one connection. The connection is closed after the last response. 1
         /// disables keep-alive.
-        keep_alive_requests_max: Count<1, { u64::MAX }> = described "no limit" => u64::MAX;
+        keep_alive_requests_max: Integer<1, { u64::MAX }> = described "no limit" => u64::MAX;
         /// If true, a request may be upgraded to a WebSocket, at the same address and paths. Each
         /// message is one call or batch, under the key and address of the upgrade request. Browsers
         /// may open one only from the pages of `cors_origins`.
@@ -77,25 +77,25 @@ settings::table! {
         /// Messages of one WebSocket in flight at the same time. Further messages are read once one
         /// of them has its response. A change of this limit, as of the other limits of a WebSocket,
         /// applies to new WebSockets.
-        websocket_messages_max: Count<1, 100_000, usize> = "100";
+        websocket_messages_max: Integer<1, 100_000, usize> = "100";
         /// Bytes of responses and notifications that may wait for a WebSocket client that does not
         /// read. Above 1 MiB the gateway stops reading from the client. Above this limit it closes
         /// the connection with code 1008.
         websocket_queue_bytes_max: Size<{ 64 << 10 }, GIB> = "16MiB";
         /// Subscriptions (`eth_subscribe`) that one WebSocket may have at a time; 0 allows none.
-        websocket_subscriptions_max: Count<0, 1_000_000, usize> = "1000";
+        websocket_subscriptions_max: Integer<0, 1_000_000, usize> = "1000";
         /// Time without data after which a WebSocket client is pinged. After the same time without
         /// a response the connection is closed.
         websocket_ping: Duration<1, DAY> = "30s";
         /// Filters (`eth_newFilter`, `eth_newBlockFilter`) stored for each chain, some 3 kB each.
-        filters_max: Count<0, 1_000_000, usize> = "10000";
+        filters_max: Integer<0, 1_000_000, usize> = "10000";
         /// Filters of one client, by its key or else its address.
-        filters_per_client_max: Count<0, 1_000_000, usize> = "100";
+        filters_per_client_max: Integer<0, 1_000_000, usize> = "100";
         /// Lifetime of an unused filter (go-ethereum: 5 min).
         filter_timeout: Duration<1, DAY> = "5m";
         /// Peers that may report a client's address: proxies and load balancers in front of the
         /// gateway.
-        trusted_proxies: As<List<Network>, TrustedProxies> = empty;
+        trusted_proxies: List<Network, Networks> = empty;
         /// Source of a client's address. `peer` is the connection. `x-forwarded-for` and
         /// `forwarded` (RFC 7239) are the headers of a trusted proxy, read from the right up to the
         /// first address that is not trusted. `proxy-protocol` is the PROXY protocol, version 1 or
@@ -103,7 +103,7 @@ settings::table! {
         /// connect.
         client_address: ClientAddress = "peer";
         /// Web origins that may call. An empty list forbids all.
-        cors_origins: As<List<Origin>, Cors> = "*";
+        cors_origins: List<Origin, Cors> = "*";
         /// `strict` accepts JSON content types as geth does, and rejects others with 415; `lenient`
         /// accepts any or none.
         content_type: ContentType = "strict";

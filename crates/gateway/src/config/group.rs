@@ -1,20 +1,21 @@
-//! `[call]` and `[[group]]`: the upstreams that serve certain methods, and the settings for sending
-//! a call to one of them.
+//! `[call]` and `[[group]]`: the upstreams that serve certain methods, and how calls are sent to
+//! them.
 //!
-//! The keys of `[call]` and `[overload]` are the defaults of a group.
+//! A group is a set of upstreams of one chain that serve certain methods. The keys of `[call]` and
+//! `[overload]` are the defaults of a group.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use settings::value::{Bool, Count, Duration as Period, List, Number};
-use settings::{Report, not_found};
+use settings::value::{Bool, Duration as Period, Integer, List, Number};
+use settings::{Report, Table};
 
 use super::chain::Chain;
 use super::overload::OverloadTable;
 use super::upstream::Upstream;
 use super::values::{GIB, HOUR, HashKeyName, MethodPattern, Methods, Name, Share, Size};
-use super::{chain, shown};
+use super::{chain, check_order, find_name, quote_duration};
 use crate::policy::access::MethodSet;
 use crate::policy::overload::limiter::LimiterSettings;
 
@@ -61,15 +62,15 @@ settings::table! {
         /// Time for one attempt.
         attempt_deadline: Period<1, HOUR> = described "as in `[call]`";
         /// Further attempts after the first.
-        retries_max: Count<0, 16, u32> = described "as in `[call]`";
+        retries_max: Integer<0, 16, u32> = described "as in `[call]`";
         /// If true, a slow call is also sent to a second upstream.
         hedge: Bool = described "as in `[call]`";
         /// Bytes of one response of an upstream.
         response_bytes_max: Size<1024, { 4 * GIB }> = described "as in `[call]`";
         /// Lowest limit of calls in flight at its upstreams.
-        in_flight_min: Count<1, 1_000_000, u32> = described "as in `[overload]`";
+        in_flight_min: Integer<1, 1_000_000, u32> = described "as in `[overload]`";
         /// Highest limit of calls in flight at its upstreams.
-        in_flight_max: Count<1, 1_000_000, u32> = described "as in `[overload]`";
+        in_flight_max: Integer<1, 1_000_000, u32> = described "as in `[overload]`";
     }
 }
 
@@ -90,11 +91,11 @@ settings::table! {
         /// Time for one attempt at one upstream.
         attempt_deadline: Period<1, HOUR> = "10s";
         /// Further attempts after the first. A call is retried only if that is safe.
-        retries_max: Count<0, 16, u32> = "2";
+        retries_max: Integer<0, 16, u32> = "2";
         /// Retries as a share of calls, over all groups.
         retry_share_max: Share = "0.2";
         /// Retries per second that are always allowed.
-        retry_rate_min: Count<0, 1_000_000, u32> = "10";
+        retry_rate_min: Integer<0, 1_000_000, u32> = "10";
         /// If true, a slow call that is safe to repeat is also sent to a second upstream. The first
         /// response is returned.
         hedge: Bool = "true";
@@ -227,21 +228,14 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> Vec<Group> {
     let call = defaults.call;
-    if *call.attempt_deadline > *call.deadline {
-        let message = "an attempt may take longer than the whole call";
-        if call.attempt_deadline.is_set() {
-            let allowed = format!("at most call.deadline, {}", shown(*call.deadline));
-            report.error(&call.attempt_deadline, message, allowed);
-        } else {
-            let attempt_deadline = shown(*call.attempt_deadline);
-            let allowed = format!("at least call.attempt_deadline, {attempt_deadline}");
-            report.error(&call.deadline, message, allowed);
-        }
-    }
+    check_order(&call.attempt_deadline, &call.deadline, report);
     let mut groups: Vec<Group> = Vec::new();
     let mut patterns: HashMap<(usize, Box<str>), Arc<str>> = HashMap::new();
     for table in tables {
-        let Some(chain) = chain::of_name(&table.chain, chains, report) else { continue };
+        let Some(chain) = chain::find_or_only(&table.chain, chains, report) else { continue };
+        if table.methods.is_empty_list() {
+            report.error(&table.methods, "the group serves nothing", "at least one pattern");
+        }
         let group = check_group(table, defaults, chain, chains, upstreams, report);
         let has_same_name = |other: &usize| groups[*other].name == group.name;
         if table.name.valid().is_some() && chains[chain].groups.iter().any(has_same_name) {
@@ -258,8 +252,8 @@ pub(super) fn check(
         chains[chain].groups.push(groups.len());
         groups.push(group);
     }
-    for (index, chain) in chains.iter_mut().enumerate() {
-        serve_all_methods(index, chain, defaults, tables, upstreams, &mut groups, report);
+    for index in 0..chains.len() {
+        serve_all_methods(index, chains, defaults, tables, upstreams, &mut groups, report);
     }
     check_hash_headers(&groups, tables, call, report);
     groups
@@ -298,32 +292,34 @@ fn check_group(
     upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> Group {
-    if table.methods.is_empty_list() {
-        report.error(&table.methods, "the group serves nothing", "at least one pattern");
-    }
     let members = check_members(table, &chains[chain], upstreams, report);
     let call = defaults.call;
     let group = Group {
-        name: table.name.clone().into_value().into(),
+        name: (**table.name).into(),
         chain,
-        in_flight: in_flight(Some(table), defaults.overload, &members, upstreams, report),
+        in_flight: check_in_flight(table, defaults.overload, &members, upstreams, report),
         upstreams: members,
         methods: (*table.methods).clone(),
         methods_deny: (*table.methods_deny).clone(),
-        balance: balance(Some(table), call),
+        balance: read_balance(table, call),
         deadline: table.deadline.unwrap_or(*call.deadline),
         attempt_deadline: table.attempt_deadline.unwrap_or(*call.attempt_deadline),
         retries_max: table.retries_max.unwrap_or(*call.retries_max),
         response_bytes_max: table.response_bytes_max.unwrap_or(*call.response_bytes_max),
-        hedge: hedge(table.hedge.unwrap_or(*call.hedge), call),
+        hedge: table.hedge.unwrap_or(*call.hedge).then(|| Hedge {
+            quantile: *call.hedge_quantile,
+            delay_min: *call.hedge_delay_min,
+            share_max: *call.hedge_share_max,
+        }),
     };
     if group.attempt_deadline > group.deadline {
         let message = "an attempt may take longer than the whole call";
         if table.attempt_deadline.is_set() {
-            let allowed = format!("at most deadline, {}", shown(group.deadline));
+            let allowed = format!("at most deadline, {}", quote_duration(group.deadline));
             report.error(&table.attempt_deadline, message, allowed);
         } else if table.deadline.is_set() {
-            let allowed = format!("at least attempt_deadline, {}", shown(group.attempt_deadline));
+            let attempt_deadline = quote_duration(group.attempt_deadline);
+            let allowed = format!("at least attempt_deadline, {attempt_deadline}");
             report.error(&table.deadline, message, allowed);
         }
     }
@@ -353,17 +349,14 @@ fn check_members(
         report.error(&table.upstreams, "the group has no upstream", known.join(", "));
     }
     let mut members = Vec::with_capacity(names.len());
-    let mut used_names = HashSet::new();
     for (index, name) in names.iter().enumerate() {
-        match chain.upstreams.iter().find(|upstream| *upstreams[**upstream].name == **name) {
-            None => {
-                let (message, allowed) = not_found("upstream of the chain", name, &known);
-                report.error(&table.upstreams.element(index), message, allowed);
+        let location = table.upstreams.element(index);
+        match find_name(&known, name, "upstream of the chain", &location, report) {
+            None => {}
+            Some(known_index) if members.contains(&chain.upstreams[known_index]) => {
+                report.error(&location, "named twice", "each upstream once");
             }
-            Some(_) if !used_names.insert(name) => {
-                report.error(&table.upstreams.element(index), "named twice", "each upstream once");
-            }
-            Some(upstream) => members.push(*upstream),
+            Some(known_index) => members.push(chain.upstreams[known_index]),
         }
     }
     members
@@ -372,13 +365,14 @@ fn check_members(
 /// Makes the last group of a chain serve every method.
 fn serve_all_methods(
     chain_index: usize,
-    chain: &mut Chain,
+    chains: &mut [Chain],
     defaults: &GroupDefaults<'_>,
     tables: &[GroupTable],
     upstreams: &[Upstream],
     groups: &mut Vec<Group>,
     report: &mut Report<'_>,
 ) {
+    let chain = &mut chains[chain_index];
     let serves_all = |group: &usize| groups[*group].methods.iter().any(|m| &**m == EVERY_METHOD);
     if let Some(position) = chain.groups.iter().position(serves_all) {
         let catch_all = chain.groups.remove(position);
@@ -391,75 +385,45 @@ fn serve_all_methods(
         let message = "this name is reserved for the group of all other methods";
         report.error(&table.name, message, "another name, or methods with \"*\"");
     }
-    let call = defaults.call;
-    let in_flight = in_flight(None, defaults.overload, &chain.upstreams, upstreams, report);
     chain.groups.push(groups.len());
-    groups.push(Group {
-        name: OTHER_METHODS.into(),
-        chain: chain_index,
-        upstreams: chain.upstreams.clone(),
-        methods: vec![EVERY_METHOD.into()],
-        methods_deny: MethodSet::default(),
-        balance: balance(None, call),
-        deadline: *call.deadline,
-        attempt_deadline: *call.attempt_deadline,
-        retries_max: *call.retries_max,
-        response_bytes_max: *call.response_bytes_max,
-        hedge: hedge(*call.hedge, call),
-        in_flight,
-    });
+    let mut table = GroupTable::defaults("");
+    table.name.set(OTHER_METHODS.into(), String::new());
+    table.methods.set(vec![EVERY_METHOD.into()], String::new());
+    groups.push(check_group(&table, defaults, chain_index, chains, upstreams, report));
 }
 
 /// Returns the bounds of the concurrency limit: those of the group, or else of `[overload]`.
-fn in_flight(
-    table: Option<&GroupTable>,
+fn check_in_flight(
+    table: &GroupTable,
     overload: &OverloadTable,
     members: &[usize],
     upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> LimiterSettings {
-    let group_min = table.and_then(|table| *table.in_flight_min);
-    let group_max = table.and_then(|table| *table.in_flight_max);
-    let limit_min = group_min.unwrap_or(*overload.in_flight_min);
+    let limit_min = table.in_flight_min.unwrap_or(*overload.in_flight_min);
     let connections: usize =
         members.iter().map(|upstream| upstreams[*upstream].connections_max).sum();
     let default = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
-    let limit_max = group_max.or(*overload.in_flight_max).unwrap_or_else(default);
+    let limit_max = table.in_flight_max.or(*overload.in_flight_max).unwrap_or_else(default);
     if limit_min > limit_max {
+        let location = match (*table.in_flight_min, *table.in_flight_max) {
+            (Some(_), _) => &table.in_flight_min.location,
+            (None, Some(_)) => &table.in_flight_max.location,
+            (None, None) => &overload.in_flight_min.location,
+        };
         let message = "the lowest limit is above the highest";
-        let allowed = "in_flight_min at most in_flight_max";
-        match table {
-            Some(table) if group_min.is_some() => {
-                report.error(&table.in_flight_min, message, allowed)
-            }
-            Some(table) if group_max.is_some() => {
-                report.error(&table.in_flight_max, message, allowed)
-            }
-            _ => report.error(&overload.in_flight_min, message, allowed),
-        }
+        report.error(location, message, "in_flight_min at most in_flight_max");
     }
     LimiterSettings { limit_min, limit_max: limit_max.max(limit_min) }
 }
 
-fn balance(table: Option<&GroupTable>, call: &CallTable) -> Balance {
-    match table.and_then(|table| *table.balance).unwrap_or(*call.balance) {
+fn read_balance(table: &GroupTable, call: &CallTable) -> Balance {
+    match table.balance.unwrap_or(*call.balance) {
         BalanceName::LeastLoaded => Balance::LeastLoaded,
         BalanceName::Weighted => Balance::Weighted,
-        BalanceName::Hash => {
-            let key = table.and_then(|table| (*table.hash_key).clone());
-            let load_factor = table.and_then(|table| *table.load_factor);
-            Balance::Hash {
-                key: key.unwrap_or_else(|| (*call.hash_key).clone()),
-                load_factor: load_factor.unwrap_or(*call.load_factor),
-            }
-        }
+        BalanceName::Hash => Balance::Hash {
+            key: (*table.hash_key).clone().unwrap_or_else(|| (*call.hash_key).clone()),
+            load_factor: table.load_factor.unwrap_or(*call.load_factor),
+        },
     }
-}
-
-fn hedge(is_on: bool, call: &CallTable) -> Option<Hedge> {
-    is_on.then(|| Hedge {
-        quantile: *call.hedge_quantile,
-        delay_min: *call.hedge_delay_min,
-        share_max: *call.hedge_share_max,
-    })
 }

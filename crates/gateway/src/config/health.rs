@@ -1,7 +1,7 @@
 //! `[health]`: conditions for ejecting and readmitting an upstream.
 
 use settings::Report;
-use settings::value::{Count, Duration, Number};
+use settings::value::{Duration, Integer, Number};
 
 use super::check_order;
 use super::values::{DAY, HOUR, SECOND};
@@ -10,11 +10,11 @@ settings::table! {
     /// Conditions for ejecting and readmitting an upstream.
     pub struct HealthTable => pub Health {
         /// Consecutive failures that eject an upstream.
-        failures_max: Count<1, 1000, u32> = "3";
+        failures_max: Integer<1, 1000, u32> = "3";
         /// Time window of the share of failures.
         window: Duration<SECOND, HOUR> = "10s";
         /// Fewest calls in the window for which the share of failures is judged.
-        window_calls_min: Count<1, 1_000_000, u32> = "10";
+        window_calls_min: Integer<1, 1_000_000, u32> = "10";
         /// Share of failed calls in the window that ejects an upstream.
         failure_share_max: Number<10, 1000> = "0.5";
         /// Length of the first ejection. The length doubles with each further ejection.

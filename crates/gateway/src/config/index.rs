@@ -1,9 +1,10 @@
 //! `[index]`: an index of a chain as a tier of the cache.
 
+use std::ops::Deref;
 use std::path::Path;
 
 use settings::Report;
-use settings::value::{Bool, Count, Database, DatabaseAddress};
+use settings::value::{Bool, Database, DatabaseAddress, Integer};
 use wire::family::Family;
 
 use super::chain::{self, Chain};
@@ -12,7 +13,7 @@ use super::values::{GIB, Name, Size};
 
 settings::choice! {
     /// Which parts of synced blocks are verified.
-    pub enum Verify {
+    pub enum VerifyLevel {
         /// Blocks are not verified.
         "off" => Off,
         /// The hash of each header is verified.
@@ -29,7 +30,7 @@ settings::table! {
     /// transactions, receipts and logs, byte for byte as upstreams return them. It serves only
     /// blocks that are final, or that are on the chain as the gateway sees it. Everything else goes
     /// to the upstreams. A range of logs that the index has only in part is split.
-    pub struct IndexTable {
+    pub struct IndexTable => pub IndexKeys {
         /// The file, or the PostgreSQL database, whose parameters are in [The
         /// index](chain-index.md#postgresql). Write a password as `${VAR}` or `${file:PATH}`, or
         /// set `PGPASSWORD` in the environment. With `follow` the file, or the schema in the
@@ -37,14 +38,14 @@ settings::table! {
         db: DatabaseAddress = described "there is no index";
         /// The chain of the index.
         chain: Name = described "the only chain";
-        /// true: the gateway syncs the index from the upstreams of the chain and follows new
-        /// blocks; false: run `weir index sync` beside it.
+        /// If true, the gateway syncs the index from the upstreams of the chain and follows new
+        /// blocks. If false, run `weir index sync` beside the gateway.
         follow: Bool = "false";
         /// Level of verification of synced blocks, as for `weir index sync --verify`. Blocks of a
         /// Harmony chain cannot be verified.
-        verify: Verify = "full";
+        verify: VerifyLevel = "full";
         /// Threads that read the index, each with its own connection.
-        readers: Count<1, 64, usize> = "2";
+        readers: Integer<1, 64, usize> = "2";
         /// Bytes of file pages that each reader, and the sync, caches in memory.
         page_cache: Size<{ 64 << 10 }, { 1024 * GIB }> = "64MiB";
         /// Bytes of the file that readers map into memory instead of reading them: faster, and all
@@ -53,29 +54,26 @@ settings::table! {
         mmap: Size<0, { 1024 * GIB }> = "0B";
         /// Maximum number of logs in one response. A larger selection goes to the upstreams, which
         /// have limits of their own.
-        logs_max: Count<1, 10_000_000> = "100000";
+        logs_max: Integer<1, 10_000_000> = "100000";
     }
 }
 
-/// An index of a chain, as a tier of the cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An index of a chain, as a tier of the cache. The struct dereferences to its keys.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Index {
     /// The file or database of the index.
     pub db: Database,
-    /// Index of its chain.
+    /// Index into [`super::Config::chains`].
     pub chain: usize,
-    /// True if the gateway syncs it.
-    pub follow: bool,
-    /// Which parts of synced blocks are verified.
-    pub verify: Verify,
-    /// Threads that read it, each with its own connection.
-    pub readers: usize,
-    /// Bytes of pages that each connection caches.
-    pub page_cache: usize,
-    /// Bytes of a file that readers map into memory.
-    pub mmap: usize,
-    /// Maximum number of logs of one response.
-    pub logs_max: u64,
+    keys: IndexKeys,
+}
+
+impl Deref for Index {
+    type Target = IndexKeys;
+
+    fn deref(&self) -> &IndexKeys {
+        &self.keys
+    }
 }
 
 /// Validates the table; `None` if it is not set or has an error.
@@ -93,22 +91,8 @@ pub(super) fn check(
         }
         return None;
     };
-    let names = || chain::names(chains).join(", ");
-    let chain = match &*table.chain {
-        Some(name) => {
-            let index = chains.iter().position(|chain| *chain.name == **name);
-            if index.is_none() {
-                report.error(&table.chain, format!("there is no chain {name}"), names());
-            }
-            index?
-        }
-        None if chains.len() == 1 => 0,
-        None => {
-            report.error(&table.chain, "there are several chains", names());
-            return None;
-        }
-    };
-    let is_verified = table.verify.is_set() && *table.verify != Verify::Off;
+    let chain = chain::find_or_only(&table.chain, chains, report)?;
+    let is_verified = table.verify.is_set() && *table.verify != VerifyLevel::Off;
     if is_verified && chains[chain].family == Family::Harmony {
         let message = "blocks of a Harmony chain cannot be verified: its block hashes are computed differently";
         report.error(&table.verify, message, "off, or remove the line");
@@ -123,23 +107,14 @@ pub(super) fn check(
     if *table.follow {
         warn_of_ignored_tls_keys(upstreams, &chains[chain].name, report);
     }
-    Some(Index {
-        db,
-        chain,
-        follow: *table.follow,
-        verify: *table.verify,
-        readers: *table.readers,
-        page_cache: *table.page_cache,
-        mmap: *table.mmap,
-        logs_max: *table.logs_max,
-    })
+    Some(Index { db, chain, keys: table.values() })
 }
 
 /// Reports TLS settings that the sync ignores: it connects by the host names in the addresses and
 /// always verifies certificates.
 fn warn_of_ignored_tls_keys(upstreams: &[UpstreamTable], chain: &str, report: &mut Report<'_>) {
-    let message = "the sync of [index] does not go by this: it asks the host of the url for its own \
-                   certificate";
+    let message = "the sync of [index] ignores this key: it verifies the certificate of the url's \
+                   host";
     let advice = "tls_ca, and the certificate's name in url";
     let is_of_chain =
         |upstream: &&UpstreamTable| upstream.chain.as_deref().is_none_or(|name| name == chain);

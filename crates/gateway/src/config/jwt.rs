@@ -1,6 +1,6 @@
-//! Keys that verify tokens, from files: PEM, a JSON web key set, or a shared secret.
+//! Reads the keys that verify tokens: a PEM file, a JSON web key set, or a shared secret.
 //!
-//! The type of the key fixes the algorithms, so that a token cannot choose another one (RFC 8725,
+//! The type of the key fixes the algorithms, so a token cannot choose another algorithm (RFC 8725,
 //! section 3.1).
 
 use std::path::Path;
@@ -60,16 +60,15 @@ pub(super) fn read_key_set(file: &Path) -> Result<Vec<VerifyKey>, String> {
     if set.keys.len() > KEYS_MAX {
         return Err(format!("contains {} keys, at most {KEYS_MAX} are allowed", set.keys.len()));
     }
-    let keys: Vec<VerifyKey> = set.keys.iter().filter_map(key_of_jwk).collect();
-    match keys.is_empty() {
-        true => Err("contains no key for HS, RS or ES signatures".to_owned()),
-        false => Ok(keys),
+    let keys: Vec<VerifyKey> = set.keys.iter().filter_map(read_jwk).collect();
+    if keys.is_empty() {
+        return Err("contains no key for HS, RS or ES signatures".to_owned());
     }
+    Ok(keys)
 }
 
-fn key_of_jwk(jwk: &Jwk) -> Option<VerifyKey> {
-    let for_signatures = matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature));
-    if !for_signatures {
+fn read_jwk(jwk: &Jwk) -> Option<VerifyKey> {
+    if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
         return None;
     }
     let supported: &[Algorithm] = match &jwk.algorithm {
@@ -83,23 +82,16 @@ fn key_of_jwk(jwk: &Jwk) -> Option<VerifyKey> {
         AlgorithmParameters::OctetKeyPair(_) => return None,
     };
     let stated = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
-    let algorithms: Vec<Algorithm> = supported
-        .iter()
-        .copied()
-        .filter(|algorithm| {
-            stated.as_ref().is_none_or(|stated| format!("{algorithm:?}") == *stated)
-        })
-        .collect();
+    let is_stated = |algorithm: &Algorithm| {
+        stated.as_ref().is_none_or(|stated| format!("{algorithm:?}") == *stated)
+    };
+    let algorithms: Vec<Algorithm> = supported.iter().copied().filter(is_stated).collect();
     let key = DecodingKey::from_jwk(jwk).ok()?;
     let id = jwk.common.key_id.as_deref().map(Box::from);
     (!algorithms.is_empty()).then_some(VerifyKey { id, algorithms, key })
 }
 
 fn read_text(file: &Path) -> Result<String, String> {
-    let unreadable = |what: &dyn std::fmt::Display| format!("cannot be read: {what}");
-    let size = std::fs::metadata(file).map_err(|error| unreadable(&error))?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(unreadable(&format!("{size} bytes, at most {FILE_BYTES_MAX} are allowed")));
-    }
-    std::fs::read_to_string(file).map_err(|error| unreadable(&error))
+    settings::read_text_file(file, FILE_BYTES_MAX)
+        .map_err(|error| format!("cannot be read: {error}"))
 }

@@ -1,26 +1,28 @@
-//! `[zone.NAME]` and `[[limit]]`: request limits.
+//! `[zone.NAME]` and `[[limit]]`: request limits, as nginx's `limit_req_zone` and `limit_req`.
+//!
+//! A zone counts calls by a key, such as the client's address. A limit bounds the counts of a zone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use settings::value::{Bool, Count, List};
-use settings::{Report, not_found};
+use settings::value::{Bool, Integer, List};
+use settings::{Location, Report};
 use wire::family::Family;
 use wire::method::methods_of;
 
 use super::access::Access;
-use super::chain;
-use super::chain::Chain;
-use super::values::{CallRate, GIB, MethodPattern, Name, Size, ZoneKeyPart, name};
+use super::chain::{self, Chain};
+use super::find_name;
+use super::values::{CallRate, GIB, MethodPattern, Name, Size, ZoneKeyPart, parse_name};
 use crate::policy::access::Grant;
-use crate::policy::limit::{CALL, Rate, Terms, matches_method};
+use crate::policy::limit::{CALL, LimitTerms, Rate, matches_method};
 
 /// Maximum number of methods that a warning names.
 const METHODS_NAMED_MAX: usize = 3;
 
 settings::choice! {
     /// Number of calls that a call counts as.
-    pub enum Cost {
+    pub enum CallCost {
         /// Each call counts as one.
         "call" => Call,
         /// A call counts as the weight of its method's row; as one if no table knows the method.
@@ -45,7 +47,7 @@ settings::table! {
         rate: CallRate = described "none: the zone counts calls in flight";
         /// Calls that a call counts as: one, or the weight of its method (`weir explain` prints
         /// it), as if that many calls had come at once.
-        cost: Cost = "call";
+        cost: CallCost = "call";
         /// Memory for keys, 64 bytes each, allocated as it fills. When it is full, the least
         /// recently used key is evicted; in a zone that counts calls in flight, calls of new keys
         /// are rejected.
@@ -65,7 +67,7 @@ settings::table! {
     /// A limit on the calls that a zone counts. Every call of a batch is limited by itself. All
     /// limits that match a call apply; of several with the same zone, only the first. The call is
     /// charged to all zones or, if one of them rejects it, to none.
-    pub struct LimitTable as label {
+    pub struct LimitTable by zone {
         /// Name of the zone.
         zone: Name = required;
         /// Name of the chain whose calls are limited.
@@ -79,27 +81,23 @@ settings::table! {
         /// must be `client` or `client-net` alone.
         failures: Bool = "false";
         /// Calls beyond the rate that are accepted. Further calls are rejected.
-        burst: Count<0, 4_000_000> = "0";
+        burst: Integer<0, 4_000_000> = "0";
         /// Calls beyond the rate that pass without a delay. Further calls within the burst are
         /// delayed.
-        delay: Count<0, 4_000_000> = "0";
+        delay: Integer<0, 4_000_000> = "0";
         /// If true, calls within the burst are never delayed.
         nodelay: Bool = "false";
         /// Maximum number of calls in flight at a time, for a zone without a rate. A delayed call
         /// is not in flight yet.
-        concurrent: Count<1, 1_000_000_000> = described "none: the zone's rate counts";
+        concurrent: Integer<1, 1_000_000_000> = described "none: the zone's rate counts";
         /// If true, the limit rejects and delays nothing, and only counts the calls that it would
         /// reject or delay. Limits in dry run are applied after the others, and only affect each
         /// other.
         dry_run: Bool = "false";
         /// HTTP status of a rejected call (nginx: 503), and of a batch with all calls rejected. The
         /// JSON-RPC code is always -32005.
-        status: Count<400, 599, u16> = "429";
+        status: Integer<400, 599, u16> = "429";
     }
-}
-
-fn label(table: &LimitTable) -> String {
-    table.zone.to_string()
 }
 
 /// Counters of request limits: the key by which calls are counted, and the rate at which the count
@@ -113,7 +111,7 @@ pub struct Zone {
     /// Rate at which a key's excess drains; `None` if the zone counts calls in flight.
     pub rate: Option<Rate>,
     /// Number of calls that a call counts as.
-    pub cost: Cost,
+    pub cost: CallCost,
     /// Memory for keys; when it is full, the least recently used key is evicted.
     pub bytes: usize,
     /// True if gateways share it through Redis.
@@ -161,7 +159,7 @@ pub struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
     /// The rate of calls, by the zone's rate.
-    Rate(Terms),
+    Rate(LimitTerms),
     /// The number of calls in flight.
     Concurrent(u64),
 }
@@ -206,9 +204,8 @@ pub(super) fn check(
     {
         let message =
             format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
-        let position =
-            settings::Location { path: "key.rate".to_owned(), ..settings::Location::default() };
-        report.warn(&position, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
+        let location = Location { path: "key.rate".to_owned(), ..Location::default() };
+        report.warn(&location, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
     (zones, limits)
 }
@@ -246,11 +243,11 @@ pub(super) fn can_both_apply(left: &Limit, right: &Limit) -> bool {
 }
 
 fn check_zone(zone_name: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
-    if let Err(message) = name(zone_name) {
+    if let Err(message) = parse_name(zone_name) {
         report.error(table, message, "[zone.NAME], with a name such as clients");
     }
     let has_rate = table.rate.is_some();
-    if *table.cost == Cost::Weight && !has_rate {
+    if *table.cost == CallCost::Weight && !has_rate {
         let message = "the zone counts calls in flight, regardless of weight";
         report.error(&table.cost, message, "a zone with a rate");
     }
@@ -284,27 +281,23 @@ fn check_limit(
 ) -> Option<Limit> {
     let name = table.zone.valid()?;
     let known: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
-    let Some(zone) = known.iter().position(|known| *known == &**name) else {
-        let (message, allowed) = not_found("zone", name, &known);
-        report.error(&table.zone, message, allowed);
-        return None;
-    };
+    let zone = find_name(&known, name, "zone", &table.zone, report)?;
     if table.methods.is_empty_list() {
         report.error(&table.methods, "the limit applies to nothing", "at least one pattern");
     }
     let limit = Limit {
         zone,
-        chain: chain::find(&table.chain, chains, report),
+        chain: chain::find_chain(&table.chain, chains, report),
         methods: (*table.methods).clone().unwrap_or_default(),
         failures: *table.failures,
-        kind: limit_kind(table, &zones[zone], report),
+        kind: check_kind(table, &zones[zone], report),
         dry_run: *table.dry_run,
         status: *table.status,
     };
     if limit.failures {
         check_failure_limit(table, &zones[zone], report);
     }
-    if zones[zone].cost == Cost::Weight {
+    if zones[zone].cost == CallCost::Weight {
         warn_of_heavy_methods(table, &limit, chains, report);
     }
     Some(limit)
@@ -333,7 +326,7 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
     }
 }
 
-fn limit_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
+fn check_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
     let Some(rate) = zone.rate else {
         if !concurrent.is_set() {
@@ -355,7 +348,7 @@ fn limit_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> Limit
     if **nodelay && delay.is_set() {
         report.error(delay, "with nodelay there is no delay", "delay or nodelay, not both");
     }
-    LimitKind::Rate(Terms {
+    LimitKind::Rate(LimitTerms {
         rate,
         burst: **burst * CALL,
         delay: (!**nodelay).then_some(**delay * CALL),

@@ -12,21 +12,20 @@ use std::time::{Duration, SystemTime};
 use rustls::SupportedCipherSuite;
 use rustls::pki_types::CertificateDer;
 use rustls::version::{TLS12, TLS13};
-use settings::value::{Bool, Count, Duration as Period, File, List};
+use settings::value::{Bool, Duration as Period, File, Integer, List};
 use settings::{Key, Report};
 
 use super::values::{Cipher, DAY, HOUR, HostPattern, SECOND};
-use crate::config::tls;
-use crate::config::tls::certificate::{Certificate, CertificateFault};
+use crate::config::tls::certificate::{self, Certificate, CertificateFault};
 use crate::config::tls::sni::Certificates;
 use crate::config::tls::tickets::TicketKey;
 use crate::config::tls::{
-    ClientAuth, ResumptionSettings, Settings, TicketKeySource, certificate, ciphers,
+    self, ClientAuth, ResumptionSettings, ServerSettings, TicketKeySource, ciphers,
 };
 
 settings::choice! {
     /// TLS versions.
-    pub enum Version {
+    pub enum TlsVersion {
         /// TLS 1.2.
         "1.2" => Tls12,
         /// TLS 1.3.
@@ -47,8 +46,8 @@ settings::table! {
     /// TLS settings for clients; used if `server.listen_tls` is set.
     pub struct TlsTable {
         /// Accepted TLS versions.
-        versions: List<Version> =
-            described "`[\"1.2\", \"1.3\"]`" => vec![Version::Tls12, Version::Tls13];
+        versions: List<TlsVersion> =
+            described "`[\"1.2\", \"1.3\"]`" => vec![TlsVersion::Tls12, TlsVersion::Tls13];
         /// Cipher suites, the most preferred first. Names of suites of TLS 1.3 begin with `TLS_`.
         /// Each accepted version needs a suite.
         ciphers: List<Cipher> = described "all of them, in the client's order" => Vec::new();
@@ -62,7 +61,7 @@ settings::table! {
         ticket_key_files: List<File> = empty;
         /// Sessions cached in memory for clients that resume by session id, about 300 bytes each. 0
         /// turns the cache off.
-        sessions_max: Count<0, 10_000_000, usize> = "20000";
+        sessions_max: Integer<0, 10_000_000, usize> = "20000";
         /// Maximum time for which a session can be resumed, by a ticket of `ticket_key_files` or by
         /// id.
         session_age_max: Period<SECOND, { 7 * DAY }> = "1h";
@@ -81,7 +80,7 @@ settings::table! {
     /// A certificate that the gateway sends to clients. The first one is the default for clients
     /// without SNI or with an unknown name. Several may have the same name: the first with a key
     /// type that the client can verify is sent.
-    pub struct CertificateTable as label {
+    pub struct CertificateTable by chain_file {
         /// File of PEM certificates: the gateway's own first, then the intermediate ones.
         chain_file: File = required;
         /// File of the certificate's private key in PEM: PKCS #8, PKCS #1 or SEC 1, without a
@@ -90,10 +89,6 @@ settings::table! {
         /// Host names for which the certificate is used.
         names: List<HostPattern> = described "the names in the certificate";
     }
-}
-
-fn label(table: &CertificateTable) -> String {
-    table.chain_file.to_string()
 }
 
 /// When a certificate of the gateway expires.
@@ -191,17 +186,17 @@ pub(super) fn check(
     }
     let mut certificates = Certificates::default();
     let mut names = Vec::with_capacity(certificates_read.len());
-    let has_expired = certificates_read.iter().any(|(_, certificate, _)| certificate.has_expired());
+    let has_expired = certificates_read.iter().any(|(_, certificate)| certificate.has_expired());
     let mut expiries: Vec<CertificateExpiry> = Vec::with_capacity(certificates_read.len());
-    for (chain_file, certificate, certificate_names) in certificates_read {
-        // A file may stand twice, with different names.
+    for (chain_file, certificate) in certificates_read {
+        // Two tables may name the same file, with different host names.
         if !expiries.iter().any(|known| known.chain_file == chain_file) {
             expiries.push(CertificateExpiry { chain_file, expires: certificate.expires });
         }
-        certificates.add(certificate.key, &certificate_names);
-        names.push(certificate_names);
+        certificates.add(certificate.key, &certificate.names);
+        names.push(certificate.names);
     }
-    let settings = Settings {
+    let settings = ServerSettings {
         versions,
         ciphers: (*table.ciphers).clone(),
         certificates,
@@ -212,20 +207,17 @@ pub(super) fn check(
         client_roots,
     };
     let resumption = settings.resumption();
-    match tls::server_config(settings) {
-        Ok(server) => {
-            let handshake_timeout = *table.handshake_timeout;
-            Some(ListenTls {
-                address,
-                server,
-                handshake_timeout,
-                client_auth,
-                names,
-                has_expired,
-                expiries,
-                resumption,
-            })
-        }
+    match tls::build_server_config(settings) {
+        Ok(server) => Some(ListenTls {
+            address,
+            server,
+            handshake_timeout: *table.handshake_timeout,
+            client_auth,
+            names,
+            has_expired,
+            expiries,
+            resumption,
+        }),
         Err(message) => {
             report.error(listen_tls, message, "consistent settings");
             None
@@ -233,18 +225,18 @@ pub(super) fn check(
     }
 }
 
-/// Reads every certificate. Returns each with its `chain_file` and its names.
+/// Reads every certificate. Returns each with its `chain_file`.
 fn read_certificates(
     tables: &[CertificateTable],
     folder: &Path,
     report: &mut Report<'_>,
-) -> Vec<(String, Certificate, Vec<String>)> {
+) -> Vec<(String, Certificate)> {
     let mut certificates = Vec::new();
     for table in tables {
         let file = |key: &Key<String>| key.valid().map(|name| folder.join(name));
         let files = (file(&table.chain_file), file(&table.key_file));
         let (Some(chain_file), Some(key_file)) = files else { continue };
-        let certificate = match certificate::read(&chain_file, &key_file) {
+        let mut certificate = match certificate::read(&chain_file, &key_file) {
             Ok(certificate) => certificate,
             Err(CertificateFault::Chain(message)) => {
                 report.error(&table.chain_file, message, "a file of pem certificates");
@@ -259,8 +251,10 @@ fn read_certificates(
             let message = "the certificate has expired: clients will reject it";
             report.warn(&table.chain_file, message, "a valid certificate");
         }
-        let names = (*table.names).clone().unwrap_or_else(|| certificate.names.clone());
-        certificates.push((table.chain_file.to_string(), certificate, names));
+        if let Some(names) = &*table.names {
+            certificate.names.clone_from(names);
+        }
+        certificates.push((table.chain_file.to_string(), certificate));
     }
     certificates
 }
@@ -273,7 +267,7 @@ fn read_versions(
     let suites = table.ciphers.valid().filter(|suites| !suites.is_empty());
     let mut versions = Vec::new();
     for (version, supported, is_13) in
-        [(Version::Tls12, &TLS12, false), (Version::Tls13, &TLS13, true)]
+        [(TlsVersion::Tls12, &TLS12, false), (TlsVersion::Tls13, &TLS13, true)]
     {
         if !table.versions.contains(&version) {
             continue;
@@ -283,7 +277,7 @@ fn read_versions(
             !suites.iter().any(|suite| ciphers::is_tls13(suite) == is_13)
         };
         if suites.is_some_and(has_no_suite) {
-            let name = Version::word(version);
+            let name = TlsVersion::name_of(version);
             let message = format!("no cipher for tls {name}");
             let allowed = format!("a cipher of tls {name}, or tls.versions without it");
             report.error(&table.ciphers, message, allowed);

@@ -1,9 +1,11 @@
-//! `[overload]`: calls that wait or are shed once upstreams are saturated.
+//! `[overload]`: how calls wait or are shed once upstreams are saturated.
+//!
+//! A shed call is rejected without an attempt. The class of a call is its priority.
 
 use std::time::Duration;
 
 use settings::Report;
-use settings::value::{Bool, Count, Duration as Period, List, Number};
+use settings::value::{Bool, Duration as Period, Integer, List, Number};
 
 use super::values::{HOUR, Name};
 use crate::policy::overload::Priorities;
@@ -17,13 +19,13 @@ settings::table! {
         /// upstream at once.
         enabled: Bool = "true";
         /// Lowest limit of calls in flight at the upstreams of a group, over all threads.
-        in_flight_min: Count<1, 1_000_000, u32> = "4";
+        in_flight_min: Integer<1, 1_000_000, u32> = "4";
         /// Highest limit. If it equals `in_flight_min`, the limit is fixed.
-        in_flight_max: Count<1, 1_000_000, u32> =
+        in_flight_max: Integer<1, 1_000_000, u32> =
             described "the sum of `connections_max` of the group's upstreams";
         /// Calls of a group that may wait, over all threads. If the queue is full, the oldest call
         /// of the lowest class is shed.
-        queue_max: Count<0, 1_000_000, usize> = "2000";
+        queue_max: Integer<0, 1_000_000, usize> = "2000";
         /// Longest wait of a call; a call that waits longer is shed. Once a queue has been
         /// non-empty for 200 ms without a break and the limit cannot rise, the gateway serves the
         /// newest call of each class first (adaptive LIFO), and sheds calls that have waited for
@@ -37,14 +39,14 @@ settings::table! {
         low_tiers: List<Name> = empty;
         /// A call of a method with at least this weight is one class lower (`weir explain` prints
         /// the weight): heavy calls are shed before cheap ones.
-        heavy_weight: Count<1, 1_000_000, u32> = "10";
+        heavy_weight: Integer<1, 1_000_000, u32> = "10";
         /// Share of the free slots that each lower class gets while calls of a higher class wait
         /// too. A slot allows one call in flight.
         // The bounds of `Number` are in thousandths: 0 to 0.5.
         share_kept: Number<0, 500> = "0.1";
         /// HTTP status of a shed call, with `Retry-After`, and of a batch with all calls shed. The
         /// JSON-RPC code is always -32005.
-        status: Count<400, 599, u16> = "503";
+        status: Integer<400, 599, u16> = "503";
     }
 }
 

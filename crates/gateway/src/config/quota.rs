@@ -7,7 +7,7 @@ use settings::Report;
 use settings::value::Bool;
 
 use super::access::Access;
-use super::limits::Cost;
+use super::limits::CallCost;
 use super::redis::RedisTable;
 use super::values::OutputFile;
 use file::QuotaUsage;
@@ -25,7 +25,7 @@ settings::table! {
         /// and counting continues in memory.
         file: OutputFile = described "none: it must be set if a key has a quota";
         /// Units that a call counts: one, or the weight of its method (`weir explain` prints it).
-        cost: Cost = "weight";
+        cost: CallCost = "weight";
         /// If true, all gateways with the same `redis.prefix` count together, through Redis. Each
         /// reports its usage once a second, so together they may exceed a quota by the usage of a
         /// second. A gateway without news from Redis for three seconds uses at most its share of what
@@ -41,7 +41,7 @@ pub struct Quota {
     /// The file that stores the usage.
     pub file: PathBuf,
     /// Number of units that a call counts as.
-    pub cost: Cost,
+    pub cost: CallCost,
     /// True if gateways share the quotas through Redis.
     pub shared: bool,
     /// The content of the file.

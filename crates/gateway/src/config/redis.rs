@@ -1,4 +1,4 @@
-//! `[redis]`: state that gateways share.
+//! `[redis]`: a Redis in which gateways share cached responses, request limits and quotas.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use settings::Report;
-use settings::value::{Bool, Bytes, Count, Duration, File};
+use settings::value::{Bool, Bytes, Duration, File, Integer};
 
 use super::cache::Cache;
-use super::is_local;
+use super::is_local_host;
 use super::limits::{Limit, Zone, ZoneTable, can_both_apply};
 use super::redis_url::RedisUrl;
 use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
@@ -36,11 +36,11 @@ settings::table! {
         /// shared rates and quotas by this number. With too low a number the gateways accept more
         /// calls. Without the key the gateways count each other by heartbeats in Redis, and keep
         /// the last count while Redis is down.
-        gateways: Count<1, 1000> = described "counted by heartbeats";
+        gateways: Integer<1, 1000> = described "counted by heartbeats";
         /// Number of gateways to assume until heartbeats have been counted: if Redis is down when
         /// the gateway starts, and for five seconds after the first gateway has found an empty
         /// Redis. Set it to the largest number of gateways that may run. Only without `gateways`.
-        gateways_assumed: Count<1, 1000> = "10";
+        gateways_assumed: Integer<1, 1000> = "10";
         /// Longest wait of a call for Redis: once for limits and once for the cache.
         timeout: Duration<1, SECOND> = "5ms";
         /// If true, reads go to replicas. The gateway reads the list of replicas when it connects.
@@ -54,7 +54,7 @@ settings::table! {
         /// memory. The `maxmemory-policy` of Redis decides what is evicted when it is full.
         ttl_max: Duration<SECOND, { 365 * DAY }> = "1d";
         /// Consecutive failures and timeouts after which a thread stops using Redis.
-        failures_max: Count<1, 1000, u32> = "5";
+        failures_max: Integer<1, 1000, u32> = "5";
         /// Time from the last failure to the next probe. No call waits for a probe.
         backoff: Duration<10, HOUR> = "1s";
         /// If true, gateways send each other messages about reorgs and invalidated caches over
@@ -116,7 +116,7 @@ impl fmt::Debug for RedisTls {
 }
 
 /// The users of Redis.
-pub(super) struct Uses<'a> {
+pub(super) struct RedisUses<'a> {
     pub(super) cache: &'a Cache,
     pub(super) zone_tables: &'a [(String, ZoneTable)],
     pub(super) zones: &'a [Zone],
@@ -128,7 +128,7 @@ pub(super) struct Uses<'a> {
 pub(super) fn check(
     table: &RedisTable,
     folder: &Path,
-    uses: &Uses<'_>,
+    uses: &RedisUses<'_>,
     report: &mut Report<'_>,
 ) -> Option<Redis> {
     let zones_shared = uses.zones.iter().any(|zone| zone.shared);
@@ -147,8 +147,8 @@ pub(super) fn check(
         return None;
     };
     let tls = check_tls(table, url, folder, report);
-    if shares_counters {
-        check_shared_limits(table, url.is_cluster(), uses, report);
+    if url.is_cluster() {
+        check_cluster_keys(table, uses, report);
     }
     if *table.responses && !uses.cache.enabled {
         let message = "it is a tier of the cache, which is off";
@@ -177,14 +177,14 @@ fn check_tls(
             let message = "certificates are only for rediss://";
             report.error(&table.tls_ca, message, "rediss://, or no tls_ca");
         }
-        if url.hosts().iter().any(|host| !is_local(host)) {
+        if url.hosts().iter().any(|host| !is_local_host(host)) {
             let message = "responses and the password go over the network in clear text";
             report.warn(&table.url, message, "rediss://");
         }
         return None;
     }
-    match super::upstream_tls::plain_client(ca.as_deref()) {
-        Ok(client) => Some(RedisTls { client }),
+    match super::upstream_tls::build_verifying_client(ca.as_deref()) {
+        Ok(client) => Some(RedisTls { client: Arc::new(client) }),
         Err(message) => {
             let allowed = "a file of pem certificates";
             match ca {
@@ -196,18 +196,10 @@ fn check_tls(
     }
 }
 
-/// Checks that Redis can store the shared zones.
-fn check_shared_limits(
-    table: &RedisTable,
-    is_cluster: bool,
-    uses: &Uses<'_>,
-    report: &mut Report<'_>,
-) {
+/// Checks that all keys of one script are on one node of a cluster: each call counts in one shared
+/// zone at most.
+fn check_cluster_keys(table: &RedisTable, uses: &RedisUses<'_>, report: &mut Report<'_>) {
     let (zones, limits) = (uses.zones, uses.limits);
-    if !is_cluster {
-        return;
-    }
-    // All keys of one script must be on one node of a cluster.
     let shared_limits: Vec<&Limit> =
         limits.iter().filter(|limit| zones[limit.zone].shared && !limit.dry_run).collect();
     for (index, limit) in shared_limits.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The URL of a Redis, whose secrets cannot be printed by accident.
+//! The URL of a Redis. Its secrets cannot be printed by accident.
 //!
-//! One text has the address and the topology: a single server, sentinels, or a cluster, with
-//! further addresses as `node=` in the query. `cache/redis/` opens the connections.
+//! The URL has the topology, which is a single server, sentinels or a cluster, and the addresses.
+//! Further addresses are `node=` in the query. `cache/redis/` opens the connections.
 
 use std::fmt;
 

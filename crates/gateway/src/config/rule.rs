@@ -1,14 +1,15 @@
-//! `[[rule]]`: routing rules. Checks that the names in them exist.
+//! `[[rule]]`: routing rules, which select the group of a call, deny the call, or rewrite its path.
+//! This file also checks that the names in a rule exist.
 
-use settings::value::{Count, List};
+use settings::value::{Integer, List};
 use settings::{Report, not_found};
 
 use super::access::Access;
 use super::chain::Chain;
 use super::group::Group;
-use super::values::{HeaderPattern, Methods, Name, Share, Text, UrlPath};
-use super::{header_index, only_one};
-use crate::policy::direct::{Action, HeaderCondition, Rule, SHARE_ALL, ShareOf};
+use super::values::{HeaderPattern, Methods, Name, NonEmptyString, Share, UrlPath};
+use super::{add_header, find_name, require_one};
+use crate::policy::routing_rules::{Action, HeaderCondition, Rule, SHARE_ALL, ShareOf};
 
 settings::choice! {
     /// The input that selects a share.
@@ -22,11 +23,11 @@ settings::table! {
     /// A routing rule. Rules are tried in order, for each call of a batch separately. All
     /// conditions that are set must match. The first matching rule decides. A rule that rewrites
     /// the path does not decide, so later rules are tried.
-    pub struct RuleTable as label {
+    pub struct RuleTable by name {
         /// Name of the rule in metrics and `weir explain`.
         name: Name = required;
         /// Hosts of the request, without port. `*.example` matches every name below `example`.
-        hosts: List<Text> = empty;
+        hosts: List<NonEmptyString> = empty;
         /// Prefix of the path, in whole segments, after a key was removed.
         path: UrlPath = described "any";
         /// Header conditions; all must match.
@@ -38,9 +39,9 @@ settings::table! {
         /// Methods.
         methods: Methods = empty;
         /// Prefix of the parameters, byte for byte as the client writes them.
-        params: Text = described "any";
+        params: NonEmptyString = described "any";
         /// The first parameter: a string without its quotes, any other value as written.
-        first_param: Text = described "any";
+        first_param: NonEmptyString = described "any";
         /// Share of the matching traffic to which the rule applies, in steps of 0.0001. The same
         /// client or call is always inside or always outside of the share.
         share: Share = "1";
@@ -51,16 +52,12 @@ settings::table! {
         /// this name.
         group: Name = described "none";
         /// Rejects the call. The value is the HTTP status if it is the only call of its request.
-        deny: Count<400, 599, u16> = described "none";
+        deny: Integer<400, 599, u16> = described "none";
         /// The error message of `deny`.
-        message: Text = described "`\"request is not allowed here\"`";
+        message: NonEmptyString = described "`\"request is not allowed here\"`";
         /// Replaces the part of the path that `path` matched. The new path then selects the chain.
         rewrite: UrlPath = described "none";
     }
-}
-
-fn label(table: &RuleTable) -> String {
-    table.name.to_string()
 }
 
 /// Validates all rules, in order. Adds the headers that they need to `used_headers`.
@@ -84,7 +81,7 @@ pub(super) fn check(
             name: name.clone(),
             hosts: (*table.hosts).clone(),
             path: (*table.path).clone(),
-            headers: header_conditions(table, used_headers),
+            headers: build_header_conditions(table, used_headers),
             keys: (*table.keys).clone(),
             tiers: (*table.tiers).clone(),
             methods: (*table.methods).clone(),
@@ -98,10 +95,13 @@ pub(super) fn check(
     rules
 }
 
-fn header_conditions(table: &RuleTable, used_headers: &mut Vec<Box<str>>) -> Vec<HeaderCondition> {
+fn build_header_conditions(
+    table: &RuleTable,
+    used_headers: &mut Vec<Box<str>>,
+) -> Vec<HeaderCondition> {
     let condition = |(name, value): &(Box<str>, Box<str>)| {
         let prefix = value.strip_suffix('*');
-        let index = header_index(used_headers, name);
+        let index = add_header(used_headers, name);
         HeaderCondition { index, value: prefix.unwrap_or(value).into(), prefix: prefix.is_some() }
     };
     table.headers.iter().map(condition).collect()
@@ -115,12 +115,8 @@ fn check_action(
 ) -> Option<Action> {
     let RuleTable { group, deny, message, rewrite, .. } = table;
     let requirement = "exactly one of group, deny and rewrite must be set";
-    only_one(
-        [&group.location, &deny.location, &rewrite.location],
-        requirement,
-        "one action",
-        report,
-    )?;
+    let keys = [&group.location, &deny.location, &rewrite.location];
+    require_one(keys, requirement, "one action", report)?;
     if !deny.is_set() && message.is_set() {
         report.error(message, "message needs deny", "beside deny");
     }
@@ -155,9 +151,8 @@ fn check_keys(table: &RuleTable, access: &Access, report: &mut Report<'_>) {
     let known: Vec<&str> = access.keys.iter().map(|key| &*key.grant.name).collect();
     for (index, name) in table.keys.iter().enumerate() {
         // The holder of a token is named by its issuer and its subject.
-        if !known.contains(&&**name) && !name.contains(':') {
-            let (message, allowed) = not_found("key", name, &known);
-            report.error(&table.keys.element(index), message, allowed);
+        if !name.contains(':') {
+            find_name(&known, name, "key", &table.keys.element(index), report);
         }
     }
 }

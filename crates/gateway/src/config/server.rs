@@ -1,8 +1,8 @@
-//! `[server]`: where the gateway listens, its threads and its memory.
+//! `[server]`: listen addresses, threads and memory of the gateway, and its graceful stop.
 
 use std::net::{IpAddr, SocketAddr};
 
-use settings::value::{Bool, Count, Duration, format_duration};
+use settings::value::{Bool, Duration, Integer, format_duration};
 use settings::{Key, Report};
 
 use super::values::{Address, HOUR, MIB, Size};
@@ -10,8 +10,8 @@ use super::values::{Address, HOUR, MIB, Size};
 settings::table! {
     /// Listen addresses, threads and memory of the gateway.
     pub struct ServerTable => pub Server {
-        /// Address for clients in plain text. Port 0 takes a free one. The address may be `off` if
-        /// `listen_tls` is set.
+        /// Address for clients in plain text. Port 0 selects a free port. The address may be `off`
+        /// if `listen_tls` is set.
         listen: Address = "127.0.0.1:8645", at_start;
         /// Address for clients over TLS, in addition to `listen`. It needs at least one
         /// `[[certificate]]`.
@@ -24,7 +24,7 @@ settings::table! {
         /// chains, upstreams and methods.
         health: Address = "off", at_start;
         /// Serving threads. Each has its own listener and its own connections to the upstreams.
-        threads: Count<1, 1024, usize> = described "the number of cores" => cores(), at_start;
+        threads: Integer<1, 1024, usize> = described "the number of cores" => cores(), at_start;
         /// Memory for request bodies, responses and queues of all connections. Above this limit
         /// requests get 503 with `Retry-After`, and the connections of the slowest clients are
         /// closed. Requests use at most half of the memory, incoming responses of upstreams a

@@ -1,11 +1,9 @@
-//! TLS with clients: certificates, ciphers, resumption and client certificates. They are prepared
-//! when the configuration is validated, so a bad file is a configuration error and does not fail
-//! the first handshake.
+//! Builds the TLS server for clients when the configuration is validated, so a bad file is a
+//! configuration error and does not fail the first handshake.
 //!
-//! This file opens no connection: `downstream/tls.rs` does the handshake. `config/upstream_tls.rs`
-//! is for TLS to upstreams. In reading order: `certificate` (the gateway's), `sni` (selection by
-//! the client's server name), `ciphers`, `tickets` and `sessions` (resumption), `client` (client
-//! certificates).
+//! `downstream/tls.rs` does the handshake. `config/upstream_tls.rs` builds the TLS clients. In
+//! reading order: `certificate` (the gateway's), `sni` (selection by the client's server name),
+//! `ciphers`, `tickets` and `sessions` (resumption), `client` (client certificates).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +41,7 @@ pub enum ClientAuth {
 }
 
 /// Settings of a [`ServerConfig`].
-pub(crate) struct Settings {
+pub(crate) struct ServerSettings {
     pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
     /// Cipher suites, the most preferred first. Empty allows all suites in the client's order.
     pub(crate) ciphers: Vec<SupportedCipherSuite>,
@@ -82,7 +80,7 @@ pub(crate) struct ResumptionSettings {
     session_age_max: Duration,
 }
 
-impl Settings {
+impl ServerSettings {
     /// Returns the settings that must be unchanged for sessions to resume.
     pub(crate) fn resumption(&self) -> ResumptionSettings {
         ResumptionSettings {
@@ -103,7 +101,7 @@ impl Settings {
 /// # Errors
 ///
 /// If the settings contradict each other; `config/listen_tls.rs` checks that before.
-pub(crate) fn server_config(settings: Settings) -> Result<Arc<ServerConfig>, String> {
+pub(crate) fn build_server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, String> {
     let mut crypto = provider::default_provider();
     let has_ciphers = !settings.ciphers.is_empty();
     if has_ciphers {
@@ -111,7 +109,7 @@ pub(crate) fn server_config(settings: Settings) -> Result<Arc<ServerConfig>, Str
     }
     let crypto = Arc::new(crypto);
     let client_auth_hash = hash_client_auth(settings.client_auth, &settings.client_roots);
-    let verifier = client_verifier(&crypto, settings.client_auth, settings.client_roots)?;
+    let verifier = build_client_verifier(&crypto, settings.client_auth, settings.client_roots)?;
     let mut server = ServerConfig::builder_with_provider(crypto)
         .with_protocol_versions(&settings.versions)
         .map_err(|error| error.to_string())?
@@ -145,12 +143,10 @@ fn hash_client_auth(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] 
         context.update(&(root.len() as u64).to_be_bytes());
         context.update(root);
     }
-    let mut hash = [0; 32];
-    hash.copy_from_slice(context.finish().as_ref());
-    hash
+    context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-fn client_verifier(
+fn build_client_verifier(
     crypto: &Arc<rustls::crypto::CryptoProvider>,
     auth: ClientAuth,
     certificates: Vec<CertificateDer<'static>>,
@@ -158,16 +154,27 @@ fn client_verifier(
     if auth == ClientAuth::Off {
         return Ok(WebPkiClientVerifier::no_client_auth());
     }
+    let roots = Arc::new(build_root_store(certificates)?);
+    let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(crypto));
+    if auth == ClientAuth::Optional {
+        builder = builder.allow_unauthenticated();
+    }
+    builder.build().map_err(|error| error.to_string())
+}
+
+/// Builds a store of trusted certificates.
+///
+/// # Errors
+///
+/// If a certificate is malformed.
+pub(crate) fn build_root_store(
+    certificates: Vec<CertificateDer<'static>>,
+) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
     }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(crypto));
-    let builder = match auth {
-        ClientAuth::Optional => builder.allow_unauthenticated(),
-        _ => builder,
-    };
-    builder.build().map_err(|error| error.to_string())
+    Ok(roots)
 }
 
 /// Reads the certificates of a PEM file, at least one.

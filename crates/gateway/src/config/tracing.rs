@@ -7,34 +7,34 @@ use std::sync::Arc;
 
 use settings::Report;
 use settings::url::NodeUrl;
-use settings::value::{Bool, Count, Duration, File};
+use settings::value::{Bool, Duration, File, Integer};
 
-use super::is_local;
-use super::values::{CollectorAddress, Headers, SECOND, Share, Text};
+use super::upstream::{check_authorization, warn_of_plain_secrets};
+use super::values::{CollectorAddress, Headers, NonEmptyString, SECOND, Share};
 use crate::policy::trace_context::{TraceId, TraceParent};
 
 settings::table! {
     /// Spans of sampled requests, which are sent to a collector by OTLP over HTTP in the
     /// background. Without this table no request is sampled. A client's `traceparent` and
-    /// `tracestate` reach the upstream in any case. [Traces](tracing.md) says what spans hold.
+    /// `tracestate` reach the upstream in any case. [Traces](tracing.md) describes the spans.
     pub struct TracingTable => pub TracingKeys {
         /// Address of the collector. If the URL has no path, spans go to `/v1/traces`. A user part
         /// becomes an `authorization` header.
         endpoint: CollectorAddress = described "none: it must be set";
         /// Share of traces that are sampled.
         sample_ratio: Share = "0.01";
-        /// true: a client's `traceparent` says whether its request is sampled, and `sample_ratio`
-        /// is only for requests without one. false: `sample_ratio` is for all requests, so that
-        /// clients cannot choose.
+        /// If true, a client's `traceparent` decides whether its request is sampled, and
+        /// `sample_ratio` applies only to requests without `traceparent`. If false, `sample_ratio`
+        /// applies to all requests, so clients cannot choose.
         parent_based: Bool = "true";
         /// Headers to add to every request to the collector, such as
         /// `{ authorization = "Bearer ${TOKEN}" }`. The values are secrets.
         headers: Headers = empty;
         /// The value of `service.name`.
-        service_name: Text = "weir";
+        service_name: NonEmptyString = "weir";
         /// Spans that may wait to be sent, over all threads. Further spans are dropped and counted:
         /// a slow collector never delays a response.
-        queue_max: Count<16, 1_000_000, usize> = "8192";
+        queue_max: Integer<16, 1_000_000, usize> = "8192";
         /// Time for a request to the collector.
         timeout: Duration<10, { 60 * SECOND }> = "5s";
         /// File of PEM certificates to trust instead of the built-in ones. Only for https.
@@ -91,17 +91,8 @@ pub(super) fn check(
         }
         return None;
     };
-    let has_authorization =
-        table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
-    if has_authorization && endpoint.authorization().is_some() {
-        let message = "both the url and the headers set authorization";
-        report.error(&table.headers, message, "a user part in the url or the header");
-    }
-    let has_secrets = !table.headers.is_empty() || endpoint.authorization().is_some();
-    if has_secrets && !endpoint.tls() && !is_local(endpoint.host()) {
-        let message = "secrets are sent to another network in plain text";
-        report.warn(&table.endpoint, message, "https://");
-    }
+    check_authorization(&table.headers, endpoint, report);
+    warn_of_plain_secrets(&table.headers, &table.endpoint, endpoint, "https://", report);
     let ca_pem = check_ca(table, endpoint, folder, report);
     Some(Tracing { endpoint: endpoint.clone(), ca_pem, keys: table.values() })
 }
@@ -119,7 +110,7 @@ fn check_ca(
         report.error(&table.tls_ca, message, "https://, or no tls_ca");
         return None;
     }
-    if let Err(message) = super::upstream_tls::plain_client(Some(&path)) {
+    if let Err(message) = super::upstream_tls::build_verifying_client(Some(&path)) {
         report.error(&table.tls_ca, message, "a file of pem certificates");
         return None;
     }

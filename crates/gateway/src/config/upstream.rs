@@ -1,4 +1,6 @@
 //! `[[upstream]]`: addresses of upstreams, and how connections to them are opened and used.
+//!
+//! A multiplexed connection carries many calls at a time: a WebSocket, a local socket or HTTP/2.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,14 +8,15 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use http::{HeaderName, HeaderValue};
 use rustls::pki_types::ServerName;
 use settings::url::{NodeUrl, Transport};
-use settings::value::{Bool, Count, Duration, File};
-use settings::{Located, Report};
+use settings::value::{Bool, Duration, File, Integer};
+use settings::{Key, Located, Location, Report};
 
 use super::chain::{Chain, ChainTable};
 use super::values::{DAY, GIB, HOUR, Headers, Host, Name, SECOND, Size, UpstreamAddress};
-use super::{chain, is_local};
+use super::{chain, is_local_host};
 
 #[cfg(test)]
 mod tests;
@@ -32,14 +35,14 @@ settings::table! {
         /// The chain that the upstream serves. It must be set if there are several chains.
         chain: Name = described "the only chain";
         /// Weight of the upstream, relative to the other upstreams, for `weighted` and `hash`.
-        weight: Count<1, 1000, u32> = "1";
+        weight: Integer<1, 1000, u32> = "1";
         /// If true, the upstream is used only while no other upstream of its group is usable.
         backup: Bool = "false";
         /// Open connections over all threads.
-        connections_max: Count<1, 100_000, usize> = "512";
+        connections_max: Integer<1, 100_000, usize> = "512";
         /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further calls open
         /// another connection.
-        calls_per_connection_max: Count<1, 65_536, usize> = "256";
+        calls_per_connection_max: Integer<1, 65_536, usize> = "256";
         /// Longest call sent over the WebSocket or socket. An upstream may close the connection at
         /// a longer one, which loses all calls on it (besu by default accepts 1 MiB, geth 32 MiB).
         /// Longer calls go over HTTP if the upstream has such an address, and to another upstream
@@ -58,14 +61,14 @@ settings::table! {
         /// only offer HTTP. Cheap reads are combined; other calls are sent alone. If the upstream
         /// rejects a batch as a whole, its calls are sent one by one, and the next batches are
         /// smaller.
-        batch_calls_max: Count<1, 1000, usize> = "1";
+        batch_calls_max: Integer<1, 1000, usize> = "1";
         /// Time for which the first call of a batch waits for others. With `0ms` only calls of the
         /// same event loop turn of a thread are combined, such as those of a client's own batch.
         batch_wait: Duration<0, SECOND> = "1ms";
         /// Time for which an unused connection stays open. Keep it below the upstream's own
         /// timeout.
         idle_timeout: Duration<1, DAY> = "10s";
-        /// true: an HTTP connection is used for more than one call; false: each call opens its own
+        /// If true, an HTTP connection carries several calls. If false, each call opens its own
         /// connection and sends `connection: close`.
         keep_alive: Bool = "true";
         /// Time for a connection to open, TLS included.
@@ -219,7 +222,7 @@ pub(super) fn check(
     let mut upstreams: Vec<Upstream> = Vec::new();
     let mut names = HashSet::new();
     for table in tables {
-        let chain = chain::of_name(&table.chain, chains, report);
+        let chain = chain::find_or_only(&table.chain, chains, report);
         if table.url.valid().is_none() {
             continue;
         }
@@ -269,16 +272,11 @@ fn check_upstream(
     report: &mut Report<'_>,
 ) -> Upstream {
     let url = &*table.url;
-    let has_authorization =
-        table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
-    if has_authorization && url.authorization().is_some() {
-        let message = "both the url and the headers set authorization";
-        report.error(&table.headers, message, "a user part in the url or the header");
-    }
+    check_authorization(&table.headers, url, report);
     let ws_url = check_ws_url(table, report);
-    warn_of_plain_secrets(table, &table.url, url, "https:// or wss://", report);
+    warn_of_plain_secrets(&table.headers, &table.url, url, "https:// or wss://", report);
     if let Some(url) = &ws_url {
-        warn_of_plain_secrets(table, &table.ws_url, url, "wss://", report);
+        warn_of_plain_secrets(&table.headers, &table.ws_url, url, "wss://", report);
     }
     reject_unused_keys(table, ws_url.is_some(), report);
     if !url.tls() && !ws_url.as_ref().is_some_and(NodeUrl::tls) {
@@ -289,7 +287,7 @@ fn check_upstream(
         }
     }
     let tls_for = |url: &NodeUrl, report: &mut Report<'_>| {
-        url.tls().then(|| tls_of(table, folder, url, report)).flatten()
+        url.tls().then(|| build_tls(table, folder, url, report)).flatten()
     };
     let mut keys = table.values();
     let default = ws_url.is_some().then_some(MESSAGE_BYTES_MAX);
@@ -303,18 +301,32 @@ fn check_upstream(
     }
 }
 
-/// Warns about secrets that are sent to another network without TLS.
-fn warn_of_plain_secrets(
-    table: &UpstreamTable,
-    key: &impl Located,
+/// Checks that the URL and the headers do not both set `authorization`.
+pub(super) fn check_authorization(
+    headers: &Key<Vec<(HeaderName, HeaderValue)>>,
     url: &NodeUrl,
-    safe: &str,
     report: &mut Report<'_>,
 ) {
-    let secrets = !table.headers.is_empty() || url.authorization().is_some();
-    let is_open = url.transport() != Transport::Ipc && !url.tls() && !is_local(url.host());
-    if secrets && is_open {
-        report.warn(key, "secrets are sent to another network in plain text", safe);
+    let has_authorization = headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
+    if has_authorization && url.authorization().is_some() {
+        let message = "both the url and the headers set authorization";
+        report.error(headers, message, "a user part in the url or the header");
+    }
+}
+
+/// Warns about secrets that are sent to another network without TLS. `url_key` is the key of the
+/// URL, and `advice` is a safe value of the key.
+pub(super) fn warn_of_plain_secrets(
+    headers: &[(HeaderName, HeaderValue)],
+    url_key: &impl Located,
+    url: &NodeUrl,
+    advice: &str,
+    report: &mut Report<'_>,
+) {
+    let has_secrets = !headers.is_empty() || url.authorization().is_some();
+    let is_plain = url.transport() != Transport::Ipc && !url.tls();
+    if has_secrets && is_plain && !is_local_host(url.host()) {
+        report.warn(url_key, "secrets are sent to another network in plain text", advice);
     }
 }
 
@@ -323,9 +335,8 @@ fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Repo
     let is_http = table.url.transport() == Transport::Http;
     let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
     let multiplexed = [&table.calls_per_connection_max.location, &table.ping_interval.location];
-    for position in
-        multiplexed.into_iter().filter(|position| position.is_written() && http_alone && !http2)
-    {
+    let is_unused = |key: &&Location| key.is_written() && http_alone && !http2;
+    for position in multiplexed.into_iter().filter(is_unused) {
         let message = "the upstream has neither a websocket nor a socket, nor http2";
         report.error(position, message, "a ws_url, a url that is no http, or http2 = true");
     }
@@ -369,7 +380,7 @@ fn check_ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUr
     Some(ws_url.clone())
 }
 
-fn tls_of(
+fn build_tls(
     table: &UpstreamTable,
     folder: &Path,
     url: &NodeUrl,
@@ -382,11 +393,11 @@ fn tls_of(
     };
     let ca = table.tls_ca.as_ref().map(|path| folder.join(path));
     let client = if *table.tls_verify {
-        super::upstream_tls::verifying_client(ca.as_deref())
+        super::upstream_tls::build_verifying_client(ca.as_deref())
     } else {
         let message = "anyone on the network path can impersonate this upstream";
         report.warn(&table.tls_verify, message, "tls_ca with the upstream's certificate");
-        super::upstream_tls::trusting_client()
+        super::upstream_tls::build_trusting_client()
     };
     let trust = match &ca {
         _ if !*table.tls_verify => Trust::Any,
@@ -395,7 +406,10 @@ fn tls_of(
         Some(path) => Trust::File(std::fs::read(path).unwrap_or_default().into()),
     };
     match client {
-        Ok(client) => Some(Tls { client, trust, server_name }),
+        Ok(mut client) => {
+            client.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Some(Tls { client: Arc::new(client), trust, server_name })
+        }
         Err(message) => {
             report.error(&table.tls_ca, message, "a file of pem certificates");
             None
@@ -421,11 +435,8 @@ fn check_upstream_counts(
             [] => report.error(&position, "the chain has no upstream", "at least one [[upstream]]"),
             [_] => {
                 let message = "the chain has a single upstream: if it fails, all calls fail";
-                report.warn(
-                    &position,
-                    message,
-                    "a second [[upstream]], possibly with backup = true",
-                );
+                let advice = "a second [[upstream]], possibly with backup = true";
+                report.warn(&position, message, advice);
             }
             members if members.iter().all(|upstream| upstreams[*upstream].backup) => {
                 let message = "all upstreams of the chain are backups";

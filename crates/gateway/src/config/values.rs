@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use rustls::SupportedCipherSuite;
 use settings::MASK;
 use settings::url::{self, NodeUrl};
-use settings::value::{As, List, Pair, Pairs};
+use settings::value::{List, Pair, Pairs};
 use wire::call::is_name_byte;
 
 use super::access_log::format::{Format, SECRET_HEADERS};
@@ -17,8 +17,8 @@ use super::limits::KeyPart;
 use super::redis_url;
 use super::redis_url::RedisUrl;
 use crate::config::tls::ciphers;
-use crate::policy::access::{MethodSet, Networks};
-use crate::policy::client::TrustedProxies;
+use crate::policy::access::MethodSet;
+use crate::policy::client::Networks;
 use crate::policy::limit::Rate;
 
 #[cfg(test)]
@@ -52,14 +52,14 @@ pub(super) type Share = settings::value::Number<0, 1000>;
 /// A number of bytes in memory.
 pub(super) type Size<const MIN: u64, const MAX: u64> = settings::value::Bytes<MIN, MAX, usize>;
 /// Methods by name and prefix.
-pub(super) type Methods = As<List<MethodPattern>, MethodSet>;
+pub(super) type Methods = List<MethodPattern, MethodSet>;
 
-settings::text! {
+settings::string_scalar! {
     /// Address of a listening socket; `None` if there is no socket.
-    pub Address: Option<SocketAddr> = address, "an address",
+    pub Address: Option<SocketAddr> = parse_address, "an address",
         "ip address and port, such as \"127.0.0.1:8646\", or \"off\"", "127.0.0.1:8646";
     /// A name of a chain, upstream, group, key or zone.
-    pub Name: Box<str> = name, "a name",
+    pub Name: Box<str> = parse_name, "a name",
         format!("1 to {NAME_BYTES_MAX} of a-z A-Z 0-9 _ - . :"), "main";
     /// The URL of an upstream; it may contain secrets.
     pub UpstreamAddress: NodeUrl = NodeUrl::parse, "a url",
@@ -74,44 +74,44 @@ settings::text! {
         "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",
         "redis://127.0.0.1:6379", mask redis_url::mask_url;
     /// The input of a consistent hash.
-    pub HashKeyName: HashKey = hash_key, "a hash key",
+    pub HashKeyName: HashKey = parse_hash_key, "a hash key",
         "\"call\", \"client\" or \"header:NAME\"", "call";
     /// The name of an output file.
-    pub OutputFile: Box<str> = not_empty, "a file name",
+    pub OutputFile: Box<str> = parse_non_empty, "a file name",
         "name of a file, from the folder of this one", "access.log";
     /// A host name or IP address.
-    pub Host: Box<str> = not_empty, "a host name", "host name or ip address", "node.example";
+    pub Host: Box<str> = parse_non_empty, "a host name", "host name or ip address", "node.example";
     /// A host name in lower case, optionally with `*.` before it.
-    pub HostPattern: String = host_pattern, "a host name",
+    pub HostPattern: String = parse_host_pattern, "a host name",
         "host name such as \"rpc.example\" or \"*.rpc.example\"", "rpc.example";
     /// A cipher suite of TLS, in either spelling.
-    pub Cipher: SupportedCipherSuite = cipher, "a cipher",
+    pub Cipher: SupportedCipherSuite = parse_cipher, "a cipher",
         format!("{}; iana's names too", ciphers::names().collect::<Vec<_>>().join(", ")),
         "TLS_AES_256_GCM_SHA384";
     /// An IP address or network.
-    pub Network: IpNet = network, "a network",
+    pub Network: IpNet = parse_network, "a network",
         "ip address or network, such as \"10.0.0.0/8\" or \"::1\"", "10.0.0.0/8";
     /// A path of a URL.
-    pub UrlPath: Box<str> = url_path, "a path",
+    pub UrlPath: Box<str> = parse_url_path, "a path",
         "path such as \"/\" or \"/eth\", without / at the end", "/eth";
     /// The name of a method, a prefix, or every method.
-    pub MethodPattern: Box<str> = method_pattern, "a method",
+    pub MethodPattern: Box<str> = parse_method_pattern, "a method",
         "name such as \"eth_getLogs\", prefix such as \"debug_*\", or \"*\"", "eth_getLogs";
     /// A web origin in lower case, or every origin.
-    pub Origin: Box<str> = origin, "an origin",
+    pub Origin: Box<str> = parse_origin, "an origin",
         "origin such as \"https://app.example\", or \"*\"", "https://app.example",
         mask |_: &str| None;
     /// The SHA-256 of a key.
-    pub KeyHash: [u8; 32] = hash, "a hash", "sha256: and 64 hexadecimal digits",
+    pub KeyHash: [u8; 32] = parse_hash, "a hash", "sha256: and 64 hexadecimal digits",
         "sha256:0000000000000000000000000000000000000000000000000000000000000000";
     /// A point in time, in seconds since 1970.
-    pub Time: u64 = time, "a time", "time such as \"2027-01-31T00:00:00Z\"",
+    pub Timestamp: u64 = parse_timestamp, "a time", "time such as \"2027-01-31T00:00:00Z\"",
         "2027-01-31T00:00:00Z";
     /// The name of a header, in lower case.
-    pub HeaderKey: Box<str> = header_key, "the name of a header",
+    pub HeaderKey: Box<str> = parse_header_key, "the name of a header",
         "name of a header, such as \"x-api-key\"", "x-api-key";
     /// A header and its value, or a prefix of it; it may contain a secret.
-    pub HeaderPattern: (Box<str>, Box<str>) = header_pattern, "a header",
+    pub HeaderPattern: (Box<str>, Box<str>) = parse_header_pattern, "a header",
         "header such as \"x-client: mobile\", or \"x-client: mobile*\" for a prefix",
         "x-client: mobile", mask |_: &str| Some(MASK.to_owned());
     /// Format of an access log line.
@@ -119,13 +119,13 @@ settings::text! {
         "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\"",
         "json";
     /// A part of the key of a zone.
-    pub ZoneKeyPart: KeyPart = key_part, "a part of a key",
+    pub ZoneKeyPart: KeyPart = parse_key_part, "a part of a key",
         "\"client\", \"client-net\", \"key\", \"header:NAME\", \"method\" or \"chain\"", "client";
     /// Calls per second or per minute.
-    pub CallRate: Rate = rate, "a rate",
+    pub CallRate: Rate = parse_rate, "a rate",
         format!("\"1r/s\" to \"{RATE_MAX}r/s\", or the same with r/m"), "10r/s";
     /// A text that is not empty.
-    pub Text: Box<str> = not_empty, "a text", "a text that is not empty", "text";
+    pub NonEmptyString: Box<str> = parse_non_empty, "a text", "a text that is not empty", "text";
 }
 
 /// Headers by name, as a table; the values are secrets.
@@ -146,11 +146,11 @@ impl Pair for Header {
     }
 
     fn parse(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-        header(name, value)
+        parse_header(name, value)
     }
 }
 
-fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+fn parse_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     // The gateway sets these itself: framing, and the host.
     const SET_BY_GATEWAY: [&str; 6] =
         ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
@@ -176,39 +176,33 @@ impl From<Vec<IpNet>> for Networks {
     }
 }
 
-impl From<Vec<IpNet>> for TrustedProxies {
-    fn from(networks: Vec<IpNet>) -> TrustedProxies {
-        TrustedProxies::new(networks)
-    }
-}
-
 /// Returns true if a text is a valid name of a chain, upstream, group or key.
 pub fn is_name(text: &str) -> bool {
-    name(text).is_ok()
+    parse_name(text).is_ok()
 }
 
-fn address(text: &str) -> Result<Option<SocketAddr>, &'static str> {
+fn parse_address(text: &str) -> Result<Option<SocketAddr>, &'static str> {
     match text {
         "off" => Ok(None),
         _ => text.parse().map(Some).map_err(|_| "not an ip address with a port"),
     }
 }
 
-fn hash_key(text: &str) -> Result<HashKey, &'static str> {
+fn parse_hash_key(text: &str) -> Result<HashKey, &'static str> {
     match text.split_once(':') {
         None if text == "call" => Ok(HashKey::Call),
         None if text == "client" => Ok(HashKey::Client),
-        Some(("header", name)) => header_name(name).map(HashKey::Header),
+        Some(("header", name)) => parse_header_name(name).map(HashKey::Header),
         _ => Err("no such hash key"),
     }
 }
 
-fn cipher(text: &str) -> Result<SupportedCipherSuite, &'static str> {
+fn parse_cipher(text: &str) -> Result<SupportedCipherSuite, &'static str> {
     ciphers::find(text).ok_or("no such cipher")
 }
 
 /// Parses an address or network. Bits after the prefix are ignored.
-fn network(text: &str) -> Result<IpNet, &'static str> {
+fn parse_network(text: &str) -> Result<IpNet, &'static str> {
     const MESSAGE: &str = "neither an ip address nor a network";
     let network = match text.parse::<IpNet>() {
         Ok(network) => network,
@@ -217,7 +211,7 @@ fn network(text: &str) -> Result<IpNet, &'static str> {
     Ok(network.trunc())
 }
 
-fn host_pattern(text: &str) -> Result<String, &'static str> {
+fn parse_host_pattern(text: &str) -> Result<String, &'static str> {
     const MESSAGE: &str = "not a host name; * may only replace its first label";
     let name = text.strip_prefix("*.").unwrap_or(text);
     match rustls::pki_types::DnsName::try_from(name) {
@@ -227,48 +221,48 @@ fn host_pattern(text: &str) -> Result<String, &'static str> {
 }
 
 /// Parses a hash. The prefix `sha256:` is optional.
-fn hash(text: &str) -> Result<[u8; 32], &'static str> {
+fn parse_hash(text: &str) -> Result<[u8; 32], &'static str> {
     const DIGITS: usize = 64;
     let digits = Some(text.strip_prefix("sha256:").unwrap_or(text));
     let hash = digits.filter(|digits| digits.len() == DIGITS).map(hex::decode_to_array);
     hash.and_then(Result::ok).ok_or("not a sha-256 in hexadecimal")
 }
 
-fn time(text: &str) -> Result<u64, &'static str> {
+fn parse_timestamp(text: &str) -> Result<u64, &'static str> {
     let time: jiff::Timestamp = text.parse().map_err(|_| "not a time with a zone")?;
     u64::try_from(time.as_second()).map_err(|_| "before 1970")
 }
 
-fn header_name(text: &str) -> Result<HeaderName, &'static str> {
+fn parse_header_name(text: &str) -> Result<HeaderName, &'static str> {
     text.parse().map_err(|_| "not the name of a header")
 }
 
-fn header_key(text: &str) -> Result<Box<str>, &'static str> {
-    header_name(text).map(|name| name.as_str().into())
+fn parse_header_key(text: &str) -> Result<Box<str>, &'static str> {
+    parse_header_name(text).map(|name| name.as_str().into())
 }
 
-fn header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
+fn parse_header_pattern(text: &str) -> Result<(Box<str>, Box<str>), &'static str> {
     let (name, value) = text.split_once(':').ok_or("not a name, a colon and a value")?;
-    let name = header_key(name.trim())?;
+    let name = parse_header_key(name.trim())?;
     if SECRET_HEADERS.contains(&&*name) {
         return Err("this header contains secrets, so rules cannot use it");
     }
     Ok((name, value.trim().into()))
 }
 
-fn key_part(text: &str) -> Result<KeyPart, &'static str> {
+fn parse_key_part(text: &str) -> Result<KeyPart, &'static str> {
     match text.split_once(':') {
         None if text == "client" => Ok(KeyPart::Client),
         None if text == "client-net" => Ok(KeyPart::ClientNet),
         None if text == "key" => Ok(KeyPart::Key),
         None if text == "method" => Ok(KeyPart::Method),
         None if text == "chain" => Ok(KeyPart::Chain),
-        Some(("header", name)) => header_name(name).map(KeyPart::Header),
+        Some(("header", name)) => parse_header_name(name).map(KeyPart::Header),
         _ => Err("no such part of a key"),
     }
 }
 
-fn rate(text: &str) -> Result<Rate, &'static str> {
+fn parse_rate(text: &str) -> Result<Rate, &'static str> {
     const MESSAGE: &str = "not a rate: a whole number and r/s or r/m";
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -283,23 +277,23 @@ fn rate(text: &str) -> Result<Rate, &'static str> {
     }
 }
 
-fn not_empty(text: &str) -> Result<Box<str>, &'static str> {
+fn parse_non_empty(text: &str) -> Result<Box<str>, &'static str> {
     if text.is_empty() { Err("is empty") } else { Ok(text.into()) }
 }
 
-pub(super) fn name(text: &str) -> Result<Box<str>, &'static str> {
+pub(super) fn parse_name(text: &str) -> Result<Box<str>, &'static str> {
     if text.len() > NAME_BYTES_MAX {
         return Err("the name is too long");
     }
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     if text.bytes().all(is_allowed) {
-        not_empty(text)
+        parse_non_empty(text)
     } else {
         Err("the name contains an invalid character")
     }
 }
 
-fn url_path(text: &str) -> Result<Box<str>, &'static str> {
+fn parse_url_path(text: &str) -> Result<Box<str>, &'static str> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
     if !text.starts_with('/') {
         return Err("a path must begin with /");
@@ -317,7 +311,7 @@ fn url_path(text: &str) -> Result<Box<str>, &'static str> {
     }
 }
 
-fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
+fn parse_method_pattern(text: &str) -> Result<Box<str>, &'static str> {
     if text.len() > METHOD_BYTES_MAX {
         return Err("the method is too long");
     }
@@ -328,10 +322,10 @@ fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
     if !name.bytes().all(is_name_byte) {
         return Err("a method may contain only letters, digits, _ and .");
     }
-    not_empty(text)
+    parse_non_empty(text)
 }
 
-fn origin(text: &str) -> Result<Box<str>, &'static str> {
+fn parse_origin(text: &str) -> Result<Box<str>, &'static str> {
     const MESSAGE: &str = "not an origin: scheme, host and port, and nothing after them";
     if text == "*" {
         return Ok(text.into());

@@ -47,7 +47,7 @@ pub(crate) async fn serve_tls(
             return;
         }
     };
-    let session = stream.session();
+    let session = &stream.session;
     let version = TlsVersion::of(session.protocol_version());
     let handshake = Handshake::of(session.handshake_kind());
     cx.counters.tls_handshakes[version][handshake].add(1);

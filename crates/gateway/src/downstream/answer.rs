@@ -3,9 +3,9 @@
 //! This module is the only place that maps failures and refusals to statuses, codes and messages.
 //! Results and error objects of upstreams are passed on unchanged.
 
-use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe, status_of};
+use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe};
 use crate::call::reply::{Body, CallReply, Content, Reply};
-use crate::call::response::Payload;
+use crate::call::{CacheStatus, Payload, Tier};
 use crate::config::Config;
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -17,7 +17,6 @@ use wire::quantity::write_decimal;
 use wire::response::{write_error, write_error_raw, write_result};
 
 use crate::access_log::pending::PendingRecord;
-use crate::call::cache_status::{CacheStatus, Tier};
 use crate::call::failure::{Failure, Kind};
 use crate::config::downstream::Cors;
 use crate::downstream::head::HeadFault;
@@ -41,7 +40,7 @@ pub(crate) struct HeadOptions<'a> {
 }
 
 /// A response body, and the fields of its HTTP head.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Message {
     pub(crate) status: u16,
     pub(crate) body: Body,
@@ -60,16 +59,12 @@ pub(crate) struct Message {
 
 impl Message {
     fn plain(status: u16, body: Body) -> Message {
-        Message {
-            status,
-            body,
-            cache: None,
-            upstream: None,
-            retry_after: None,
-            encoding: None,
-            record: None,
-            reservation: None,
-        }
+        Message { status, body, ..Message::default() }
+    }
+
+    /// Returns a response without a body.
+    pub(crate) fn empty(status: u16) -> Message {
+        Message::plain(status, Body::default())
     }
 
     /// Refuses a request because the memory budget is used up.
@@ -95,19 +90,13 @@ impl Message {
         self
     }
 
-    /// Returns the response to GET and HEAD on a chain's path, which serve as a health check.
-    pub(crate) fn health_check() -> Message {
-        Message::plain(200, Body::from_bytes(Vec::new()))
-    }
-
-    /// Returns the response to OPTIONS.
-    pub(crate) fn options() -> Message {
-        Message::plain(204, Body::from_bytes(Vec::new()))
-    }
-
     /// Refuses a whole HTTP request. The JSON-RPC body lets a client library display the text.
     pub(crate) fn refuse(status: u16, message: &str) -> Message {
         let code = if status >= 500 { ErrorCode::INTERNAL } else { ErrorCode::INVALID_REQUEST };
+        Message::refuse_with(status, code, message)
+    }
+
+    fn refuse_with(status: u16, code: ErrorCode, message: &str) -> Message {
         let mut body = Vec::with_capacity(64 + message.len());
         write_error(&mut body, b"null", i64::from(code.0), message, None);
         Message::plain(status, Body::from_bytes(body))
@@ -136,9 +125,7 @@ impl Message {
             _ => 429,
         };
         let text = "too many denied requests from this client";
-        let mut body = Vec::with_capacity(128);
-        write_error(&mut body, b"null", i64::from(ErrorCode::LIMIT_EXCEEDED.0), text, None);
-        let message = Message::plain(status, Body::from_bytes(body));
+        let message = Message::refuse_with(status, ErrorCode::LIMIT_EXCEEDED, text);
         Message { retry_after: failure.retry_after, ..message }
     }
 
@@ -148,13 +135,7 @@ impl Message {
             HeadFault::TooManyHeaders | HeadFault::TooLarge => 431,
             HeadFault::Version => 505,
             HeadFault::Expectation => 417,
-            HeadFault::Syntax
-            | HeadFault::BareLineFeed
-            | HeadFault::Host
-            | HeadFault::BadHost
-            | HeadFault::TwoLengths
-            | HeadFault::BadLength
-            | HeadFault::BadTransferCoding => 400,
+            _ => 400,
         };
         Message::refuse(status, &fault.to_string())
     }
@@ -173,26 +154,21 @@ impl Message {
     }
 
     /// Builds the message for the calls of one request.
-    pub(crate) fn reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
+    pub(crate) fn from_reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
         match reply {
-            Reply::Empty => Message::plain(200, Body::from_bytes(Vec::new())),
-            Reply::Single(reply) => single_reply(reply, snapshot),
-            Reply::Batch(items) => batch_reply(&items, snapshot),
+            Reply::Empty => Message::empty(200),
+            Reply::Single(reply) => build_single_reply(reply, snapshot),
+            Reply::Batch(items) => build_batch_reply(&items, snapshot),
         }
     }
 }
 
-fn single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
-    let status = match &reply.content {
-        Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, &snapshot.config),
-        _ => 200,
-    };
-    let retry_after = match &reply.content {
-        Content::Payload(Payload::Failed(failure)) => failure.retry_after,
-        _ => None,
-    };
-    let mut message = Message::plain(status, Body::default());
-    message.retry_after = retry_after;
+fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
+    let mut message = Message::empty(200);
+    if let Content::Payload(Payload::Failed(failure)) = &reply.content {
+        message.status = describe(failure.kind, &snapshot.config).status;
+        message.retry_after = failure.retry_after;
+    }
     if snapshot.config.downstream.answer_headers {
         message.cache = reply.cache_status.map(|cache_status| {
             let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
@@ -218,7 +194,7 @@ fn single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
     message
 }
 
-fn batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
+fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
     let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
     let mut counts = [0usize; CacheStatus::ALL.len()];
@@ -239,17 +215,13 @@ fn batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
         }
     }
     body.push(b']');
-    let (status, retry_after) = batch_status(items);
+    let (status, retry_after) = batch_status(items, &snapshot.config);
     let mut message = Message::plain(status, Body::from_bytes(body));
     message.retry_after = retry_after;
     if downstream.answer_headers {
-        let count_texts: Vec<String> = CacheStatus::ALL
-            .iter()
-            .filter(|cache_status| counts[cache_status.index()] > 0)
-            .map(|cache_status| {
-                format!("{}={}", cache_status.as_str(), counts[cache_status.index()])
-            })
-            .collect();
+        let counts = CacheStatus::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
+        let count_texts: Vec<String> =
+            counts.map(|(status, count)| format!("{}={count}", status.as_str())).collect();
         message.cache = (!count_texts.is_empty()).then(|| Cow::Owned(count_texts.join(", ")));
     }
     message
@@ -258,19 +230,17 @@ fn batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
 /// Returns the status of a batch, and its `Retry-After`. The status is 200 unless a limit or an
 /// overload refused every call. In that case it is the first call's status, and `Retry-After` is
 /// the shortest wait.
-fn batch_status(items: &[CallReply<'_>]) -> (u16, Option<Duration>) {
+fn batch_status(items: &[CallReply<'_>], config: &Config) -> (u16, Option<Duration>) {
     let limit_status = |item: &CallReply<'_>| match &item.content {
         Content::Payload(Payload::Failed(Failure {
-            kind: Kind::OverQuota, retry_after, ..
-        })) => Some((429, *retry_after)),
-        Content::Payload(Payload::Failed(Failure {
             kind:
-                Kind::OverRate { status }
-                | Kind::OverConcurrency { status }
-                | Kind::Overloaded { status },
+                kind @ (Kind::OverQuota
+                | Kind::OverRate { .. }
+                | Kind::OverConcurrency { .. }
+                | Kind::Overloaded { .. }),
             retry_after,
             ..
-        })) => Some((*status, *retry_after)),
+        })) => Some((describe(*kind, config).status, *retry_after)),
         _ => None,
     };
     let Some((status, _)) = items.first().and_then(limit_status) else { return (200, None) };
@@ -287,8 +257,8 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: 
         Content::Payload(Payload::Result(result)) => write_result(out, id, result),
         Content::Payload(Payload::Error(error)) => write_error_raw(out, id, error),
         Content::Payload(Payload::Failed(failure)) => {
-            let (code, message) = describe(failure.kind, &snapshot.config);
-            write_error(out, id, i64::from(code.0), message, None);
+            let error = describe(failure.kind, &snapshot.config);
+            write_error(out, id, i64::from(error.code.0), error.message, None);
         }
         Content::Rejected(rejection) => {
             write_error(out, id, i64::from(rejection.code.0), &rejection.message, None);
@@ -358,12 +328,12 @@ pub(crate) fn each_header(
         each("allow", b"GET, HEAD, OPTIONS, POST");
     }
     if let Some(origin) = options.origin {
-        cors_headers(message, options.config, origin, each);
+        each_cors_header(message, options.config, origin, each);
     }
 }
 
 /// Calls `each` with the headers for browsers.
-fn cors_headers(
+fn each_cors_header(
     message: &Message,
     config: &Config,
     origin: &str,

@@ -4,12 +4,11 @@
 //! configuration sets the minimum size of a compressed body.
 
 use std::io::{Read, Write};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use tokio::sync::Semaphore;
 
 use crate::call::reply::Body;
-use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
 use crate::downstream::head::{Accept, Coding};
 
@@ -152,42 +151,43 @@ fn preallocate(bytes_max: usize) -> Vec<u8> {
     Vec::with_capacity(bytes_max.saturating_add(1).min(PREALLOCATED_BYTES_MAX))
 }
 
-/// Returns true if the client accepts compression and the body is large enough.
-pub(crate) fn should_compress(message: &Message, accept: Accept, downstream: &Downstream) -> bool {
-    let accepted = downstream.compression && (accept.gzip || accept.zstd);
-    accepted && message.body.len() >= downstream.compression_bytes_min
-}
-
 /// Compresses a response body with zstd if the client accepts it, otherwise with gzip.
 pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
     let body = std::mem::take(&mut message.body).join();
-    let encoded = if body.len() <= INLINE_BYTES_MAX {
-        compress(&body, accept.zstd).map_err(|()| body)
-    } else {
-        // The body is shared, so it still exists if the compression fails.
-        let body = std::sync::Arc::new(body);
-        let shared = std::sync::Arc::clone(&body);
-        let outcome = tokio::task::spawn_blocking(move || compress(&shared, accept.zstd)).await;
-        outcome.unwrap_or(Err(())).map_err(|()| std::sync::Arc::unwrap_or_clone(body))
-    };
-    match encoded {
-        Ok(encoded) => {
-            message.body = Body::from_bytes(encoded);
-            message.encoding = Some(if accept.zstd { "zstd" } else { "gzip" });
-        }
-        Err(body) => message.body = Body::from_bytes(body),
+    let encoded = try_compress(body, move |body| compress(body, accept.zstd)).await;
+    if encoded.is_ok() {
+        message.encoding = Some(if accept.zstd { "zstd" } else { "gzip" });
     }
+    message.body = Body::from_bytes(encoded.unwrap_or_else(|body| body));
     message
 }
 
-fn compress(body: &[u8], zstd: bool) -> Result<Vec<u8>, ()> {
+/// Compresses a body, on another thread if it is long.
+///
+/// # Errors
+/// The unchanged body if `codec` fails.
+pub(crate) async fn try_compress(
+    body: Vec<u8>,
+    codec: impl FnOnce(&[u8]) -> Option<Vec<u8>> + Send + 'static,
+) -> Result<Vec<u8>, Vec<u8>> {
+    if body.len() <= INLINE_BYTES_MAX {
+        return codec(&body).ok_or(body);
+    }
+    // The body is shared, so it still exists if the compression fails.
+    let body = Arc::new(body);
+    let shared = Arc::clone(&body);
+    let compressed = tokio::task::spawn_blocking(move || codec(&shared)).await.ok().flatten();
+    compressed.ok_or_else(|| Arc::unwrap_or_clone(body))
+}
+
+fn compress(body: &[u8], zstd: bool) -> Option<Vec<u8>> {
     if zstd {
-        return zstd::bulk::compress(body, LEVEL as i32).map_err(|_| ());
+        return zstd::bulk::compress(body, LEVEL as i32).ok();
     }
     let out = Vec::with_capacity(body.len() / 4);
     let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::new(LEVEL));
-    encoder.write_all(body).map_err(|_| ())?;
-    encoder.finish().map_err(|_| ())
+    encoder.write_all(body).ok()?;
+    encoder.finish().ok()
 }
 
 #[cfg(test)]

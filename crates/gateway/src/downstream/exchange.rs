@@ -16,42 +16,19 @@ use crate::io::memory::Account;
 use crate::path::{self, Request, rewritten_chain};
 use crate::policy::access::Denial;
 use crate::state::context::ThreadContext;
-use crate::subscribe::subscriber::MessageGuard;
-use crate::subscribe::{SubscribeContext, Subscriptions};
+use crate::subscribe::SubscribeContext;
 use crate::trace::context::{ActiveSpan, Sampler, TraceContext, TracedRequest};
 
 /// The connection that a request arrived on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestOrigin<'a> {
-    peer: &'a Peer,
-    protocol: &'static str,
+    pub(super) peer: &'a Peer,
+    pub(super) protocol: &'static str,
     /// Number of the request's calls that a limit delays or that wait for a permit.
-    waiting: &'a Cell<usize>,
+    pub(super) waiting: &'a Cell<usize>,
     /// The connection's account in the memory budget.
-    account: &'a Rc<Account>,
-    subscribe_context: SubscribeContext<'a>,
-}
-
-impl<'a> RequestOrigin<'a> {
-    pub(crate) fn of(
-        peer: &'a Peer,
-        protocol: &'static str,
-        waiting: &'a Cell<usize>,
-        account: &'a Rc<Account>,
-        subscriptions: &'a Subscriptions,
-    ) -> RequestOrigin<'a> {
-        let subscribe_context = SubscribeContext { subscriptions, guard: None };
-        RequestOrigin { peer, protocol, waiting, account, subscribe_context }
-    }
-
-    /// Adds the client's notification channel, for subscriptions.
-    pub(crate) fn with_notifications(self, guard: &'a MessageGuard) -> RequestOrigin<'a> {
-        let subscriptions = self.subscribe_context.subscriptions;
-        RequestOrigin {
-            subscribe_context: SubscribeContext { subscriptions, guard: Some(guard) },
-            ..self
-        }
-    }
+    pub(super) account: &'a Rc<Account>,
+    pub(super) subscribe_context: SubscribeContext<'a>,
 }
 
 /// Serves one request with a complete body.
@@ -97,7 +74,7 @@ pub(crate) async fn respond(
             trace: None,
             subscribe_context,
         };
-        let chain = snapshot.router.chain(path).or_else(|| rewritten_chain(cx, &request));
+        let chain = snapshot.router.find_chain(path).or_else(|| rewritten_chain(cx, &request));
         let Some(chain) = chain else {
             break 'served refuse(cx, Message::refuse(404, "no chain is served at this path"));
         };
@@ -108,8 +85,9 @@ pub(crate) async fn respond(
         }
         match head.verb {
             Verb::Post => {}
-            Verb::Get | Verb::Head => break 'served Message::health_check(),
-            Verb::Options => break 'served Message::options(),
+            // GET and HEAD serve as a health check.
+            Verb::Get | Verb::Head => break 'served Message::empty(200),
+            Verb::Options => break 'served Message::empty(204),
             Verb::Other => {
                 let text = "method must be POST, GET, HEAD or OPTIONS";
                 break 'served refuse(cx, Message::refuse(405, text));
@@ -132,7 +110,7 @@ pub(crate) async fn respond(
             protocol,
             calls,
         });
-        let message = Message::reply(path::serve(cx, &request).await, snapshot);
+        let message = Message::from_reply(path::serve(cx, &request).await, snapshot);
         if let Some(logged) = logged {
             logged.end();
         }
@@ -213,8 +191,10 @@ pub(crate) async fn compress_if_accepted(
     head: &Head,
     message: Message,
 ) -> Message {
-    if compress::should_compress(&message, head.accept, &cx.snapshot.config.downstream) {
-        return Box::pin(compress::encode(message, head.accept)).await;
+    let (downstream, accept) = (&cx.snapshot.config.downstream, head.accept);
+    let may_compress = downstream.compression && (accept.gzip || accept.zstd);
+    if may_compress && message.body.len() >= downstream.compression_bytes_min {
+        return Box::pin(compress::encode(message, accept)).await;
     }
     message
 }

@@ -2,14 +2,15 @@
 //!
 //! SETTINGS, PING, PRIORITY and empty frames are free for their sender, but each costs the gateway
 //! work or a response. The rule is nginx's (`ngx_http_v2_state_head`): an eighth of all bytes must
-//! belong to headers or bodies. An initial allowance is exempt.
+//! belong to headers or bodies. Each connection starts with a credit of useful bytes.
 
 /// Bytes of a frame header (RFC 9113, section 4.1).
 const HEADER_BYTES: usize = 9;
 /// Bytes of the client preface, which is not a frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// The allowance: eight times this many bytes may pass without headers or bodies.
-const ALLOWED_BYTES: u64 = 1 << 20;
+/// Useful bytes that each connection is credited with at its start. So eight times as many bytes may
+/// pass without headers or bodies.
+const USEFUL_BYTES_CREDIT: u64 = 1 << 20;
 
 /// Byte counts of the frames in one direction.
 #[derive(Debug, Default)]
@@ -17,12 +18,13 @@ pub(super) struct FrameCounter {
     /// Header of the current frame.
     header: [u8; HEADER_BYTES],
     /// Number of bytes of `header` that were read.
-    header_bytes: usize,
+    header_len: usize,
     /// Bytes of the current frame that are still to come.
     frame_bytes_left: usize,
-    /// Bytes of all frames.
+    /// All bytes: the preface, frame headers and payloads.
     all_bytes: u64,
-    /// Bytes of header and body frames.
+    /// Payload bytes of DATA, HEADERS and CONTINUATION frames. A frame counts once its header is
+    /// complete.
     useful_bytes: u64,
 }
 
@@ -39,13 +41,13 @@ impl FrameCounter {
             let skipped = self.frame_bytes_left.min(bytes.len());
             self.frame_bytes_left -= skipped;
             bytes = &bytes[skipped..];
-            let header_part = bytes.len().min(HEADER_BYTES - self.header_bytes);
-            let end = self.header_bytes + header_part;
-            self.header[self.header_bytes..end].copy_from_slice(&bytes[..header_part]);
-            self.header_bytes = end;
+            let header_part = bytes.len().min(HEADER_BYTES - self.header_len);
+            let end = self.header_len + header_part;
+            self.header[self.header_len..end].copy_from_slice(&bytes[..header_part]);
+            self.header_len = end;
             bytes = &bytes[header_part..];
-            if self.header_bytes == HEADER_BYTES {
-                self.header_bytes = 0;
+            if self.header_len == HEADER_BYTES {
+                self.header_len = 0;
                 let [high, middle, low, kind, ..] = self.header;
                 self.frame_bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;
                 // DATA, HEADERS and CONTINUATION.
@@ -60,7 +62,7 @@ impl FrameCounter {
 /// Returns true if almost none of the bytes in both directions belong to headers or bodies.
 pub(super) fn is_flood(client: &FrameCounter, server: &FrameCounter) -> bool {
     (client.all_bytes + server.all_bytes) / 8
-        > client.useful_bytes + server.useful_bytes + ALLOWED_BYTES
+        > client.useful_bytes + server.useful_bytes + USEFUL_BYTES_CREDIT
 }
 
 #[cfg(test)]

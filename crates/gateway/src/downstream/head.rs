@@ -7,7 +7,6 @@
 //! `accept.rs` and `http2.rs` handle TLS and HTTP/2.
 
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -20,9 +19,10 @@ use crate::policy::trace_context::{ClientTrace, TraceHeaders};
 const HEADERS_MAX: usize = 64;
 
 /// The delimitation of the request body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Length {
     /// Neither length header is present, so there is no body.
+    #[default]
     None,
     /// `Content-Length` bytes.
     Fixed(u64),
@@ -31,19 +31,21 @@ pub(crate) enum Length {
 }
 
 /// The request methods that the gateway distinguishes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Verb {
     Post,
     Get,
     Head,
     Options,
+    #[default]
     Other,
 }
 
 /// The media type of the request body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Media {
     /// The request has no `Content-Type`.
+    #[default]
     Absent,
     /// One of the three JSON-RPC media types.
     Json,
@@ -58,8 +60,9 @@ pub(crate) struct Accept {
 }
 
 /// Content coding of the request body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Coding {
+    #[default]
     Identity,
     Gzip,
     Zstd,
@@ -67,7 +70,7 @@ pub(crate) enum Coding {
 }
 
 /// The parsed head. It borrows nothing from the connection's buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Head {
     pub(crate) verb: Verb,
     pub(crate) path: Path,
@@ -109,9 +112,10 @@ pub(crate) struct Upgrade {
 }
 
 /// The path of the request target, without its query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Path {
     /// `/`, the most frequent path; it needs no allocation.
+    #[default]
     Root,
     Named(Box<str>),
 }
@@ -182,12 +186,21 @@ pub(crate) fn read_head(
         return Err(HeadFault::TooLarge);
     }
     refuse_bare_line_feeds(&buf[..bytes])?;
-    let version = parsed.version.unwrap_or(0);
-    let mut builder = HeadBuilder::new(version, fields.limits.len());
+    let target = parsed.path.unwrap_or("/");
+    let mut builder = HeadBuilder {
+        version: parsed.version.unwrap_or(0),
+        head: Head {
+            verb: parse_verb(parsed.method.unwrap_or("")),
+            path: parse_path(target),
+            limit_headers: SmallVec::from_elem(None, fields.limits.len()),
+            bytes,
+            ..Head::default()
+        },
+        ..HeadBuilder::default()
+    };
     for header in parsed.headers.iter() {
         builder.add(header, fields)?;
     }
-    let target = parsed.path.unwrap_or("/");
     if let Some(extra_fields) = &fields.extra {
         let mut extra = ExtraValues::new(extra_fields);
         let mut host = "";
@@ -197,42 +210,37 @@ pub(crate) fn read_head(
             }
             extra.add_header(header.name, header.value, extra_fields);
         }
-        extra.set_target(authority(target).unwrap_or(host), target, extra_fields);
-        builder.extra = Some(Arc::new(extra));
+        extra.set_target(parse_authority(target).unwrap_or(host), target, extra_fields);
+        builder.head.extra = Some(Arc::new(extra));
     }
-    let mut head = builder.build(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
+    let mut head = builder.build()?;
     if let Some(forwarded_header) = forwarded_header {
         let is_forwarded = |header: &&httparse::Header<'_>| {
-            header.name.eq_ignore_ascii_case(forwarded_header.header())
+            header.name.eq_ignore_ascii_case(forwarded_header.name)
         };
         head.forwarded = forwarded_header
-            .client(parsed.headers.iter().filter(is_forwarded).map(|header| header.value));
+            .find_client(parsed.headers.iter().filter(is_forwarded).map(|header| header.value));
     }
     Ok(Some(head))
 }
 
-/// The fields collected from the header lines so far.
+/// The head of the header lines so far, and the fields from which [`HeadBuilder::build`] completes
+/// it.
+#[derive(Default)]
 struct HeadBuilder {
+    head: Head,
     /// Minor version of HTTP/1.
     version: u8,
     /// Number of `Host` headers.
     hosts: usize,
     /// Value of `Content-Length`.
-    fixed: Option<u64>,
+    content_length: Option<u64>,
     /// True if the body is chunked.
     chunked: bool,
     /// True if `Connection: close` was found.
     close: bool,
     /// True if `Connection: keep-alive` was found.
     keep_alive: bool,
-    expect_continue: bool,
-    media: Media,
-    accept: Accept,
-    coding: Coding,
-    origin: Option<Box<str>>,
-    hash_header: Option<Box<[u8]>>,
-    limit_headers: HeaderValues,
-    extra: Option<Arc<ExtraValues>>,
     trace: TraceHeaders,
     /// True if `Connection: upgrade` was found.
     connection_upgrade: bool,
@@ -242,29 +250,6 @@ struct HeadBuilder {
 }
 
 impl HeadBuilder {
-    fn new(version: u8, limit_headers: usize) -> HeadBuilder {
-        HeadBuilder {
-            version,
-            hosts: 0,
-            fixed: None,
-            chunked: false,
-            close: false,
-            keep_alive: false,
-            expect_continue: false,
-            media: Media::Absent,
-            accept: Accept::default(),
-            coding: Coding::Identity,
-            origin: None,
-            hash_header: None,
-            limit_headers: SmallVec::from_elem(None, limit_headers),
-            extra: None,
-            trace: TraceHeaders::default(),
-            connection_upgrade: false,
-            upgrade_websocket: false,
-            websocket: Upgrade::default(),
-        }
-    }
-
     fn add(&mut self, header: &httparse::Header<'_>, fields: &HeadFields) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
         let is = |other: &str| name.eq_ignore_ascii_case(other);
@@ -280,17 +265,22 @@ impl HeadBuilder {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
                     return Err(HeadFault::Expectation);
                 }
-                self.expect_continue = true;
+                self.head.expect_continue = true;
             }
-            6 if is("origin") => self.origin = std::str::from_utf8(value).ok().map(Box::from),
+            6 if is("origin") => self.head.origin = std::str::from_utf8(value).ok().map(Box::from),
             7 if is("upgrade") => self.upgrade_websocket |= has_token(value, b"websocket"),
             10 if is("connection") => self.add_connection(value),
             10 if is("tracestate") => self.trace.add_state(value),
             11 if is("traceparent") => self.trace.add_parent(value),
-            12 if is("content-type") => self.media = media(value),
-            14 if is("content-length") => self.add_length(value)?,
-            15 if is("accept-encoding") => self.accept = accept(value),
-            16 if is("content-encoding") => self.coding = coding(value),
+            12 if is("content-type") => self.head.media = parse_media(value),
+            14 if is("content-length") => {
+                let earlier_length = self.content_length.replace(parse_length(value)?);
+                if earlier_length.is_some() {
+                    return Err(HeadFault::BadLength);
+                }
+            }
+            15 if is("accept-encoding") => self.head.accept = parse_accept(value),
+            16 if is("content-encoding") => self.head.coding = parse_coding(value),
             17 if is("transfer-encoding") => {
                 let once = !std::mem::replace(&mut self.chunked, true);
                 if self.version == 0 || !once || !value.eq_ignore_ascii_case(b"chunked") {
@@ -311,21 +301,14 @@ impl HeadBuilder {
             _ => {}
         }
         if fields.hash_header.as_deref().is_some_and(is) {
-            self.hash_header = Some(value.into());
+            self.head.hash_header = Some(value.into());
         }
-        for (limit_header, slot) in fields.limits.iter().zip(&mut self.limit_headers) {
+        for (limit_header, slot) in fields.limits.iter().zip(&mut self.head.limit_headers) {
             if slot.is_none() && is(limit_header.as_str()) {
                 *slot = Some(SmallVec::from_slice(value));
             }
         }
         Ok(())
-    }
-
-    fn add_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
-        match self.fixed.replace(content_length(value)?) {
-            None => Ok(()),
-            Some(_) => Err(HeadFault::BadLength),
-        }
     }
 
     fn add_connection(&mut self, value: &[u8]) {
@@ -336,39 +319,27 @@ impl HeadBuilder {
         }
     }
 
-    fn build(self, verb: Verb, path: Path, bytes: usize) -> Result<Head, HeadFault> {
+    fn build(self) -> Result<Head, HeadFault> {
         if self.hosts > 1 || (self.version == 1 && self.hosts == 0) {
             return Err(HeadFault::Host);
         }
-        let length = match (self.fixed, self.chunked) {
+        let mut head = self.head;
+        head.length = match (self.content_length, self.chunked) {
             (Some(_), true) => return Err(HeadFault::TwoLengths),
             (Some(bytes), false) => Length::Fixed(bytes),
             (None, true) => Length::Chunked,
             (None, false) => Length::None,
         };
-        let is_upgrade = verb == Verb::Get
+        head.keep_alive = !self.close && (self.version == 1 || self.keep_alive);
+        head.confirm_keep_alive = self.version == 0;
+        head.expect_continue &= self.version == 1;
+        head.trace = self.trace.finish();
+        let is_upgrade = head.verb == Verb::Get
             && self.version == 1
             && self.connection_upgrade
             && self.upgrade_websocket;
-        Ok(Head {
-            verb,
-            path,
-            length,
-            keep_alive: !self.close && (self.version == 1 || self.keep_alive),
-            confirm_keep_alive: self.version == 0,
-            expect_continue: self.expect_continue && self.version == 1,
-            media: self.media,
-            accept: self.accept,
-            coding: self.coding,
-            origin: self.origin,
-            hash_header: self.hash_header,
-            forwarded: None,
-            limit_headers: self.limit_headers,
-            extra: self.extra,
-            trace: self.trace.finish(),
-            upgrade: is_upgrade.then_some(self.websocket),
-            bytes,
-        })
+        head.upgrade = is_upgrade.then_some(self.websocket);
+        Ok(head)
     }
 }
 
@@ -384,7 +355,8 @@ fn refuse_bare_line_feeds(head: &[u8]) -> Result<(), HeadFault> {
     if has_bare_line_feed { Err(HeadFault::BareLineFeed) } else { Ok(()) }
 }
 
-fn verb(name: &str) -> Verb {
+/// Parses a request method.
+pub(crate) fn parse_verb(name: &str) -> Verb {
     match name {
         "POST" => Verb::Post,
         "GET" => Verb::Get,
@@ -396,14 +368,14 @@ fn verb(name: &str) -> Verb {
 
 /// Returns the host and port of an absolute-form target, which override the `Host` header (RFC
 /// 9112, section 3.2.2).
-fn authority(target: &str) -> Option<&str> {
+fn parse_authority(target: &str) -> Option<&str> {
     let (_, after_scheme) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
     let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or("");
     Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
 }
 
 /// Returns the path of an origin-form (`/a?b`) or absolute-form (`http://host/a?b`) target.
-pub(crate) fn path(target: &str) -> Path {
+pub(crate) fn parse_path(target: &str) -> Path {
     if target == "/" {
         return Path::Root;
     }
@@ -442,19 +414,15 @@ fn is_host(value: &[u8]) -> bool {
     has_valid_name && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port))
 }
 
-fn content_length(value: &[u8]) -> Result<u64, HeadFault> {
-    let is_decimal = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(value).map_err(|_| HeadFault::BadLength)?;
-    if is_decimal {
-        u64::from_str(text).map_err(|_| HeadFault::BadLength)
-    } else {
-        Err(HeadFault::BadLength)
-    }
+fn parse_length(value: &[u8]) -> Result<u64, HeadFault> {
+    let text = std::str::from_utf8(value).ok();
+    let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok()).ok_or(HeadFault::BadLength)
 }
 
 /// Parses `Content-Type`. The JSON types are those that geth accepts (`accepted content types` in
 /// its `rpc/http.go`).
-pub(crate) fn media(value: &[u8]) -> Media {
+pub(crate) fn parse_media(value: &[u8]) -> Media {
     let essence = value.split(|byte| *byte == b';').next().unwrap_or(b"").trim_ascii();
     let json_types: [&[u8]; 3] =
         [b"application/json", b"application/json-rpc", b"application/jsonrequest"];
@@ -466,7 +434,7 @@ pub(crate) fn media(value: &[u8]) -> Media {
 }
 
 /// Parses `Accept-Encoding` (RFC 9110, section 12.5.3). A coding with `q=0` is not acceptable.
-pub(crate) fn accept(value: &[u8]) -> Accept {
+pub(crate) fn parse_accept(value: &[u8]) -> Accept {
     let mut accept = Accept::default();
     for entry in value.split(|byte| *byte == b',') {
         let mut parts = entry.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
@@ -482,7 +450,7 @@ pub(crate) fn accept(value: &[u8]) -> Accept {
 }
 
 /// Parses `Content-Encoding`.
-pub(crate) fn coding(value: &[u8]) -> Coding {
+pub(crate) fn parse_coding(value: &[u8]) -> Coding {
     match value.trim_ascii() {
         b"" => Coding::Identity,
         name if name.eq_ignore_ascii_case(b"identity") => Coding::Identity,

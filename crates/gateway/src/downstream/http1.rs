@@ -5,10 +5,9 @@
 //! `io/chunked.rs` parses chunked bodies, and `answer.rs` formats responses. A connection can
 //! switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
 
-use crate::downstream::exchange;
-use crate::downstream::exchange::RequestOrigin;
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,10 +20,11 @@ use tokio::time::Instant;
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::{HeadOptions, Message};
+use crate::downstream::exchange::RequestOrigin;
 use crate::downstream::head::{Coding, Head, Length, Verb};
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
-use crate::downstream::{answer, http2, log, websocket};
+use crate::downstream::{answer, exchange, http2, log, websocket};
 use crate::io::chunked::Chunked;
 use crate::io::memory::{Account, Full, Reservation};
 use crate::io::wait;
@@ -32,6 +32,7 @@ use crate::io::wait::{ReadOutcome, Watchdog};
 use crate::io::websocket::deflate;
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
+use crate::subscribe::SubscribeContext;
 use crate::upstream::overload;
 
 /// Time for which the rest of a refused request is read and dropped, so that the client receives
@@ -56,7 +57,7 @@ const PROTOCOL: &str = "HTTP/1.1";
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     /// True from the first byte of a request until its response is written.
-    busy: Cell<bool>,
+    pub(super) busy: Cell<bool>,
     /// True if a graceful stop has begun.
     closing: Cell<bool>,
     /// Wakes the connection's task while it waits for a request.
@@ -74,11 +75,6 @@ impl ConnectionState {
         {
             waker.wake();
         }
-    }
-
-    /// Sets whether a request waits for its response.
-    pub(super) fn set_busy(&self, busy: bool) {
-        self.busy.set(busy);
     }
 
     /// Returns true if the connection must close instead of waiting for input. Registers the task
@@ -191,14 +187,7 @@ where
                 }
             } else {
                 let (bytes, waiting) = (body.bytes(&self.buf), Cell::new(0));
-                let origin = RequestOrigin::of(
-                    &self.peer,
-                    PROTOCOL,
-                    &waiting,
-                    &self.state.account,
-                    &self.thread.subscriptions,
-                );
-                exchange::respond(&cx, &head, bytes, &origin).await
+                exchange::respond(&cx, &head, bytes, &self.origin(&waiting)).await
             };
             message = exchange::compress_if_accepted(&cx, &head, message).await;
             // A stop can have begun during the request.
@@ -206,15 +195,13 @@ where
             let accepts_more =
                 requests < downstream.keep_alive_requests_max && !self.thread.state.is_draining();
             let keep_alive = head.keep_alive && accepts_more;
-            let written = self.write(&cx, &head, &message, keep_alive).await;
-            if let Some(record) = message.record.take() {
-                log::log(&cx, *record, &message);
-            }
+            let written = self.write(&cx, Some(&*head), &message, keep_alive).await;
+            log::log_message(&cx, &mut message);
             written?;
             if !keep_alive {
                 return self.stream.shutdown().await;
             }
-            self.drop_request(body.end(&head));
+            self.drop_request(body.range.end);
             drop((body, message));
             // A smaller reservation cannot fail. Only pipelined requests enlarge it, and their
             // bytes are limited.
@@ -225,31 +212,30 @@ where
         }
     }
 
+    /// Returns the origin of this connection's requests.
+    fn origin<'a>(&'a self, waiting: &'a Cell<usize>) -> RequestOrigin<'a> {
+        let (account, subscriptions) = (&self.state.account, &self.thread.subscriptions);
+        let subscribe_context = SubscribeContext { subscriptions, guard: None };
+        RequestOrigin { peer: &self.peer, protocol: PROTOCOL, waiting, account, subscribe_context }
+    }
+
     /// Switches to a WebSocket if the client is allowed to open one.
     async fn upgrade(mut self, cx: Rc<ThreadContext>, head: Rc<Head>) -> io::Result<()> {
         let upgrade = head.upgrade.clone().unwrap_or_default();
         let downstream = &cx.snapshot.config.downstream;
         if !upgrade.version_known {
-            let (write_timeout, parts) =
-                (downstream.write_timeout, [websocket::UNSUPPORTED_VERSION_RESPONSE, b"", b""]);
-            wait::write(&mut self.stream, &mut self.watchdog, write_timeout, parts).await?;
+            self.write_raw(&cx, websocket::UNSUPPORTED_VERSION_RESPONSE).await?;
             return self.stream.shutdown().await;
         }
         let compresses =
             downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
-        let accept_response = websocket::accept_response(&upgrade, compresses);
+        let accept_response = websocket::build_accept_response(&upgrade, compresses);
         let accept_response = accept_response.filter(|_| head.length == Length::None);
         // The access rules are those of a GET request.
         let waiting = Cell::new(0);
-        let origin = RequestOrigin::of(
-            &self.peer,
-            PROTOCOL,
-            &waiting,
-            &self.state.account,
-            &self.thread.subscriptions,
-        );
-        let mut message = exchange::respond(&cx, &head, b"", &origin).await;
-        if !websocket::may_open(downstream, head.origin.as_deref()) {
+        let mut message = exchange::respond(&cx, &head, b"", &self.origin(&waiting)).await;
+        // Only browsers send an origin: that of the web page.
+        if head.origin.as_deref().is_some_and(|origin| !downstream.cors_origins.admits(origin)) {
             message = exchange::refuse(&cx, Message::refuse(403, "this origin is not allowed"));
         }
         let (Some(accept_response), 200) = (&accept_response, message.status) else {
@@ -258,12 +244,9 @@ where
             }
             return self.stop(&cx, refuse(message)).await;
         };
-        let parts = [&accept_response[..], b"", b""];
-        wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts).await?;
+        self.write_raw(&cx, accept_response).await?;
         message.status = 101;
-        if let Some(record) = message.record.take() {
-            log::log(&cx, *record, &message);
-        }
+        log::log_message(&cx, &mut message);
         let (unread, settings) =
             (self.buf.split_off(head.bytes), websocket::Settings::of(downstream, compresses));
         // Each message uses the configuration that is current when it arrives.
@@ -288,16 +271,13 @@ where
         head: &Head,
         body: &StoredBody,
     ) -> Option<Message> {
-        let waiting = Cell::new(0);
-        let bytes = body.bytes(&self.buf);
-        let origin = RequestOrigin::of(
-            &self.peer,
-            PROTOCOL,
-            &waiting,
-            &self.state.account,
-            &self.thread.subscriptions,
-        );
-        let buffer_bytes = self.buf.capacity();
+        let Connection { stream, reservation, buf, read_ahead, peer, state, thread, .. } = self;
+        let (account, waiting) = (&state.account, &Cell::new(0));
+        let subscribe_context =
+            SubscribeContext { subscriptions: &thread.subscriptions, guard: None };
+        let protocol = PROTOCOL;
+        let origin = RequestOrigin { peer, protocol, waiting, account, subscribe_context };
+        let (bytes, buffer_bytes) = (body.bytes(buf), buf.capacity());
         let mut responding = pin!(exchange::respond(cx, head, bytes, &origin));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
@@ -305,18 +285,14 @@ where
             }
             // Pipelined requests prove that the client is connected. Their bytes are stored in
             // `read_ahead`.
-            while waiting.get() > 0 && self.read_ahead.len() < READ_AHEAD_BYTES_MAX {
-                let read_ahead = &mut self.read_ahead;
-                match wait::poll_read(&mut self.stream, cx, |bytes| {
-                    read_ahead.extend_from_slice(bytes)
-                }) {
-                    Poll::Ready(Ok(bytes)) if bytes > 0 => {
-                        if self.reservation.set(buffer_bytes + self.read_ahead.capacity()).is_err()
-                        {
+            while waiting.get() > 0 && read_ahead.len() < READ_AHEAD_BYTES_MAX {
+                match wait::poll_read(stream, cx, |bytes| read_ahead.extend_from_slice(bytes)) {
+                    Poll::Ready(Ok(Some(()))) => {
+                        if reservation.set(buffer_bytes + read_ahead.capacity()).is_err() {
                             return Poll::Ready(None);
                         }
                     }
-                    Poll::Ready(_) => return Poll::Ready(None),
+                    Poll::Ready(Ok(None) | Err(_)) => return Poll::Ready(None),
                     Poll::Pending => break,
                 }
             }
@@ -393,68 +369,61 @@ where
     async fn read_body(&mut self, cx: &ThreadContext, head: &Head) -> Result<StoredBody, Stop> {
         let downstream = &cx.snapshot.config.downstream;
         let body_bytes_max = downstream.body_bytes_max;
-        if let Length::Fixed(length) = head.length
-            && length > body_bytes_max as u64
-        {
-            return Err(refuse(Message::refuse_size(body_bytes_max)));
-        }
-        let budget = &cx.snapshot.registry.memory;
-        if let Length::Fixed(length) = head.length
-            && !budget.has_room(Purpose::Request, length as usize)
-        {
-            budget.count_refusal(Purpose::Request);
-            return Err(refuse(Message::refuse_memory()));
+        if let Length::Fixed(length) = head.length {
+            if length > body_bytes_max as u64 {
+                return Err(refuse(Message::refuse_size(body_bytes_max)));
+            }
+            let budget = &cx.snapshot.registry.memory;
+            if !budget.has_room(Purpose::Request, length as usize) {
+                budget.count_refusal(Purpose::Request);
+                return Err(refuse(Message::refuse_memory()));
+            }
         }
         // A client that has already sent a part of the body does not wait for the interim response.
         if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
-            let interim: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-            wait::write(
-                &mut self.stream,
-                &mut self.watchdog,
-                downstream.write_timeout,
-                [interim, b"", b""],
-            )
-            .await?;
+            self.write_raw(cx, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        let stored_body = match head.length {
-            Length::None => StoredBody::InPlace { start: head.bytes, end: head.bytes },
+        let start = head.bytes;
+        let mut stored_body = StoredBody { range: start..start, decoded: None };
+        match head.length {
+            Length::None => {}
             Length::Fixed(length) => {
-                self.read_fixed(head.bytes, length as usize, downstream.body_timeout).await?
+                stored_body.range.end += length as usize;
+                self.fill_to(stored_body.range.end, downstream.body_timeout).await?;
             }
-            Length::Chunked => self.read_chunks(head.bytes, downstream).await?,
-        };
+            Length::Chunked => {
+                stored_body.decoded = Some(self.read_chunks(start, downstream).await?);
+            }
+        }
         self.reservation.set_waiting(false);
-        if head.coding == Coding::Identity {
-            return Ok(stored_body);
+        if head.coding != Coding::Identity {
+            let received = stored_body.decoded.take();
+            let encoded = received.unwrap_or_else(|| self.buf[stored_body.range.clone()].to_vec());
+            let decoded = exchange::decode_body(head, encoded, body_bytes_max).await;
+            let decoded = decoded.map_err(refuse)?;
+            self.reserve(decoded.capacity())?;
+            stored_body.decoded = Some(decoded);
         }
-        let (end, encoded) = (stored_body.end(head), stored_body.into_bytes(&self.buf));
-        let body = exchange::decode_body(head, encoded, body_bytes_max).await.map_err(refuse)?;
-        self.reserve(body.capacity())?;
-        Ok(StoredBody::Decoded { body, end })
+        Ok(stored_body)
     }
 
-    async fn read_fixed(
-        &mut self,
-        start: usize,
-        length: usize,
-        timeout: Duration,
-    ) -> Result<StoredBody, Stop> {
-        let end = start + length;
-        if self.buf.len() < end {
-            let deadline = Instant::now() + timeout;
-            while self.buf.len() < end {
-                self.fill_body(deadline).await?;
-                self.reserve(0)?;
-            }
+    /// Reads until the buffer has `bytes` bytes.
+    async fn fill_to(&mut self, bytes: usize, timeout: Duration) -> Result<(), Stop> {
+        let mut deadline = None;
+        while self.buf.len() < bytes {
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
+            self.fill_body(deadline).await?;
+            self.reserve(0)?;
         }
-        Ok(StoredBody::InPlace { start, end })
+        Ok(())
     }
 
+    /// Reads a chunked body, which begins at `start` in the buffer, and removes it from the buffer.
     async fn read_chunks(
         &mut self,
         start: usize,
         downstream: &Downstream,
-    ) -> Result<StoredBody, Stop> {
+    ) -> Result<Vec<u8>, Stop> {
         let body_bytes_max = downstream.body_bytes_max;
         let mut chunked = Chunked::new(body_bytes_max);
         let deadline = Instant::now() + downstream.body_timeout;
@@ -466,7 +435,7 @@ where
             self.buf.drain(start..start + used);
             self.reserve(chunked.bytes_held())?;
             if chunked.is_done() {
-                return Ok(StoredBody::Decoded { body: chunked.into_body(), end: start });
+                return Ok(chunked.into_body());
             }
             self.fill_body(deadline).await?;
         }
@@ -486,29 +455,35 @@ where
         }
     }
 
+    /// Writes bytes that are a whole HTTP message.
+    async fn write_raw(&mut self, cx: &ThreadContext, bytes: &[u8]) -> io::Result<()> {
+        let timeout = cx.snapshot.config.downstream.write_timeout;
+        wait::write(&mut self.stream, &mut self.watchdog, timeout, [bytes, b"", b""]).await
+    }
+
+    /// Writes a response. Without `head`, the request's head was refused.
     async fn write(
         &mut self,
         cx: &ThreadContext,
-        head: &Head,
+        head: Option<&Head>,
         message: &Message,
         keep_alive: bool,
     ) -> io::Result<()> {
         let config = &cx.snapshot.config;
-        let downstream = &config.downstream;
         let mut out = cx.upstream.buffers.take();
         let date = cx.date();
         let options = HeadOptions {
             config,
-            origin: head.origin.as_deref(),
+            origin: head.and_then(|head| head.origin.as_deref()),
             keep_alive,
-            confirm_keep_alive: head.confirm_keep_alive,
+            confirm_keep_alive: head.is_some_and(|head| head.confirm_keep_alive),
             date: &date,
         };
         answer::write_head(&mut out, message, options);
         let body = &message.body;
         // The head and a small payload share one buffer, because one copy is cheaper than a
         // vectored write.
-        let parts = if head.verb == Verb::Head {
+        let parts = if head.is_some_and(|head| head.verb == Verb::Head) {
             [&out[..], b"", b""]
         } else if body.middle.len() <= COPY_BYTES_MAX {
             out.reserve(body.len());
@@ -520,9 +495,8 @@ where
             out.extend_from_slice(&body.start);
             [&out[..], &body.middle[..], body.end]
         };
-        let written =
-            wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)
-                .await;
+        let timeout = config.downstream.write_timeout;
+        let written = wait::write(&mut self.stream, &mut self.watchdog, timeout, parts).await;
         cx.upstream.buffers.give(out);
         written
     }
@@ -540,32 +514,16 @@ where
 
     /// Sends the refusal, if there is one, and closes the connection.
     async fn stop(mut self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
-        let Stop::Refuse(message) = stop else { return Ok(()) };
+        let Stop::Refuse(mut message) = stop else { return Ok(()) };
         self.buf = Vec::new();
         let _freed = self.reservation.set(0);
         cx.counters.record_refusal(message.status);
         if cx.snapshot.access_log.is_some() {
-            log::log(cx, PendingRecord::without_head(self.peer.address, PROTOCOL), &message);
+            let record = PendingRecord::without_head(self.peer.address, PROTOCOL);
+            message.record = Some(Box::new(record));
+            log::log_message(cx, &mut message);
         }
-        let mut out = cx.upstream.buffers.take();
-        let date = cx.date();
-        let config = &cx.snapshot.config;
-        let downstream = &config.downstream;
-        let options = HeadOptions {
-            config,
-            origin: None,
-            keep_alive: false,
-            confirm_keep_alive: false,
-            date: &date,
-        };
-        answer::write_head(&mut out, &message, options);
-        // The body of a refusal has only a start.
-        let parts = [&out[..], &message.body.start[..], &[]];
-        let written =
-            wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)
-                .await;
-        cx.upstream.buffers.give(out);
-        written?;
+        self.write(cx, None, &message, false).await?;
         self.stream.shutdown().await?;
         let deadline = Instant::now() + LINGER_TIMEOUT;
         let mut dropped = 0;
@@ -581,36 +539,18 @@ where
     }
 }
 
-/// The place where a complete request body is stored.
-enum StoredBody {
-    /// A range of the connection's buffer.
-    InPlace { start: usize, end: usize },
-    /// Decoded into its own buffer; the request ends at `end` in the connection's buffer.
-    Decoded { body: Vec<u8>, end: usize },
+/// A complete request body.
+struct StoredBody {
+    /// The range of the received body in the connection's buffer. It is empty for a chunked body,
+    /// which is removed from the buffer.
+    range: Range<usize>,
+    /// The body without its chunks and content coding; `None` if the received body has neither.
+    decoded: Option<Vec<u8>>,
 }
 
 impl StoredBody {
     fn bytes<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
-        match self {
-            StoredBody::InPlace { start, end } => &buf[*start..*end],
-            StoredBody::Decoded { body, .. } => body,
-        }
-    }
-
-    fn into_bytes(self, buf: &[u8]) -> Vec<u8> {
-        match self {
-            StoredBody::InPlace { start, end } => buf[start..end].to_vec(),
-            StoredBody::Decoded { body, .. } => body,
-        }
-    }
-
-    /// Returns the end of the request in the connection's buffer.
-    fn end(&self, head: &Head) -> usize {
-        match self {
-            StoredBody::InPlace { end, .. } | StoredBody::Decoded { end, .. } => {
-                (*end).max(head.bytes)
-            }
-        }
+        self.decoded.as_deref().unwrap_or(&buf[self.range.clone()])
     }
 }
 

@@ -4,8 +4,6 @@
 //! hyper implements the protocol. This module converts each request to the same [`Head`] as
 //! HTTP/1.1 and serves it by the same function.
 
-use crate::state::context::ThreadContext;
-use crate::subscribe::Subscriptions;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
@@ -29,7 +27,7 @@ use crate::config::downstream::Downstream;
 use crate::downstream::answer::{HeadOptions, Message};
 use crate::downstream::exchange::{self, RequestOrigin};
 use crate::downstream::frames::FrameCounter;
-use crate::downstream::head::{Accept, Coding, Head, Length, Media, Verb};
+use crate::downstream::head::{Accept, Coding, Head, Media, Verb};
 use crate::downstream::peer::{ForwardedHeader, Peer};
 use crate::downstream::thread::Thread;
 use crate::downstream::unread::{ResponseBody, UnfinishedResponses};
@@ -37,6 +35,8 @@ use crate::downstream::{answer, frames, head, log};
 use crate::io::memory::{Account, Full, Reservation};
 use crate::policy::memory::Purpose;
 use crate::policy::trace_context::TraceHeaders;
+use crate::state::context::ThreadContext;
+use crate::subscribe::{SubscribeContext, Subscriptions};
 
 /// Maximum concurrent streams of a connection, as nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
@@ -62,8 +62,7 @@ where
     client.feed(&read_ahead);
     let server = FrameCounter::default();
     let monitored = MonitoredStream {
-        read_ahead,
-        read_ahead_returned: 0,
+        read_ahead: read_ahead.into(),
         stream,
         blocked_since: Rc::clone(&blocked_since),
         client,
@@ -86,7 +85,7 @@ where
         let downstream = &thread.context().snapshot.config.downstream;
         (downstream.write_timeout, downstream.idle_timeout)
     };
-    let connection = builder(&thread.context().snapshot.config.downstream)
+    let connection = configure_server(&thread.context().snapshot.config.downstream)
         .serve_connection(TokioIo::new(monitored), service);
     tokio::pin!(connection);
     let mut checks = tokio::time::interval(write_timeout.min(idle_timeout) / 2);
@@ -155,7 +154,7 @@ impl Drop for ActiveStream {
     }
 }
 
-fn builder(downstream: &Downstream) -> hyper::server::conn::http2::Builder<LocalExecutor> {
+fn configure_server(downstream: &Downstream) -> hyper::server::conn::http2::Builder<LocalExecutor> {
     let mut builder = hyper::server::conn::http2::Builder::new(LocalExecutor);
     builder
         .timer(TokioTimer::new())
@@ -180,7 +179,9 @@ async fn respond(
     let client = peer.client_address(&head, downstream);
     let body_bytes_max = downstream.body_bytes_max;
     let waiting = Cell::new(0);
-    let origin = RequestOrigin::of(peer, PROTOCOL, &waiting, account, subscriptions);
+    let subscribe_context = SubscribeContext { subscriptions, guard: None };
+    let (protocol, waiting) = (PROTOCOL, &waiting);
+    let origin = RequestOrigin { peer, protocol, waiting, account, subscribe_context };
     let budget = &cx.snapshot.registry.memory;
     let mut reservation = Reservation::for_connection(budget, Purpose::Request, account);
     let read = tokio::time::timeout(
@@ -202,12 +203,11 @@ async fn respond(
     drop(reservation);
     let mut message = exchange::compress_if_accepted(cx, &head, message).await;
     if cx.snapshot.access_log.is_some() {
-        let record = message.record.take();
-        let record =
-            record.unwrap_or_else(|| Box::new(PendingRecord::without_head(client, PROTOCOL)));
-        log::log(cx, *record, &message);
+        let without_head = || Box::new(PendingRecord::without_head(client, PROTOCOL));
+        message.record.get_or_insert_with(without_head);
+        log::log_message(cx, &mut message);
     }
-    http_response(cx, unfinished, &head, message)
+    build_response(cx, unfinished, &head, message)
 }
 
 /// Reads a request body and reserves memory for it.
@@ -232,7 +232,7 @@ async fn read_body(
 }
 
 /// Builds the HTTP response of a message.
-fn http_response(
+fn build_response(
     cx: &ThreadContext,
     unfinished: &Rc<UnfinishedResponses>,
     head: &Head,
@@ -284,21 +284,12 @@ fn convert_head(
     values("tracestate").for_each(|value| trace.add_state(value));
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
     Head {
-        verb: match parts.method {
-            http::Method::POST => Verb::Post,
-            http::Method::GET => Verb::Get,
-            http::Method::HEAD => Verb::Head,
-            http::Method::OPTIONS => Verb::Options,
-            _ => Verb::Other,
-        },
-        path: head::path(parts.uri.path()),
-        length: Length::None,
+        verb: head::parse_verb(parts.method.as_str()),
+        path: head::parse_path(parts.uri.path()),
         keep_alive: true,
-        confirm_keep_alive: false,
-        expect_continue: false,
-        media: value("content-type").map_or(Media::Absent, head::media),
-        accept: value("accept-encoding").map_or(Accept::default(), head::accept),
-        coding: value("content-encoding").map_or(Coding::Identity, head::coding),
+        media: value("content-type").map_or(Media::Absent, head::parse_media),
+        accept: value("accept-encoding").map_or(Accept::default(), head::parse_accept),
+        coding: value("content-encoding").map_or(Coding::Identity, head::parse_coding),
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
         hash_header: fields.hash_header.as_deref().and_then(value).map(Box::from),
         limit_headers: fields
@@ -307,13 +298,12 @@ fn convert_head(
             .map(|name| value(name.as_str()).map(SmallVec::from_slice))
             .collect(),
         forwarded: forwarded_header.and_then(|forwarded_header| {
-            let values = parts.headers.get_all(forwarded_header.header());
-            forwarded_header.client(values.iter().map(http::HeaderValue::as_bytes))
+            let values = parts.headers.get_all(forwarded_header.name);
+            forwarded_header.find_client(values.iter().map(http::HeaderValue::as_bytes))
         }),
         extra,
         trace: trace.finish(),
-        upgrade: None,
-        bytes: 0,
+        ..Head::default()
     }
 }
 
@@ -336,10 +326,8 @@ where
 /// and clients that do not read. Otherwise a client that floods PING or SETTINGS frames and never
 /// reads would keep its connection forever.
 struct MonitoredStream<S> {
-    /// Bytes that were read earlier.
-    read_ahead: Vec<u8>,
-    /// Number of bytes of `read_ahead` that were returned.
-    read_ahead_returned: usize,
+    /// Bytes that were read earlier and not returned yet.
+    read_ahead: Bytes,
     stream: S,
     /// When the stream stopped accepting bytes; `None` while it accepts bytes.
     blocked_since: Rc<Cell<Option<Instant>>>,
@@ -368,16 +356,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.read_ahead_returned < this.read_ahead.len() {
-            let bytes = buf.remaining().min(this.read_ahead.len() - this.read_ahead_returned);
-            buf.put_slice(
-                &this.read_ahead[this.read_ahead_returned..this.read_ahead_returned + bytes],
-            );
-            this.read_ahead_returned += bytes;
-            if this.read_ahead_returned == this.read_ahead.len() {
-                this.read_ahead = Vec::new();
-                this.read_ahead_returned = 0;
-            }
+        if !this.read_ahead.is_empty() {
+            let bytes = buf.remaining().min(this.read_ahead.len());
+            buf.put_slice(&this.read_ahead.split_to(bytes));
             return Poll::Ready(Ok(()));
         }
         let filled_before = buf.filled().len();

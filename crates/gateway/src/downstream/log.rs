@@ -41,14 +41,16 @@ pub(crate) fn start_record(
     Box::new(PendingRecord::new(record, calls))
 }
 
-/// Logs a request after its response is written.
-pub(crate) fn log(cx: &ThreadContext, pending: PendingRecord, message: &Message) {
-    log_response(cx, pending, message.status, message.body.len());
+/// Logs the request of a message after the message is written, if the access log is on.
+pub(crate) fn log_message(cx: &ThreadContext, message: &mut Message) {
+    if let Some(record) = message.record.take() {
+        log_response(cx, *record, message.status, message.body.len());
+    }
 }
 
 fn log_response(cx: &ThreadContext, pending: PendingRecord, status: u16, bytes: usize) {
     if let Some(queues) = &cx.snapshot.access_log {
-        queues.log(cx.index, pending, (status, bytes), &cx.counters, || cx.upstream.random());
+        queues.log(cx.index, pending, status, bytes, &cx.counters, || cx.upstream.random());
     }
 }
 

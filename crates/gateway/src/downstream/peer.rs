@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::config::downstream::Downstream;
 use crate::config::tls::client::ClientCertificate;
 use crate::downstream::head::Head;
-use crate::policy::client::TrustedProxies;
+use crate::policy::client::Networks;
 
 /// The remote end of a connection.
 #[derive(Debug, Clone)]
@@ -42,28 +42,23 @@ impl Peer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ForwardedHeader<'a> {
     downstream: &'a Downstream,
-    /// The lower-case header name.
-    header: &'static str,
+    /// The header's lower-case name.
+    pub(super) name: &'static str,
 }
 
 impl<'a> ForwardedHeader<'a> {
     /// Returns `None` if no header is configured.
     pub(crate) fn of(downstream: &'a Downstream) -> Option<ForwardedHeader<'a>> {
-        downstream.client_address.header().map(|header| ForwardedHeader { downstream, header })
-    }
-
-    /// Returns the header's lower-case name.
-    pub(crate) fn header(&self) -> &'static str {
-        self.header
+        downstream.client_address.header().map(|name| ForwardedHeader { downstream, name })
     }
 
     /// Returns the client's address from the header's values. The address is valid only if the peer
     /// is trusted.
-    pub(crate) fn client<'v>(
+    pub(crate) fn find_client<'v>(
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,
     ) -> Option<IpAddr> {
-        let trusted: &TrustedProxies = &self.downstream.trusted_proxies;
+        let trusted: &Networks = &self.downstream.trusted_proxies;
         crate::policy::client::find_client(self.downstream.client_address, values, trusted)
     }
 }

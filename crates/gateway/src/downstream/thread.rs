@@ -1,6 +1,7 @@
 //! The client connections of one serving thread. Connections stay open through reloads.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -25,8 +26,8 @@ use crate::subscribe::feeds::Feeds;
 /// The listening address that a client connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
-    /// `server.listen`.
-    Clear,
+    /// `server.listen`, without TLS.
+    Plaintext,
     /// `server.listen_tls`.
     Tls,
 }
@@ -34,19 +35,14 @@ pub(crate) enum ListenAddress {
 /// A serving thread.
 pub(crate) struct Thread {
     pub(crate) state: Rc<ThreadState>,
-    connections: RefCell<Connections>,
+    /// The state of each open connection, by the connection's number.
+    connections: RefCell<BTreeMap<u64, Rc<ConnectionState>>>,
+    /// Number of the next connection.
+    next_number: Cell<u64>,
     /// The subscriptions and filters of this thread's clients.
     pub(crate) subscriptions: Rc<Subscriptions>,
     /// The cache of parsed heads.
     pub(super) heads: ParsedHeads,
-}
-
-#[derive(Default)]
-struct Connections {
-    /// The state of each open connection; `None` for a free slot.
-    open: Vec<Option<Rc<ConnectionState>>>,
-    /// Indices of free slots.
-    free: Vec<usize>,
 }
 
 impl fmt::Debug for Thread {
@@ -68,6 +64,7 @@ impl Thread {
             subscriptions: Subscriptions::new(&state, feeds),
             heads: ParsedHeads::default(),
             connections: RefCell::default(),
+            next_number: Cell::new(0),
             state,
         })
     }
@@ -75,11 +72,6 @@ impl Thread {
     /// Returns the context for a request that starts now.
     pub(crate) fn context(&self) -> Rc<ThreadContext> {
         self.state.context()
-    }
-
-    /// Sets the configuration for new requests.
-    pub(crate) fn reload(&self, snapshot: Arc<Snapshot>) {
-        self.state.reload(snapshot);
     }
 
     /// Serves a client in its own task.
@@ -101,14 +93,14 @@ impl Thread {
         let cx = self.context();
         let config = &cx.snapshot.config;
         match (address, &config.listen_tls) {
-            (ListenAddress::Clear, _)
+            (ListenAddress::Plaintext, _)
                 if config.downstream.client_address == AddressSource::ProxyProtocol =>
             {
                 self.spawn(client, |state| {
                     accept::serve_proxied(Rc::clone(self), tcp, client, state)
                 });
             }
-            (ListenAddress::Clear, _) => self.accept(tcp, client),
+            (ListenAddress::Plaintext, _) => self.accept(tcp, client),
             (ListenAddress::Tls, Some(listen)) => {
                 let listen = Arc::clone(listen);
                 self.spawn(client, |state| {
@@ -138,14 +130,14 @@ impl Thread {
         };
         drop(cx);
         let state = Rc::new(ConnectionState::default());
-        let slot = self.connections.borrow_mut().reserve();
+        let number = self.next_number.replace(self.next_number.get() + 1);
         let thread = Rc::clone(self);
         let account = Rc::clone(&state.account);
         let served = serve(Rc::clone(&state));
         self.context().counters.record_connection_opened();
-        self.connections.borrow_mut().open[slot] = Some(state);
+        self.connections.borrow_mut().insert(number, state);
         let task = tokio::task::spawn_local(async move {
-            let _closed = CloseGuard { thread, slot, _connection_guard: connection_guard };
+            let _closed = CloseGuard { thread, number, _connection_guard: connection_guard };
             served.await;
         });
         account.set_task(task.abort_handle());
@@ -158,12 +150,12 @@ impl Thread {
             (Arc::clone(&snapshot.registry.memory), snapshot.config.server.threads)
         };
         loop {
-            budget.exceeded().await;
+            budget.wait_until_exceeded().await;
             let accounts: Vec<_> = {
                 let connections = self.connections.borrow();
-                let open = connections.open.iter().flatten();
-                open.map(|state| Rc::clone(&state.account)).collect()
+                connections.values().map(|state| Rc::clone(&state.account)).collect()
             };
+            // Each thread frees its share of the excess, rounded up.
             memory::close_slowest(&budget, &accounts, budget.excess().div_ceil(threads));
             tokio::time::sleep(memory::RELIEF_INTERVAL).await;
         }
@@ -171,47 +163,30 @@ impl Thread {
 
     /// Returns the number of open client connections.
     pub(crate) fn connection_count(&self) -> usize {
-        let connections = self.connections.borrow();
-        connections.open.len() - connections.free.len()
-    }
-
-    /// Begins a graceful stop: each connection closes after its next response.
-    pub(crate) fn begin_drain(&self) {
-        self.state.begin_drain();
+        self.connections.borrow().len()
     }
 
     /// Closes the connections that wait for a request. A connection stays open if a request has
     /// just begun.
     pub(crate) fn close_idle(&self) {
-        for connection in self.connections.borrow().open.iter().flatten() {
+        for connection in self.connections.borrow().values() {
             connection.close_if_idle();
         }
     }
 }
 
-impl Connections {
-    /// Returns a free slot.
-    fn reserve(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.open.push(None);
-            self.open.len() - 1
-        })
-    }
-}
-
-/// Frees the slot of a connection when it is dropped.
+/// Held by the task of a connection. Its drop removes the connection from the open connections and
+/// counts it as closed, also if the task is aborted.
 struct CloseGuard {
     thread: Rc<Thread>,
-    slot: usize,
+    number: u64,
     /// The connection's slot in its client's connection limit, if there is one.
     _connection_guard: Option<ConnectionGuard>,
 }
 
 impl Drop for CloseGuard {
     fn drop(&mut self) {
-        let mut connections = self.thread.connections.borrow_mut();
-        connections.open[self.slot] = None;
-        connections.free.push(self.slot);
+        self.thread.connections.borrow_mut().remove(&self.number);
         self.thread.context().counters.record_connection_closed();
     }
 }

@@ -5,12 +5,11 @@
 //! nothing to read. A response is one write, no matter how many parts it has. `crate::config::tls`
 //! builds the settings.
 
-use std::io::{BufRead, IoSlice, Read, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use std::{fmt, io};
 
 use rustls::{ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,13 +20,16 @@ use crate::io::wait::Watchdog;
 use crate::metrics::label::HandshakeFailure;
 
 /// Why a handshake failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeFault {
     /// The handshake timed out.
+    #[error("took too long")]
     Late,
     /// The client disconnected, or the socket failed.
+    #[error("client has closed the connection")]
     Closed,
     /// rustls reports an error, which is sent to the client as an alert.
+    #[error("{0}")]
     Tls(rustls::Error),
 }
 
@@ -49,13 +51,9 @@ impl HandshakeFault {
     }
 }
 
-impl fmt::Display for HandshakeFault {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HandshakeFault::Late => write!(formatter, "took too long"),
-            HandshakeFault::Closed => write!(formatter, "client has closed the connection"),
-            HandshakeFault::Tls(error) => write!(formatter, "{error}"),
-        }
+impl From<io::Error> for HandshakeFault {
+    fn from(error: io::Error) -> HandshakeFault {
+        error.downcast().map_or(HandshakeFault::Closed, HandshakeFault::Tls)
     }
 }
 
@@ -85,44 +83,16 @@ pub(crate) async fn handshake(
 /// A connection after its handshake.
 pub(crate) struct TlsStream {
     tcp: TcpStream,
-    session: Box<ServerConnection>,
+    /// The session that the handshake negotiated.
+    pub(super) session: Box<ServerConnection>,
     /// True if the client has closed its side of the socket.
     is_at_end: bool,
 }
 
-/// Why records could not be read.
-enum RecordFault {
-    Io(io::Error),
-    Tls(rustls::Error),
-}
-
-impl From<RecordFault> for HandshakeFault {
-    fn from(fault: RecordFault) -> HandshakeFault {
-        match fault {
-            RecordFault::Io(_) => HandshakeFault::Closed,
-            RecordFault::Tls(error) => HandshakeFault::Tls(error),
-        }
-    }
-}
-
-impl From<RecordFault> for io::Error {
-    fn from(fault: RecordFault) -> io::Error {
-        match fault {
-            RecordFault::Io(error) => error,
-            RecordFault::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
-        }
-    }
-}
-
 impl TlsStream {
-    /// Returns the session that the handshake negotiated.
-    pub(crate) fn session(&self) -> &ServerConnection {
-        &self.session
-    }
-
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
         while self.session.is_handshaking() {
-            ready!(self.poll_write_records(cx)).map_err(|_| HandshakeFault::Closed)?;
+            ready!(self.poll_write_records(cx))?;
             if ready!(self.poll_read_records(cx))? == 0 {
                 return Poll::Ready(Err(HandshakeFault::Closed));
             }
@@ -131,18 +101,18 @@ impl TlsStream {
     }
 
     /// Reads from the socket once and passes the bytes to rustls. Returns 0 at the end of the
-    /// stream.
-    fn poll_read_records(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, RecordFault>> {
+    /// stream. An error of rustls is wrapped.
+    fn poll_read_records(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let read = self.session.read_tls(&mut Ciphertext { tcp: &mut self.tcp, cx });
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(RecordFault::Io(error))),
+            Err(error) => return Poll::Ready(Err(error)),
         };
         if let Err(error) = self.session.process_new_packets() {
             // The alert informs the client. A failure to send it is ignored.
             let _ = self.poll_write_records(cx);
-            return Poll::Ready(Err(RecordFault::Tls(error)));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         Poll::Ready(Ok(bytes))
     }

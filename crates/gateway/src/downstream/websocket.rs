@@ -20,6 +20,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
+use wire::websocket::{Opcode, ProtocolError, Role};
 
 use crate::access::caller;
 use crate::access::caller::HeadFields;
@@ -27,7 +28,7 @@ use crate::call::reply::Body;
 use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
 use crate::downstream::compress::{
-    DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, decompress_off_thread,
+    DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, decompress_off_thread, try_compress,
 };
 use crate::downstream::exchange::{RequestOrigin, respond};
 use crate::downstream::head::{Coding, Head, Media, Upgrade, Verb};
@@ -38,17 +39,18 @@ use crate::downstream::thread::Thread;
 use crate::io::memory::Reservation;
 use crate::io::wait;
 use crate::io::wait::Watchdog;
-use crate::io::websocket::frame::{Decoder, Event, Fault, Op, Role};
+use crate::io::websocket::decoder::{Decoder, Event, Payload};
 use crate::io::websocket::{deflate, handshake};
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
+use crate::subscribe::SubscribeContext;
 use crate::subscribe::subscriber::{CloseReason, MessageGuard, Subscriber};
 
-mod out;
+mod output_queue;
 #[cfg(test)]
 mod tests;
 
-use out::OutputQueue;
+use output_queue::OutputQueue;
 
 const PROTOCOL: &str = "WebSocket";
 /// The gateway stops reading while more bytes than this wait to be written.
@@ -73,10 +75,10 @@ pub(crate) const UNSUPPORTED_VERSION_RESPONSE: &[u8] =
     Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
 
 /// Builds the response that accepts the upgrade. Returns `None` if the request's key is invalid.
-pub(crate) fn accept_response(upgrade: &Upgrade, compresses: bool) -> Option<Vec<u8>> {
+pub(crate) fn build_accept_response(upgrade: &Upgrade, compresses: bool) -> Option<Vec<u8>> {
     let key = upgrade.key.as_deref()?;
     STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
-    let accept = handshake::accept(key.as_bytes());
+    let accept = handshake::compute_accept(key.as_bytes());
     let mut head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n"
@@ -86,11 +88,6 @@ pub(crate) fn accept_response(upgrade: &Upgrade, compresses: bool) -> Option<Vec
     }
     head.push_str("\r\n");
     Some(head.into_bytes())
-}
-
-/// Returns true if a web page of this origin may open a WebSocket. Only browsers send an origin.
-pub(crate) fn may_open(downstream: &Downstream, origin: Option<&str>) -> bool {
-    origin.is_none_or(|origin| downstream.cors_origins.admits(origin))
 }
 
 /// A connection that was just upgraded to a WebSocket.
@@ -173,7 +170,7 @@ enum TaskOutput {
     Finished(FinishedMessage),
     /// A large message was decompressed. Its compressed size was `bytes`.
     Decompressed {
-        input: Input,
+        event: DecodedEvent,
         bytes: usize,
     },
 }
@@ -258,10 +255,11 @@ where
             head_fields,
             settings,
             phase: Phase::Open,
-            decoder: match settings.compress_bytes_min {
-                Some(_) => Decoder::with_compression(Role::Server, settings.message_bytes_max),
-                None => Decoder::new(Role::Server, settings.message_bytes_max),
-            },
+            decoder: Decoder::new(
+                Role::Server,
+                settings.message_bytes_max,
+                settings.compress_bytes_min.is_some(),
+            ),
             input_broken: false,
             undecoded: unread,
             tasks: FuturesUnordered::new(),
@@ -283,16 +281,16 @@ where
             progress |= self.decode_input();
             let closing = self.state.must_close(cx) || self.thread.state.is_draining();
             match self.poll_read(cx, closing) {
-                Poll::Ready(Ok(0)) if !self.is_closing() => return Poll::Ready(Ok(())),
-                Poll::Ready(Ok(0)) => {
+                Poll::Ready(Ok(None)) if !self.is_closing() => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(None)) => {
                     self.end_input();
                     progress = true;
                 }
-                Poll::Ready(Ok(_)) => progress = true,
+                Poll::Ready(Ok(Some(()))) => progress = true,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}
             }
-            self.state.set_busy(!self.tasks.is_empty());
+            self.state.busy.set(!self.tasks.is_empty());
             if closing && self.phase == Phase::Open && self.tasks.is_empty() {
                 self.close(GOING_AWAY, "the gateway is stopping");
                 progress = true;
@@ -326,7 +324,7 @@ where
     /// returns true.
     fn reserve(&mut self) -> bool {
         let incoming = self.undecoded.capacity() + self.decoder.bytes_held();
-        let outgoing = self.out.bytes + self.subscriber.queued_bytes();
+        let outgoing = self.out.queued_bytes + self.subscriber.queued_bytes();
         let counted = self.reservation.set(incoming + outgoing + self.task_bytes);
         self.reservation
             .set_waiting(self.out.blocked_since.is_some() || self.decoder.bytes_held() > 0);
@@ -349,18 +347,16 @@ where
             made_progress = true;
             let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
                 TaskOutput::Finished(finished) => finished,
-                TaskOutput::Decompressed { input, bytes } => {
+                TaskOutput::Decompressed { event, bytes } => {
                     self.task_bytes -= bytes;
-                    self.handle(input);
+                    self.handle(event);
                     continue;
                 }
             };
             self.task_bytes -= bytes;
-            if let Some(record) = message.record.take() {
-                log::log(&cx, *record, &message);
-            }
+            log::log_message(&cx, &mut message);
             match compressed {
-                Some(compressed) => self.enqueue(|out| out.compressed(compressed)),
+                Some(compressed) => self.enqueue(|out| out.push_compressed(compressed)),
                 None => self.queue_text(message.body),
             }
         }
@@ -393,7 +389,7 @@ where
         if is_compressible && body.len() <= INLINE_BYTES_MAX {
             let joined = std::mem::take(&mut body).join();
             match deflate::compress(&joined) {
-                Some(compressed) => return self.enqueue(|out| out.compressed(compressed)),
+                Some(compressed) => return self.enqueue(|out| out.push_compressed(compressed)),
                 None => body = Body::from_bytes(joined),
             }
         }
@@ -445,7 +441,7 @@ where
         self.phase == Phase::Open
             && self.tasks.len() < self.settings.calls_max
             && self.task_bytes < TASK_BYTES_PAUSE
-            && self.out.bytes < OUT_BYTES_PAUSE
+            && self.out.queued_bytes < OUT_BYTES_PAUSE
     }
 
     /// Decodes the bytes that were read, until a limit is reached. Returns true if any were
@@ -456,17 +452,13 @@ where
             && !self.input_broken
             && (self.accepts_messages() || self.is_closing())
         {
-            let (used, input) = match self.decoder.next(&self.undecoded[consumed..]) {
-                Ok((used, event)) => (used, event.map(Input::of)),
-                Err(fault) => {
-                    self.input_broken = true;
-                    self.close(fault.code(), &fault.to_string());
-                    break;
-                }
+            let (used, event) = match self.decoder.next(&self.undecoded[consumed..]) {
+                Ok((used, event)) => (used, event.map(|event| Ok(event.into_owned()))),
+                Err(error) => (0, Some(Err(error))),
             };
             consumed += used;
-            if let Some(input) = input {
-                self.handle(input);
+            if let Some(event) = event {
+                self.handle(event);
             }
         }
         if self.input_broken || consumed == self.undecoded.len() {
@@ -478,84 +470,85 @@ where
         consumed > 0
     }
 
-    fn handle(&mut self, input: Input) {
-        match input {
-            Input::Close(code) => {
-                let echo = code.map(u16::to_be_bytes);
+    /// Handles a decoded event. Only a close frame and a violation count while the connection
+    /// closes.
+    fn handle(&mut self, event: DecodedEvent) {
+        match event {
+            Ok(Event::Close(code)) => {
                 if self.phase == Phase::Open {
-                    self.out.control(Op::Close, echo.as_ref().map_or(&[], |code| &code[..]));
+                    let echo = code.map_or(Vec::new(), |code| code.to_be_bytes().to_vec());
+                    self.out.push_control(Opcode::Close, &echo);
                 }
                 // The client has sent a close frame, so it reads no more responses.
                 self.tasks.clear();
                 self.subscriber.end();
                 self.end_input();
             }
+            Err(error) => {
+                self.input_broken = true;
+                self.close(error.close_code(), &error.to_string());
+            }
             _ if self.is_closing() => {}
-            Input::Message(_) if !self.has_current_fields() => {
+            Ok(Event::Message(_)) if !self.has_current_fields() => {
                 self.close(TRY_AGAIN_LATER, "configuration changed: reconnect");
             }
-            Input::Message(body) => {
-                let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
-                let (peer, guard) = (Rc::clone(&self.peer), MessageGuard::of(&self.subscriber));
-                let account = Rc::clone(&self.state.account);
-                let compress_bytes_min = self.settings.compress_bytes_min;
-                self.task_bytes += body.len();
-                self.tasks.push(Box::pin(async move {
-                    let (cx, waiting) = (thread.context(), Cell::new(0));
-                    let subscriptions = &thread.subscriptions;
-                    let origin =
-                        RequestOrigin::of(&peer, PROTOCOL, &waiting, &account, subscriptions);
-                    let origin = origin.with_notifications(&guard);
-                    let mut message = respond(&cx, &head, &body, &origin).await;
-                    let compressed = compress_body(&mut message.body, compress_bytes_min).await;
-                    let bytes = body.len();
-                    TaskOutput::Finished(FinishedMessage {
-                        cx,
-                        message,
-                        compressed,
-                        bytes,
-                        _guard: guard,
-                    })
-                }));
-            }
-            Input::Compressed { payload, text } => {
+            Ok(Event::Message(payload)) => self.serve_message(payload.into_bytes()),
+            Ok(Event::Compressed { payload, text }) => {
                 let bytes_max = self.settings.message_bytes_max;
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
                     match decompress(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
                         // The message may be within the limit, but it is too long for this thread.
-                        Input::TooLarge if bytes_max > INLINE_BYTES_MAX => {}
-                        input => return self.handle(input),
+                        Ok(Event::TooLarge(_)) if bytes_max > INLINE_BYTES_MAX => {}
+                        event => return self.handle(event),
                     }
                 }
                 let bytes = payload.len();
                 self.task_bytes += bytes;
                 self.tasks.push(Box::pin(async move {
-                    let input =
+                    let event =
                         decompress_off_thread(move || decompress(&payload, text, bytes_max)).await;
-                    TaskOutput::Decompressed {
-                        input: input.unwrap_or(Input::Fault(Fault::Compression)),
-                        bytes,
-                    }
+                    let event = event.unwrap_or(Err(ProtocolError::Compression));
+                    TaskOutput::Decompressed { event, bytes }
                 }));
             }
-            Input::Fault(fault) => {
-                self.input_broken = true;
-                self.close(fault.code(), &fault.to_string());
-            }
-            Input::TooLarge => {
+            Ok(Event::TooLarge(_)) => {
                 let message = Message::refuse_size(self.settings.message_bytes_max);
                 self.thread.context().counters.record_refusal(message.status);
                 self.queue_text(message.body);
             }
-            Input::Ping(payload) => self.out.control(Op::Pong, &payload),
-            Input::Pong => {}
+            Ok(Event::Ping(payload)) => self.out.push_control(Opcode::Pong, &payload),
+            Ok(Event::Pong) => {}
         }
+    }
+
+    /// Starts the task that serves a message.
+    fn serve_message(&mut self, body: Bytes) {
+        let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
+        let (peer, guard) = (Rc::clone(&self.peer), MessageGuard::of(&self.subscriber));
+        let account = Rc::clone(&self.state.account);
+        let compress_bytes_min = self.settings.compress_bytes_min;
+        self.task_bytes += body.len();
+        self.tasks.push(Box::pin(async move {
+            let (cx, waiting) = (thread.context(), Cell::new(0));
+            let subscriptions = &*thread.subscriptions;
+            let origin = RequestOrigin {
+                peer: &peer,
+                protocol: PROTOCOL,
+                waiting: &waiting,
+                account: &account,
+                subscribe_context: SubscribeContext { subscriptions, guard: Some(&guard) },
+            };
+            let mut message = respond(&cx, &head, &body, &origin).await;
+            let compressed = compress_body(&mut message.body, compress_bytes_min).await;
+            let bytes = body.len();
+            TaskOutput::Finished(FinishedMessage { cx, message, compressed, bytes, _guard: guard })
+        }));
     }
 
     /// Queues a text message. An empty body, the response to a JSON-RPC notification, is not sent.
     fn queue_text(&mut self, body: Body) {
         if body.len() > 0 {
-            self.enqueue(|out| out.text(body));
+            self.enqueue(|out| out.push_text(body));
         }
     }
 
@@ -563,7 +556,7 @@ where
         if self.is_closing() {
             return;
         }
-        if self.out.bytes > self.settings.queue_bytes_max {
+        if self.out.queued_bytes > self.settings.queue_bytes_max {
             self.close_slow();
             return;
         }
@@ -596,12 +589,12 @@ where
         self.tasks.clear();
         self.subscriber.end();
         let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
-        self.out.control(Op::Close, &payload);
+        self.out.push_control(Opcode::Close, &payload);
         self.phase = Phase::Closing { until: None, peer_closed: false };
     }
 
-    /// Reads if the state and the limits allow it. Returns the number of bytes, 0 at the end.
-    fn poll_read(&mut self, cx: &mut Context<'_>, closing: bool) -> Poll<io::Result<usize>> {
+    /// Reads if the state and the limits allow it. Returns `None` at the end of the stream.
+    fn poll_read(&mut self, cx: &mut Context<'_>, closing: bool) -> Poll<io::Result<Option<()>>> {
         let may_read = match self.phase {
             Phase::Open => !closing && self.accepts_messages(),
             Phase::Closing { peer_closed, .. } => !peer_closed,
@@ -644,7 +637,7 @@ where
             Phase::Open if !self.accepts_messages() || now < self.ping_at => false,
             Phase::Open if self.pinged => true,
             Phase::Open => {
-                self.out.control(Op::Ping, b"");
+                self.out.push_control(Opcode::Ping, b"");
                 self.pinged = true;
                 self.ping_at = now + self.settings.ping_interval;
                 false
@@ -653,53 +646,22 @@ where
     }
 }
 
-/// A decoded event that owns its bytes.
-enum Input {
-    Message(Bytes),
-    Compressed { payload: Bytes, text: bool },
-    Fault(Fault),
-    TooLarge,
-    Ping(Vec<u8>),
-    Pong,
-    Close(Option<u16>),
-}
-
-impl Input {
-    fn of(event: Event<'_>) -> Input {
-        match event {
-            Event::Message(payload) => Input::Message(payload.into_bytes()),
-            Event::Compressed { payload, text } => Input::Compressed { payload, text },
-            Event::TooLarge(_) => Input::TooLarge,
-            Event::Ping(payload) => Input::Ping(payload.to_vec()),
-            Event::Pong => Input::Pong,
-            Event::Close(code) => Input::Close(code),
-        }
-    }
-}
+/// An event that owns its bytes, or a violation of the protocol.
+type DecodedEvent = Result<Event<'static>, ProtocolError>;
 
 /// Decompresses a message.
-fn decompress(payload: &[u8], text: bool, bytes_max: usize) -> Input {
+fn decompress(payload: &[u8], text: bool, bytes_max: usize) -> DecodedEvent {
     match deflate::decompress(payload, bytes_max) {
-        Ok(message) if text && std::str::from_utf8(&message).is_err() => Input::Fault(Fault::Utf8),
-        Ok(message) => Input::Message(message.into()),
-        Err(deflate::Fault::TooLarge) => Input::TooLarge,
-        Err(deflate::Fault::Invalid) => Input::Fault(Fault::Compression),
+        Ok(message) if text && std::str::from_utf8(&message).is_err() => Err(ProtocolError::Utf8),
+        Ok(message) => Ok(Event::Message(Payload::Owned(message.into()))),
+        Err(deflate::Fault::TooLarge) => Ok(Event::TooLarge(Bytes::new())),
+        Err(deflate::Fault::Invalid) => Err(ProtocolError::Compression),
     }
 }
 
-/// Compresses a response if it is large enough. A long response is compressed on another thread. If
-/// compression succeeds, `body` is left empty.
+/// Compresses a response if it is large enough. If compression succeeds, `body` is left empty.
 async fn compress_body(body: &mut Body, compress_bytes_min: Option<usize>) -> Option<Vec<u8>> {
     compress_bytes_min.filter(|min| body.len() >= *min)?;
-    let joined = Arc::new(std::mem::take(body).join());
-    let compressed = if joined.len() <= INLINE_BYTES_MAX {
-        deflate::compress(&joined)
-    } else {
-        let shared = Arc::clone(&joined);
-        tokio::task::spawn_blocking(move || deflate::compress(&shared)).await.ok().flatten()
-    };
-    if compressed.is_none() {
-        *body = Body::from_bytes(Arc::unwrap_or_clone(joined));
-    }
-    compressed
+    let compressed = try_compress(std::mem::take(body).join(), deflate::compress).await;
+    compressed.map_err(|joined| *body = Body::from_bytes(joined)).ok()
 }

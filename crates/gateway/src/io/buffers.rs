@@ -1,4 +1,4 @@
-//! A pool of reusable buffers, one per thread.
+//! A pool of reusable buffers for requests and responses, one pool per thread.
 
 use std::cell::RefCell;
 

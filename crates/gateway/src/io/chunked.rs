@@ -93,14 +93,7 @@ impl Chunked {
         let Some(line) = split_line(rest, SIZE_LINE_BYTES_MAX, ChunkFault::Size)? else {
             return Ok(None);
         };
-        let digits = size_digits(line).ok_or(ChunkFault::Size)?;
-        let is_valid = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
-        let text = std::str::from_utf8(digits).map_err(|_| ChunkFault::Size)?;
-        let size = if is_valid {
-            usize::from_str_radix(text, 16).map_err(|_| ChunkFault::Size)?
-        } else {
-            return Err(ChunkFault::Size);
-        };
+        let size = parse_size(line).ok_or(ChunkFault::Size)?;
         if self.body.len() + size > self.body_bytes_max {
             return Err(ChunkFault::TooLarge);
         }
@@ -157,16 +150,18 @@ impl Chunked {
     }
 }
 
-/// Returns the size digits of a chunk-size line and skips the extensions. Extensions begin with a
-/// semicolon and must not contain control characters, which another parser could read as a line
-/// end.
-fn size_digits(line: &[u8]) -> Option<&[u8]> {
+/// Parses a chunk-size line and skips the extensions. Extensions begin with a semicolon and must
+/// not contain control characters, which another parser could read as a line end.
+fn parse_size(line: &[u8]) -> Option<usize> {
     let end = memchr::memchr(b';', line).unwrap_or(line.len());
     let (digits, extensions) = line.split_at(end);
-    let are_extensions_valid =
-        extensions.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control());
-    let spaces = digits.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-    are_extensions_valid.then(|| &digits[..digits.len() - spaces])
+    if extensions.iter().any(|byte| *byte != b'\t' && byte.is_ascii_control()) {
+        return None;
+    }
+    let digits = std::str::from_utf8(digits).ok()?.trim_end_matches([' ', '\t']);
+    let is_valid =
+        (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_valid { usize::from_str_radix(digits, 16).ok() } else { None }
 }
 
 /// Returns the line at the start of `rest` without its CR LF, or `None` while it is incomplete.

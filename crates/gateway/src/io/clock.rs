@@ -1,7 +1,7 @@
-//! The clock of one thread.
+//! The clock of one thread, and the wall clock.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -40,4 +40,9 @@ impl Clock {
     pub(crate) fn now(&self) -> Duration {
         self.now.get()
     }
+}
+
+/// Returns the wall clock time in seconds since 1970, for calendar months and the expiry of keys.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }

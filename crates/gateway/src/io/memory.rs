@@ -93,7 +93,7 @@ impl Budget {
     }
 
     /// Waits until the budget is exceeded.
-    pub(crate) async fn exceeded(&self) {
+    pub(crate) async fn wait_until_exceeded(&self) {
         loop {
             let exceeded = self.exceeded.notified();
             if self.excess() > 0 {

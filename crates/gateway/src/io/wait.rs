@@ -10,7 +10,7 @@ use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -74,46 +74,33 @@ where
     S: AsyncRead + Unpin,
 {
     std::future::poll_fn(|cx| {
-        let read = SCRATCH.with_borrow_mut(|scratch| {
-            let mut buf = ReadBuf::uninit(scratch);
-            match Pin::new(&mut *stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if buf.filled().is_empty() => Poll::Ready(Ok(ReadOutcome::End)),
-                Poll::Ready(Ok(())) => Poll::Ready(Ok(ReadOutcome::Bytes(consume(buf.filled())))),
-                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                Poll::Pending => Poll::Pending,
-            }
-        });
+        let read = poll_read(&mut *stream, cx, &mut consume);
         if read.is_pending() && watchdog.poll_passed(cx, deadline).is_ready() {
             return Poll::Ready(Ok(ReadOutcome::Late));
         }
-        read
+        read.map_ok(|consumed| consumed.map_or(ReadOutcome::End, ReadOutcome::Bytes))
     })
     .await
 }
 
-/// Reads the available bytes and passes them to `consume`. Returns their number, 0 at the end of
-/// the stream.
+/// Reads the available bytes, passes them to `consume` and returns its result. Returns `None` at
+/// the end of the stream.
 ///
 /// # Errors
 /// The socket's error.
-pub(crate) fn poll_read<S>(
+pub(crate) fn poll_read<S, T>(
     stream: &mut S,
     cx: &mut Context<'_>,
-    consume: impl FnOnce(&[u8]),
-) -> Poll<io::Result<usize>>
+    consume: impl FnOnce(&[u8]) -> T,
+) -> Poll<io::Result<Option<T>>>
 where
     S: AsyncRead + Unpin,
 {
-    SCRATCH.with_borrow_mut(|scratch| {
+    SCRATCH.with_borrow_mut(|scratch| -> Poll<io::Result<Option<T>>> {
         let mut buf = ReadBuf::uninit(scratch);
-        match Pin::new(stream).poll_read(cx, &mut buf) {
-            Poll::Ready(Ok(())) => {
-                consume(buf.filled());
-                Poll::Ready(Ok(buf.filled().len()))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
-        }
+        ready!(Pin::new(stream).poll_read(cx, &mut buf))?;
+        let bytes = buf.filled();
+        Poll::Ready(Ok((!bytes.is_empty()).then(|| consume(bytes))))
     })
 }
 
@@ -135,7 +122,8 @@ where
     let mut deadline: Option<Instant> = None;
     std::future::poll_fn(|cx| {
         while written < total {
-            match poll_write_from(Pin::new(&mut *stream), cx, &parts, written) {
+            let parts = parts.iter().copied();
+            match poll_write_parts::<_, 3>(Pin::new(&mut *stream), cx, parts, written) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(bytes)) => {
                     written += bytes;
@@ -165,14 +153,15 @@ fn poll_timeout(
     watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Writes as much as possible of `parts`, from offset `written` on.
-fn poll_write_from<S: AsyncWrite>(
+/// Calls write once for at most `PARTS_MAX` parts, without their first `written` bytes. Returns the
+/// number of bytes written.
+pub(crate) fn poll_write_parts<'p, S: AsyncWrite, const PARTS_MAX: usize>(
     stream: Pin<&mut S>,
     cx: &mut Context<'_>,
-    parts: &[&[u8]; 3],
+    parts: impl Iterator<Item = &'p [u8]>,
     mut written: usize,
 ) -> Poll<io::Result<usize>> {
-    let mut slices = [io::IoSlice::new(&[]); 3];
+    let mut slices = [io::IoSlice::new(&[]); PARTS_MAX];
     let mut count = 0;
     for part in parts {
         let skip = written.min(part.len());

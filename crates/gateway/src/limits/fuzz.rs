@@ -4,8 +4,8 @@
 //! check.
 
 use crate::policy::limit::{
-    Assessment, CALL, Judgement, Rate, State, Terms, assess, assess_share, judge, raise_excess,
-    remaining_excess, retry_share_ms,
+    Assessment, CALL, KeyState, LimitDecision, LimitTerms, Rate, assess, assess_share,
+    find_retry_ms, judge, raise_excess, remaining_excess,
 };
 
 /// Maximum number of arrivals per input, because every interval between arrivals is checked.
@@ -21,9 +21,9 @@ const BURST_MAX: u64 = 4_000_000;
 
 /// A zone with its limit and a single key.
 struct Zone {
-    terms: Terms,
+    terms: LimitTerms,
     gateways: u64,
-    state: Option<State>,
+    state: Option<KeyState>,
     /// Time and cost of the calls that passed.
     passed: Vec<(u64, u64)>,
 }
@@ -72,7 +72,7 @@ fn zone(head: &[u8], index: usize) -> Zone {
     };
     let delay = (head[6] & 1 == 1).then(|| u64::from(head[6] >> 1) * CALL);
     let gateways = if head[0] & 0x40 == 0 { 1 } else { u64::from(head[4] >> 4) + 1 };
-    let terms = Terms { rate, burst: burst * CALL, delay };
+    let terms = LimitTerms { rate, burst: burst * CALL, delay };
     Zone { terms, gateways, state: None, passed: Vec::new() }
 }
 
@@ -88,9 +88,9 @@ fn raise(zones: &mut [Zone], now: u64, known_excess: u64) {
     }
 }
 
-/// Judges one call in all zones and checks the verdict.
+/// Judges one call in all zones and checks the decision.
 fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
-    let assessed: Vec<(Assessment, Terms)> = zones
+    let assessed: Vec<(Assessment, LimitTerms)> = zones
         .iter()
         .map(|zone| {
             let Zone { terms, gateways, state, .. } = zone;
@@ -100,16 +100,16 @@ fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
             (assessed, *terms)
         })
         .collect();
-    let judgement = judge(&assessed);
+    let decision = judge(&assessed);
     let over_limit = assessed.iter().position(|(assessed, terms)| assessed.excess > terms.burst);
-    match judgement {
-        Judgement::Refused { limit_index: at } => {
-            assert_eq!(over_limit, Some(at), "another zone rejects the call")
+    match decision {
+        LimitDecision::Refused { limit_index } => {
+            assert_eq!(over_limit, Some(limit_index), "another zone rejects the call")
         }
-        Judgement::Passed | Judgement::Delayed { .. } => assert_eq!(over_limit, None),
+        LimitDecision::Passed | LimitDecision::Delayed { .. } => assert_eq!(over_limit, None),
     }
-    if let Judgement::Delayed { ms, limit_index: at } = judgement {
-        let terms = assessed[at].1;
+    if let LimitDecision::Delayed { ms, limit_index } = decision {
+        let terms = assessed[limit_index].1;
         assert!(ms >= 1 && ms <= terms.burst.saturating_mul(1000) / terms.rate.thousandths());
     }
     for (zone, (assessed, terms)) in zones.iter_mut().zip(&assessed) {
@@ -127,7 +127,7 @@ fn assert_retry_time(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, fo
     let Zone { terms, gateways, state, .. } = zone;
     let passes =
         |time: u64| assess_share(*state, terms.rate, time, cost, *gateways).excess <= terms.burst;
-    let retry_ms = retry_share_ms(*state, *terms, now, cost, *gateways);
+    let retry_ms = find_retry_ms(*state, *terms, now, cost, *gateways);
     assert_eq!(retry_ms == Some(0), assessed.excess <= terms.burst);
     match retry_ms {
         Some(ms @ 1..) if forward => {

@@ -23,7 +23,9 @@ use super::{ChainLimits, Charge, JudgeMode, LimitedCall, Limits, RateLimit};
 use crate::limits::table::HashedKey;
 use crate::metrics::label::{LimitJudge, LimitOutcome};
 use crate::metrics::thread::Counters;
-use crate::policy::limit::{Assessment, Judgement, State, Terms, assess, judge, remaining_excess};
+use crate::policy::limit::{
+    Assessment, KeyState, LimitDecision, LimitTerms, assess, judge, remaining_excess,
+};
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,8 @@ mod tests;
 /// A call to be judged in Redis.
 #[derive(Debug)]
 pub(crate) struct SharedLimitQuery {
-    zones: SmallVec<[SharedZoneQuery; 2]>,
+    /// The zones in which the call counts.
+    pub(crate) zones: SmallVec<[SharedZoneQuery; 2]>,
     /// Sending time, by the clock of limits.
     sent: u64,
 }
@@ -43,7 +46,7 @@ pub(crate) struct SharedZoneQuery {
     pub(crate) zone: usize,
     /// Digest of the key, the same in every gateway.
     pub(crate) digest: [u8; 16],
-    pub(crate) terms: Terms,
+    pub(crate) terms: LimitTerms,
     /// Number of units that the call counts.
     pub(crate) cost: u64,
     /// The excess known here. Redis raises its own state to at least this excess.
@@ -53,34 +56,22 @@ pub(crate) struct SharedZoneQuery {
     hashed_key: HashedKey,
 }
 
-/// The response of Redis about a call.
+/// The decision of Redis about a call.
 #[derive(Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct RedisDecision {
     /// Time by the clock of Redis, in milliseconds.
     pub(crate) now: u64,
     /// Index of the zone that rejected the call.
     pub(crate) refused: Option<usize>,
     /// Stored state of each zone's key.
-    pub(crate) states: SmallVec<[Option<State>; 2]>,
-}
-
-impl SharedLimitQuery {
-    /// Returns the number of zones.
-    pub(crate) fn zone_count(&self) -> usize {
-        self.zones.len()
-    }
-
-    /// Iterates over the zones.
-    pub(crate) fn zones(&self) -> impl Iterator<Item = &SharedZoneQuery> {
-        self.zones.iter()
-    }
+    pub(crate) states: SmallVec<[Option<KeyState>; 2]>,
 }
 
 impl Limits {
     /// Builds the request to Redis about a call. Returns a rejection instead if a local limit or
     /// the stored state of Redis already rejects the call. Returns `None` if the call counts in no
     /// shared zone.
-    pub(super) fn query(
+    pub(super) fn query_redis(
         &self,
         chain: &ChainLimits,
         caller: &LimitedCall<'_>,
@@ -91,10 +82,15 @@ impl Limits {
         if selected_limits.is_empty() {
             return None;
         }
-        if let Judgement::Refused { limit_index: at } =
+        if let LimitDecision::Refused { limit_index } =
             self.judge(&chain.local, caller, now, counters, JudgeMode::Check)
         {
-            return Some(Charge::Refuse(self.over_rate(&chain.local[at], caller, now, 1)));
+            return Some(Charge::Refuse(self.build_failure(
+                &chain.local[limit_index],
+                caller,
+                now,
+                1,
+            )));
         }
         let mut zones = SmallVec::new();
         for selected in selected_limits {
@@ -107,7 +103,7 @@ impl Limits {
                 Some(slot) => (Some(table.state(slot)), table.is_unreported(slot)),
                 None => (None, false),
             };
-            let Terms { rate, burst, .. } = selected.terms;
+            let LimitTerms { rate, burst, .. } = selected.terms;
             let assessed = assess(state.filter(|_| !unreported), rate, now, cost);
             if assessed.excess > burst {
                 if let Some(slot) = slot {
@@ -115,14 +111,14 @@ impl Limits {
                 }
                 drop(table);
                 counters.shared_limits.calls[LimitJudge::Memory].add(1);
-                counters.zone(limit.zone, LimitOutcome::Rejected);
-                return Some(Charge::Refuse(self.over_rate(limit, caller, now, 1)));
+                counters.record_limit_outcome(limit.zone, LimitOutcome::Rejected);
+                return Some(Charge::Refuse(self.build_failure(limit, caller, now, 1)));
             }
             let received_by =
                 if unreported { now } else { now + self.redis_timeout.as_millis() as u64 };
             zones.push(SharedZoneQuery {
                 zone: limit.zone,
-                digest: zone.digest(caller),
+                digest: zone.compute_digest(caller),
                 terms: selected.terms,
                 cost,
                 known_excess: state.map_or(0, |state| remaining_excess(state, rate, received_by)),
@@ -133,45 +129,45 @@ impl Limits {
         Some(Charge::AskRedis(Box::new(SharedLimitQuery { zones, sent: now })))
     }
 
-    /// Decides about a call by the verdict of Redis, or by this gateway's local share if there is
-    /// no verdict.
+    /// Decides about a call by the decision of Redis, or by this gateway's local share if there is
+    /// none.
     pub(crate) fn settle(
         &self,
         query: &SharedLimitQuery,
-        verdict: Option<&Verdict>,
+        decision: Option<&RedisDecision>,
         caller: &LimitedCall<'_>,
         now: u64,
         counters: &Counters,
     ) -> Charge {
         let chain = &self.chains[caller.chain];
-        let Some(verdict) = verdict else {
+        let Some(decision) = decision else {
             counters.shared_limits.calls[LimitJudge::Share].add(1);
             return self.charge_locally(chain, &chain.rates, caller, now, counters);
         };
         counters.shared_limits.calls[LimitJudge::Redis].add(1);
-        for (zone, state) in query.zones.iter().zip(&verdict.states) {
+        for (zone, state) in query.zones.iter().zip(&decision.states) {
             if let Some(state) = state {
-                self.store_redis_state(zone, *state, verdict.now, query.sent, now);
+                self.store_redis_state(zone, *state, decision.now, query.sent, now);
             }
         }
-        if let Some(zone) = verdict.refused.and_then(|index| query.zones.get(index)) {
-            counters.zone(zone.zone, LimitOutcome::Rejected);
+        if let Some(zone) = decision.refused.and_then(|index| query.zones.get(index)) {
+            counters.record_limit_outcome(zone.zone, LimitOutcome::Rejected);
             let limit: &RateLimit = &chain.shared[zone.limit];
-            return Charge::Refuse(self.over_rate(limit, caller, now, 1));
+            return Charge::Refuse(self.build_failure(limit, caller, now, 1));
         }
-        let assessed: SmallVec<[(Assessment, Terms); 2]> = query
+        let assessed: SmallVec<[(Assessment, LimitTerms); 2]> = query
             .zones
             .iter()
-            .zip(&verdict.states)
+            .zip(&decision.states)
             .filter_map(|(zone, state)| {
                 let state = (*state)?;
                 Some((Assessment { excess: state.excess, state }, zone.terms))
             })
             .collect();
         let redis_delay = match judge(&assessed) {
-            Judgement::Delayed { ms, limit_index: at } => Some((ms, at)),
+            LimitDecision::Delayed { ms, limit_index } => Some((ms, limit_index)),
             // The call passed under the same terms.
-            Judgement::Passed | Judgement::Refused { .. } => None,
+            LimitDecision::Passed | LimitDecision::Refused { .. } => None,
         };
         let local_charge = self.charge_locally(chain, &chain.local, caller, now, counters);
         let local_delay_ms = match &local_charge {
@@ -181,9 +177,9 @@ impl Limits {
         };
         let longer_delay = redis_delay.filter(|(ms, _)| *ms > local_delay_ms);
         for (index, zone) in query.zones.iter().enumerate() {
-            let delayed = longer_delay.is_some_and(|(_, at)| at == index);
+            let delayed = longer_delay.is_some_and(|(_, limit_index)| limit_index == index);
             let outcome = if delayed { LimitOutcome::Delayed } else { LimitOutcome::Passed };
-            counters.zone(zone.zone, outcome);
+            counters.record_limit_outcome(zone.zone, outcome);
         }
         longer_delay
             .map_or(local_charge, |(ms, _)| Charge::Wait(std::time::Duration::from_millis(ms)))
@@ -193,7 +189,7 @@ impl Limits {
     fn store_redis_state(
         &self,
         zone: &SharedZoneQuery,
-        state: State,
+        state: KeyState,
         redis_now: u64,
         sent: u64,
         now: u64,
@@ -201,7 +197,7 @@ impl Limits {
         // The state is dated to the sending time, minus a millisecond because clock ticks differ.
         // So Redis has always drained at least as much as this copy of the state.
         let age = redis_now.saturating_sub(state.last);
-        let state = State { last: sent.saturating_sub(age + 1), ..state };
+        let state = KeyState { last: sent.saturating_sub(age + 1), ..state };
         let mut table = self.zones[zone.zone].lock_shard(&zone.hashed_key);
         let slot = table.find(&zone.hashed_key);
         // Another call may have charged the key by the local share meanwhile. The state with that

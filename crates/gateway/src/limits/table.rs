@@ -5,7 +5,7 @@
 //! allocated after the start, and the system commits memory only for used pages. `policy/limit.rs`
 //! defines the states.
 
-use crate::policy::limit::State;
+use crate::policy::limit::KeyState;
 
 mod hint;
 
@@ -42,7 +42,7 @@ const LAST: usize = 5;
 /// Bit that marks a key as unreported. No time is this large.
 const UNREPORTED: u64 = 1 << 63;
 
-/// A table.
+/// A table of keys.
 #[derive(Debug)]
 pub(super) struct Table {
     slots: Vec<Entry>,
@@ -50,12 +50,13 @@ pub(super) struct Table {
     /// page.
     first_slot: usize,
     /// Number of keys.
-    len: usize,
+    pub(super) len: usize,
     /// Maximum number of keys.
     len_max: usize,
     /// Slot at which the next eviction scan starts.
     next_scan_slot: usize,
-    evicted: u64,
+    /// Number of evicted keys.
+    pub(super) evicted: u64,
 }
 
 impl Table {
@@ -70,19 +71,9 @@ impl Table {
         Table { slots, first_slot, len: 0, len_max, next_scan_slot: first_slot, evicted: 0 }
     }
 
-    /// Returns the number of stored keys.
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns the number of evicted keys.
-    pub(super) fn evicted(&self) -> u64 {
-        self.evicted
-    }
-
     /// Returns the slot of a key.
     pub(super) fn find(&self, hashed_key: &HashedKey) -> Option<usize> {
-        let mut slot = self.home(hashed_key.hash);
+        let mut slot = self.home_slot(hashed_key.hash);
         loop {
             let entry = &self.slots[slot];
             if entry[HASH] == 0 {
@@ -91,21 +82,21 @@ impl Table {
             if entry[HASH] == hashed_key.hash && entry[1..4] == hashed_key.key {
                 return Some(slot);
             }
-            slot = self.next(slot);
+            slot = self.next_slot(slot);
         }
     }
 
     /// Prefetches the slot where a key's search begins, without waiting.
     pub(super) fn prefetch(&self, hashed_key: &HashedKey) {
-        if let Some(entry) = self.slots.get(self.home(hashed_key.hash)) {
+        if let Some(entry) = self.slots.get(self.home_slot(hashed_key.hash)) {
             hint::prefetch(entry);
         }
     }
 
     /// Returns the state of the key in a slot.
-    pub(super) fn state(&self, slot: usize) -> State {
+    pub(super) fn state(&self, slot: usize) -> KeyState {
         let entry = &self.slots[slot];
-        State { excess: entry[EXCESS] >> 32, last: entry[LAST] & !UNREPORTED }
+        KeyState { excess: entry[EXCESS] >> 32, last: entry[LAST] & !UNREPORTED }
     }
 
     /// Returns true if the key in a slot was marked as unreported since its state was last stored.
@@ -130,7 +121,7 @@ impl Table {
         &mut self,
         hashed_key: &HashedKey,
         slot: Option<usize>,
-        state: State,
+        state: KeyState,
         now: u64,
     ) -> usize {
         let slot = slot.unwrap_or_else(|| {
@@ -167,9 +158,9 @@ impl Table {
     }
 
     fn claim_slot(&mut self, hashed_key: &HashedKey) -> usize {
-        let mut slot = self.home(hashed_key.hash);
+        let mut slot = self.home_slot(hashed_key.hash);
         while self.slots[slot][HASH] != 0 {
-            slot = self.next(slot);
+            slot = self.next_slot(slot);
         }
         let [first_word, second_word, third_word] = hashed_key.key;
         self.slots[slot] = [hashed_key.hash, first_word, second_word, third_word, 0, 0];
@@ -188,7 +179,7 @@ impl Table {
                     oldest = Some((age, slot));
                 }
             }
-            slot = self.next(slot);
+            slot = self.next_slot(slot);
         }
         self.next_scan_slot = slot;
         match oldest {
@@ -205,12 +196,12 @@ impl Table {
     fn remove(&mut self, mut hole: usize) {
         let mut slot = hole;
         loop {
-            slot = self.next(slot);
+            slot = self.next_slot(slot);
             let hash = self.slots[slot][HASH];
             if hash == 0 {
                 break;
             }
-            if self.distance(self.home(hash), slot) >= self.distance(hole, slot) {
+            if self.distance(self.home_slot(hash), slot) >= self.distance(hole, slot) {
                 self.slots[hole] = self.slots[slot];
                 hole = slot;
             }
@@ -221,7 +212,7 @@ impl Table {
 
     /// Returns the slot where the search for a hash begins: the upper bits of the hash, scaled to
     /// the number of slots (Lemire 2016, "A fast alternative to the modulo reduction").
-    fn home(&self, hash: u64) -> usize {
+    fn home_slot(&self, hash: u64) -> usize {
         self.first_slot + ((u128::from(hash) * self.slot_count() as u128) >> 64) as usize
     }
 
@@ -230,7 +221,7 @@ impl Table {
         self.slots.len() - self.first_slot
     }
 
-    fn next(&self, slot: usize) -> usize {
+    fn next_slot(&self, slot: usize) -> usize {
         if slot + 1 == self.slots.len() { self.first_slot } else { slot + 1 }
     }
 
@@ -256,8 +247,8 @@ mod tests {
         HashedKey { hash: (number % 7).wrapping_mul(u64::MAX / 6) | 1, key: [number, 0, 0] }
     }
 
-    fn state(excess: u64, last: u64) -> State {
-        State { excess, last }
+    fn state(excess: u64, last: u64) -> KeyState {
+        KeyState { excess, last }
     }
 
     proptest! {
@@ -281,7 +272,7 @@ mod tests {
                         map.insert(number, state(now * 3, now));
                     }
                 }
-                prop_assert_eq!(table.len(), map.len());
+                prop_assert_eq!(table.len, map.len());
             }
             for (number, state) in map {
                 let slot = table.find(&hashed_key(number)).unwrap();
@@ -299,14 +290,14 @@ mod tests {
         // Rejected calls count as calls: a client that is always rejected must not be forgotten.
         table.touch(table.find(&hashed_key(0)).unwrap(), 20);
         table.store(&hashed_key(100), None, state(0, 0), 21);
-        assert_eq!((table.len(), table.evicted()), (10, 1));
+        assert_eq!((table.len, table.evicted), (10, 1));
         assert!(table.find(&hashed_key(1)).is_none(), "the oldest key was not evicted");
         assert!(table.find(&hashed_key(0)).is_some());
         for number in 200..1200 {
             table.store(&hashed_key(number), None, state(0, 0), number);
             assert!(table.find(&hashed_key(number)).is_some());
         }
-        assert_eq!((table.len(), table.evicted()), (10, 1001));
+        assert_eq!((table.len, table.evicted), (10, 1001));
     }
 
     #[test]
@@ -326,9 +317,9 @@ mod tests {
         for hashed_key in [&a, &a, &c] {
             table.leave(hashed_key);
         }
-        assert_eq!(table.len(), 0);
+        assert_eq!(table.len, 0);
         table.leave(&a);
-        assert_eq!(table.len(), 0);
+        assert_eq!(table.len, 0);
     }
 
     #[test]
@@ -337,7 +328,7 @@ mod tests {
         for number in 0..100 {
             table.store(&hashed_key(number), None, state(7, 0), number);
             assert_eq!(table.state(table.find(&hashed_key(number)).unwrap()), state(7, 0));
-            assert_eq!(table.len(), 1);
+            assert_eq!(table.len, 1);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::LimitedCall;
 use super::table::{HashedKey, KEY_BYTES, KEY_BYTES_INLINE, Table};
 use crate::config;
 use crate::config::Config;
-use crate::config::limits::{Cost, KeyPart};
+use crate::config::limits::{CallCost, KeyPart};
 
 /// Longest key in bytes; longer ones are not limited, as in nginx (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;
@@ -28,7 +28,7 @@ const SHARD_KEYS_MIN: usize = 1024;
 pub(super) struct Zone {
     /// The components of the zone's keys.
     key: Vec<KeyComponent>,
-    cost: Cost,
+    cost: CallCost,
     /// True if the caller's API key is a component of the zone's key.
     pub(super) keyed_by_api_key: bool,
     /// True if all calls of a request have the same key in the zone.
@@ -124,29 +124,28 @@ impl Zone {
     /// Returns the key of a request before its calls are known, and prefetches the key's slot.
     /// Returns `None` if the key depends on the calls.
     pub(super) fn prefetch(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
-        let hashed_key = self.same_for_request.then(|| self.hashed_key(caller)).flatten()?;
+        let hashed_key = self.same_for_request.then(|| self.hash_key(caller)).flatten()?;
         self.lock_shard(&hashed_key).prefetch(&hashed_key);
         Some(hashed_key)
     }
 
     pub(super) fn cost(&self, caller: &LimitedCall<'_>) -> u64 {
         match self.cost {
-            Cost::Call => 1,
-            Cost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
+            CallCost::Call => 1,
+            CallCost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
         }
     }
 
     pub(super) fn fill(&self) -> ZoneFill {
         self.state.shards.iter().fold(ZoneFill::default(), |sum, shard| {
             let table = shard.0.lock();
-            let (keys, evicted) = (table.len() as u64, table.evicted());
-            ZoneFill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
+            ZoneFill { keys: sum.keys + table.len as u64, evicted: sum.evicted + table.evicted }
         })
     }
 
     /// Returns the bytes of the call's key. Returns `None` if the key is empty or too long; such a
     /// call is not limited.
-    fn key_bytes(&self, caller: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
+    fn write_key(&self, caller: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {
             [component] => component.write(caller, &mut bytes),
@@ -171,15 +170,15 @@ impl Zone {
     }
 
     /// Returns a digest of the call's key that is the same in every gateway.
-    pub(super) fn digest(&self, caller: &LimitedCall<'_>) -> [u8; 16] {
-        let bytes = self.key_bytes(caller).unwrap_or_default();
+    pub(super) fn compute_digest(&self, caller: &LimitedCall<'_>) -> [u8; 16] {
+        let bytes = self.write_key(caller).unwrap_or_default();
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
         digest.as_ref()[..16].try_into().expect("a SHA-256 digest has 32 bytes")
     }
 
     /// Returns the call's key with its hash. A long key is replaced by its digest.
-    pub(super) fn hashed_key(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
-        let bytes = self.key_bytes(caller)?;
+    pub(super) fn hash_key(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
+        let bytes = self.write_key(caller)?;
         let mut key = [0; KEY_BYTES_INLINE + 1];
         if bytes.len() <= KEY_BYTES_INLINE {
             key[..bytes.len()].copy_from_slice(&bytes);

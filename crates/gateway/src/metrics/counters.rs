@@ -12,7 +12,7 @@ use super::label::{
     AttemptOutcome, Handshake, HandshakeFailure, IndexLookup, LimitJudge, LimitOutcome,
     ProxyRefusal, RedisFailure, RedisLookup, RedisStore, RefusedStatus, TlsVersion,
 };
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::policy::access::Denial;
 use crate::policy::overload::{Class, Shed};
 
@@ -37,7 +37,8 @@ macro_rules! counters {
 
             #[cfg(test)]
             fn fill(&self, seed: u64) {
-                // A field keeps its numbers when others are declared.
+                // A value depends only on the seed and the field's name, so that new fields do not
+                // change the values of the others.
                 $(
                     let name = stringify!($field).bytes();
                     self.$field.fill(name.fold(seed, |sum, byte| (sum * 31 + u64::from(byte)) % 10_007));
@@ -54,13 +55,13 @@ macro_rules! counters {
         }
     )+ };
     (@list $metrics:ident, $field:ident, [$($help:literal)+] $name:literal) => {
-        $metrics.instrument($name, concat!($($help),+), |counters| &counters.$field);
+        $metrics.add_instrument($name, concat!($($help),+), |counters| &counters.$field);
     };
     (@list $metrics:ident, $field:ident, [$($help:literal)+]) => {};
 }
 
 counters! {
-    /// Counters without a label of the configuration.
+    /// Counters whose labels do not come from the configuration.
     ThreadCounters[] {
         /// Client connections that are open.
         connections_open: Gauge = "weir_connections_open",
@@ -111,7 +112,7 @@ counters! {
         hedges: Counter = "weir_hedges",
         /// Hedges that ended before the first attempt.
         hedges_won: Counter = "weir_hedges_won",
-        /// Shared calls in flight, which equal calls can join; updated each second.
+        /// Calls in flight that identical calls can join. Updated once per second.
         calls_in_flight: Gauge = "weir_coalesced_calls",
         /// Responses stored in the cache.
         fills: Counter = "weir_cache_fills",
@@ -144,8 +145,8 @@ counters! {
         stores: By<RedisStore> = "weir_redis_stores",
         /// Responses that wait for the next poll of their upstream before they are stored.
         unproved: Gauge = "weir_redis_stores_unproved",
-        /// Connections to Redis, of all threads, whose circuit breaker is open or that are not
-        /// connected yet.
+        /// Redis connections that are not connected yet or whose circuit breaker is open, summed
+        /// over all threads.
         breakers_open: Gauge = "weir_redis_breakers_open",
         /// Times that the circuit breaker of a connection opened after consecutive failures.
         breakers_opened: Counter = "weir_redis_breakers_opened",
@@ -206,7 +207,7 @@ counters! {
         batches: Counter = "weir_upstream_batches",
         /// Attempts at the upstream that were sent in batches.
         batched_calls: Counter = "weir_upstream_batched_calls",
-        /// WebSockets or local sockets that are open; exported with their transport.
+        /// Open WebSockets and local sockets to the upstream. Exported by transport.
         multiplexed_open: Gauge,
         /// WebSockets or local sockets to the upstream that ended while they were in use; new ones
         /// are opened.

@@ -1,8 +1,9 @@
 //! Exports counters as OpenMetrics text and as rows of `docs/metrics.md`.
 //!
-//! A [`MetricSet`] lists the metrics of one type of object, each with a description. The text and
-//! the page are both generated from that list. Label values come from the configuration and from
-//! closed sets, never from clients, so the number of samples is bounded.
+//! A [`MetricSet`] lists the metrics of one type of object, each with a description. The list
+//! generates both the text and the page. A sample is the value of a metric for one set of label
+//! values. Label values come from the configuration and from closed sets, never from clients, so
+//! the number of samples is bounded.
 
 use std::fmt;
 
@@ -78,8 +79,8 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.0.iter().map(|metric| &metric.description)
     }
 
-    /// Adds an instrument.
-    pub(crate) fn instrument<I: Instrument + 'static>(
+    /// Adds an instrument, which threads count.
+    pub(crate) fn add_instrument<I: Instrument + 'static>(
         &mut self,
         name: &'static str,
         help: &'static str,
@@ -90,38 +91,15 @@ impl<T: MetricSet + 'static> Metrics<T> {
         I::push_labels(&mut metric.description.labels);
     }
 
-    /// Adds a counter that is stored elsewhere.
-    pub(crate) fn counter<V: Value + 'static>(
+    /// Adds a metric that is stored elsewhere.
+    pub(crate) fn add_reading<V: Value + 'static>(
         &mut self,
+        kind: MetricType,
         name: &'static str,
         help: &'static str,
         read: fn(&T) -> V,
     ) -> &mut Metric<T> {
-        self.add(name, MetricType::Counter, help, move |object, samples| {
-            read(object).write(samples)
-        })
-    }
-
-    /// Adds a gauge that is stored elsewhere.
-    pub(crate) fn gauge<V: Value + 'static>(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        read: fn(&T) -> V,
-    ) -> &mut Metric<T> {
-        self.add(name, MetricType::Gauge, help, move |object, samples| read(object).write(samples))
-    }
-
-    /// Adds an info metric. Its value is the value of its only label.
-    pub(crate) fn info(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        read: fn(&T) -> &'static str,
-    ) -> &mut Metric<T> {
-        self.add(name, MetricType::Info, help, move |object, samples| {
-            [(read(object), true)].write(samples)
-        })
+        self.add(name, kind, help, move |object, samples| read(object).write(samples))
     }
 
     fn add(
@@ -183,15 +161,15 @@ pub(crate) struct Samples<'a> {
 
 impl Samples<'_> {
     /// Writes the samples of a value with one more label.
-    fn labelled(&mut self, label: &'static str, value: &impl Value) -> fmt::Result {
+    fn write_labelled(&mut self, label: &'static str, value: &impl Value) -> fmt::Result {
         self.values.push(label);
         value.write(self)?;
         self.values.pop();
         Ok(())
     }
 
-    fn integer(&mut self, number: u64) -> fmt::Result {
-        self.sample(|encoder, kind| match kind {
+    fn write_integer(&mut self, number: u64) -> fmt::Result {
+        self.write_sample(|encoder, kind| match kind {
             MetricType::Counter => {
                 encoder.encode_counter(&number, None::<&Exemplar<NoLabelSet, f64>>)
             }
@@ -199,7 +177,7 @@ impl Samples<'_> {
         })
     }
 
-    fn sample(
+    fn write_sample(
         &mut self,
         write: impl FnOnce(&mut MetricEncoder<'_>, MetricType) -> fmt::Result,
     ) -> fmt::Result {
@@ -222,19 +200,26 @@ pub(crate) trait Value {
 
 impl Value for u64 {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        samples.integer(*self)
+        samples.write_integer(*self)
     }
 }
 
 impl Value for bool {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        samples.integer(u64::from(*self))
+        samples.write_integer(u64::from(*self))
     }
 }
 
 impl Value for f64 {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        samples.sample(|encoder, _| encoder.encode_gauge(self))
+        samples.write_sample(|encoder, _| encoder.encode_gauge(self))
+    }
+}
+
+/// The value of the only label of an info metric.
+impl Value for &'static str {
+    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+        [(*self, true)].write(samples)
     }
 }
 
@@ -248,7 +233,7 @@ impl<V: Value> Value for Option<V> {
 /// Writes one sample per label value.
 impl<V: Value, const N: usize> Value for [(&'static str, V); N] {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        self.iter().try_for_each(|(label, value)| samples.labelled(label, value))
+        self.iter().try_for_each(|(label, value)| samples.write_labelled(label, value))
     }
 }
 
@@ -286,7 +271,7 @@ impl Value for Histogram {
         let counts = self.buckets.iter().map(Counter::get);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
         let sum = self.sum_micros.get() as f64 / 1e6;
-        samples.sample(|encoder, _| {
+        samples.write_sample(|encoder, _| {
             encoder.encode_histogram::<NoLabelSet>(sum, self.count(), &buckets, None)
         })
     }
@@ -298,7 +283,8 @@ impl Instrument for Histogram {
 
 impl<L: Label, I: Instrument> Value for By<L, I> {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        self.iter().try_for_each(|(label, instrument)| samples.labelled(label.as_str(), instrument))
+        self.iter()
+            .try_for_each(|(label, instrument)| samples.write_labelled(label.as_str(), instrument))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use rustls::{HandshakeKind, ProtocolVersion};
 
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::policy::access::Denial;
 use crate::policy::closed_set::closed_set;
 use crate::policy::overload::{Class, Shed};

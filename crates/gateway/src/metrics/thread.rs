@@ -15,8 +15,11 @@ use super::counters::{
 };
 use super::instrument::Sum;
 use super::label::LimitOutcome;
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::config::Config;
+use crate::config::chain::Chain;
+use crate::config::group::Group;
+use crate::config::upstream::Upstream;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -71,24 +74,17 @@ impl Labels {
     pub(crate) fn of(config: &Config) -> Labels {
         let chain_and_name =
             |chain: usize, name: &Arc<str>| [Arc::clone(&config.chains[chain].name), name.clone()];
-        let chains = config.chains.iter();
+        let chain =
+            |chain: &Chain| ChainLabel { name: Arc::clone(&chain.name), family: chain.family };
+        let upstream = |upstream: &Upstream| chain_and_name(upstream.chain, &upstream.name);
+        let group = |group: &Group| chain_and_name(group.chain, &group.name);
         Labels {
-            chains: chains
-                .map(|entry| ChainLabel { name: Arc::clone(&entry.name), family: entry.family })
-                .collect(),
-            upstreams: config
-                .upstreams
-                .iter()
-                .map(|entry| chain_and_name(entry.chain, &entry.name))
-                .collect(),
-            groups: config
-                .groups
-                .iter()
-                .map(|entry| chain_and_name(entry.chain, &entry.name))
-                .collect(),
+            chains: config.chains.iter().map(chain).collect(),
+            upstreams: config.upstreams.iter().map(upstream).collect(),
+            groups: config.groups.iter().map(group).collect(),
             keys: config.access.counted_names().map(|name| [Arc::from(name)]).collect(),
-            rules: config.rules.iter().map(|entry| [Arc::from(&*entry.name)]).collect(),
-            zones: config.zones.iter().map(|entry| [Arc::clone(&entry.name)]).collect(),
+            rules: config.rules.iter().map(|rule| [Arc::from(&*rule.name)]).collect(),
+            zones: config.zones.iter().map(|zone| [Arc::clone(&zone.name)]).collect(),
         }
     }
 }
@@ -146,7 +142,7 @@ impl Counters {
     }
 
     /// Counts a zone's verdict on a call.
-    pub(crate) fn zone(&self, zone: usize, outcome: LimitOutcome) {
+    pub(crate) fn record_limit_outcome(&self, zone: usize, outcome: LimitOutcome) {
         self.zones[zone].calls[outcome].add(1);
     }
 

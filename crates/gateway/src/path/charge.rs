@@ -1,6 +1,5 @@
 //! Charges a call: request limits, and the quota of its key.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,21 +7,18 @@ use wire::call::{Call, Rejection};
 use wire::method::Method;
 
 use super::Request;
+use crate::call::CountGuard;
 use crate::call::failure::Failure;
+use crate::io::clock::unix_seconds;
 use crate::limits::shared::SharedLimitQuery;
 use crate::limits::{Charge, InFlightGuard, LimitedCall, Limits};
-use crate::quota::unix_seconds;
+use crate::metrics::instrument::Gauge;
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Returns the method's name, or an empty string for an unreadable call.
-fn method_name<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
-    item.as_ref().map_or("", |call| &*call.method)
-}
-
 /// Returns the row whose weight is charged. If the exact name is unknown, letter case is ignored,
 /// because upstreams may ignore it too.
-fn charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
+fn find_charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
@@ -35,9 +31,10 @@ pub(super) async fn apply_limits<'a>(
     item: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
 ) -> Result<Option<Box<InFlightGuard<'a>>>, Failure> {
-    let name = method_name(item);
-    let method = charged_method(cx, request.chain, name);
-    let caller = limited_call(cx, request, name, method);
+    // An unreadable call has no name.
+    let name = item.as_ref().map_or("", |call| &*call.method);
+    let method = find_charged_method(cx, request.chain, name);
+    let caller = build_limited_call(cx, request, name, method);
     let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
     if let Charge::AskRedis(query) = charge {
         charge = Box::pin(charge_shared(cx, limits, &query, &caller)).await;
@@ -60,11 +57,11 @@ pub(super) fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), 
     let (Some(quotas), Some(grant)) = (&cx.snapshot.quotas, &route.caller.grant) else {
         return Ok(());
     };
-    quotas.charge(grant, charged_method(cx, route.chain, &route.call.method), unix_seconds())
+    quotas.charge(grant, find_charged_method(cx, route.chain, &route.call.method), unix_seconds())
 }
 
 /// Returns the properties of a call that limits depend on.
-pub(super) fn limited_call<'a>(
+pub(super) fn build_limited_call<'a>(
     cx: &'a ThreadContext,
     request: &Request<'a>,
     name: &'a str,
@@ -89,37 +86,27 @@ async fn charge_shared(
     query: &SharedLimitQuery,
     caller: &LimitedCall<'_>,
 ) -> Charge {
-    let verdict = match &cx.shared_limits {
+    let decision = match &cx.shared_limits {
         Some(client) => client.check(query).await,
         None => None,
     };
     cx.tick();
-    limits.settle(query, verdict.as_ref(), caller, cx.now_ms(), &cx.counters)
+    limits.settle(query, decision.as_ref(), caller, cx.now_ms(), &cx.counters)
 }
 
 /// Waits for the delay of a limit; only the request's memory is held.
 async fn wait_for_limit(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
-    let _waiting = WaitGuard::begin(cx, request.waiting);
+    let _count_guard = CountGuard::new(request.waiting);
+    cx.counters.calls_waiting.add(1);
+    let _gauge_guard = GaugeGuard(&cx.counters.calls_waiting);
     tokio::time::sleep(wait).await;
 }
 
-/// Counts a delayed call until it is dropped.
-struct WaitGuard<'a> {
-    cx: &'a ThreadContext,
-    request_waiting: &'a Cell<usize>,
-}
+/// Lowers the gauge of delayed calls when it is dropped.
+struct GaugeGuard<'a>(&'a Gauge);
 
-impl<'a> WaitGuard<'a> {
-    fn begin(cx: &'a ThreadContext, request_waiting: &'a Cell<usize>) -> WaitGuard<'a> {
-        request_waiting.set(request_waiting.get() + 1);
-        cx.counters.calls_waiting.add(1);
-        WaitGuard { cx, request_waiting }
-    }
-}
-
-impl Drop for WaitGuard<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
-        self.request_waiting.set(self.request_waiting.get() - 1);
-        self.cx.counters.calls_waiting.subtract_one();
+        self.0.subtract_one();
     }
 }

@@ -8,10 +8,9 @@ use wire::call::{Call, Rejection};
 
 use super::Request;
 use crate::access_log::record::CallRecord;
-use crate::call::cache_status::{CacheStatus, Tier};
 use crate::call::failure::{Failure, describe};
 use crate::call::reply::{CallReply, Content, error_code};
-use crate::call::response::{Payload, UpstreamResponse};
+use crate::call::{CacheStatus, Payload, Tier, UpstreamResponse};
 use crate::state::context::ThreadContext;
 use crate::trace::context::ActiveSpan;
 
@@ -19,14 +18,15 @@ use crate::trace::context::ActiveSpan;
 const METHOD_BYTES_MAX: usize = 256;
 
 /// The state of a call in flight, for counters and the access log.
-#[derive(Default)]
 pub(super) struct Progress {
     /// When the call passed the limits; `None` if a limit refused it or it cannot be parsed.
     pub(super) began: Option<Duration>,
     /// The index of its record in the request.
     pub(super) record: usize,
-    /// The chain and the index of the method's row, after routing.
-    pub(super) routed: Option<(usize, Option<usize>)>,
+    /// Index of the chain: of the path before routing, of the route after.
+    pub(super) chain: usize,
+    /// Index of the method's row in the method table; `None` before routing or if it is unknown.
+    pub(super) row: Option<usize>,
     /// The span of the call; `None` if its request is not sampled.
     pub(super) span: Option<Box<ActiveSpan>>,
 }
@@ -51,43 +51,53 @@ pub(super) fn respond<'a>(
     request: &Request<'_>,
     item: Result<Call<'a>, Rejection<'a>>,
     mut progress: Progress,
-    served: Result<(UpstreamResponse, CacheStatus), Stop>,
+    served: Result<UpstreamResponse, Stop>,
 ) -> Option<CallReply<'a>> {
     let counters = &cx.counters;
     let duration = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
-    let (chain, row) = progress.routed.unwrap_or((request.chain, None));
+    let (chain, row) = (progress.chain, progress.row);
     let id = match &item {
-        Ok(call) => call.id.raw(),
+        Ok(call) => call.id,
         Err(rejection) => Some(rejection.id.unwrap_or(b"null")),
     };
     let (name, rejection) = match item {
         Ok(call) => (call.method, None),
         Err(rejection) => (Cow::Borrowed(""), Some(rejection)),
     };
-    let tier = served.as_ref().ok().and_then(|(response, _)| response.tier);
-    let (content, status, upstream_index) = match served {
-        Ok((response, status)) => {
+    let local_reply = |content| CallReply {
+        id: b"null",
+        content,
+        cache_status: None,
+        tier: None,
+        upstream_index: None,
+    };
+    let reply = match served {
+        Ok(response) => {
             let counts = counters.method(chain, row);
-            counts.record_call(status, duration);
+            counts.record_call(response.cache_status, duration);
             match &response.payload {
                 Payload::Result(_) => {}
                 Payload::Error(_) => counts.errors.add(1),
                 Payload::Failed(failure) => {
                     counts.failed.add(1);
-                    tracing::debug!(method = &*name, %failure, "call failed");
+                    let upstream = response.upstream;
+                    tracing::debug!(method = &*name, upstream, ?failure, "call failed");
                 }
             }
-            (Content::Payload(response.payload), Some(status), response.upstream)
+            CallReply {
+                cache_status: Some(response.cache_status),
+                tier: response.tier,
+                upstream_index: response.upstream,
+                ..local_reply(Content::Payload(response.payload))
+            }
         }
-        Err(Stop::Failed(failure)) => (Content::Payload(Payload::Failed(failure)), None, None),
+        Err(Stop::Failed(failure)) => local_reply(Content::Payload(Payload::Failed(failure))),
         Err(Stop::Unreadable) => {
             counters.calls_refused.add(1);
-            let rejection = rejection.expect("an unreadable call has a rejection");
-            (Content::Rejected(rejection), None, None)
+            local_reply(Content::Rejected(rejection.expect("an unreadable call has a rejection")))
         }
     };
-    let reply = CallReply { id: b"null", content, cache_status: status, tier, upstream_index };
-    record_call(cx, request, chain, &progress, &name, &reply, duration);
+    record_call(cx, request, &progress, &name, &reply, duration);
     if let Some(span) = &mut progress.span {
         describe_call(cx, span, chain, row, &reply);
     }
@@ -129,7 +139,7 @@ fn describe_call(
         span.set("rpc.jsonrpc.error_code", code);
     }
     if let Content::Payload(Payload::Failed(failure)) = &reply.content {
-        span.fail(describe(failure.kind, &snapshot.config).1.to_owned());
+        span.fail(describe(failure.kind, &snapshot.config).message.to_owned());
     }
 }
 
@@ -137,7 +147,6 @@ fn describe_call(
 fn record_call(
     cx: &ThreadContext,
     request: &Request<'_>,
-    chain: usize,
     progress: &Progress,
     method: &str,
     reply: &CallReply<'_>,
@@ -150,7 +159,7 @@ fn record_call(
         let used_upstream = !matches!(reply.cache_status, None | Some(CacheStatus::Hit));
         CallRecord {
             method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
-            chain: Arc::clone(&snapshot.chains[chain].name),
+            chain: Arc::clone(&snapshot.chains[progress.chain].name),
             error: error_code(&reply.content, &snapshot.config),
             cache: reply.cache_status,
             upstream: reply

@@ -1,18 +1,18 @@
 //! Routes a call by the operator's rules and authorizes it.
 //!
-//! `policy/direct.rs` and `policy/access.rs` make the decisions; this module collects their inputs.
+//! `policy/routing_rules.rs` and `policy/access.rs` make the decisions; this module collects their inputs.
 
 use std::borrow::Cow;
 
 use wire::call::Call;
-use wire::effect::Effect;
+use wire::effect::{Effect, effect_of};
 
 use super::Request;
-use crate::access::permit::{effect_of_method, permit};
+use crate::access::permit;
 use crate::call::failure::{Failure, Kind};
 use crate::policy::access::Denial;
-use crate::policy::direct;
-use crate::policy::direct::{Action, CallFacts, Facts, RouteDecision, RoutingResult};
+use crate::policy::routing_rules;
+use crate::policy::routing_rules::{Action, CallFacts, RequestFacts, RouteDecision, RoutingResult};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
@@ -40,14 +40,16 @@ pub(super) fn route<'a>(
         return Ok(build(request.chain, None));
     }
     let params = call.params.raw().unwrap_or(b"");
-    let facts = routing_facts(request, Some(CallFacts { method: &call.method, params }));
+    let facts = collect_facts(request, Some(CallFacts { method: &call.method, params }));
     let routing = apply_rules(cx, &facts);
     for rule_index in &routing.matched {
         cx.counters.rules[*rule_index].calls.add(1);
     }
     let chain = match routing.path {
         Cow::Borrowed(_) => request.chain,
-        Cow::Owned(path) => snapshot.router.chain(&path).ok_or(Failure::ours(Kind::NoChain))?,
+        Cow::Owned(path) => {
+            snapshot.router.find_chain(&path).ok_or(Failure::ours(Kind::NoChain))?
+        }
     };
     if chain != request.chain && !may_reach(cx, request, chain) {
         return Err(Failure::ours(Kind::Forbidden));
@@ -69,17 +71,19 @@ pub(crate) fn rewritten_chain(cx: &ThreadContext, request: &Request<'_>) -> Opti
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
         return None;
     }
-    let routing = apply_rules(cx, &routing_facts(request, None));
-    cx.snapshot.router.chain(&routing.path)
+    let routing = apply_rules(cx, &collect_facts(request, None));
+    cx.snapshot.router.find_chain(&routing.path)
 }
 
-fn apply_rules<'a>(cx: &ThreadContext, facts: &Facts<'a>) -> RoutingResult<'a> {
+fn apply_rules<'a>(cx: &ThreadContext, facts: &RequestFacts<'a>) -> RoutingResult<'a> {
     let snapshot = &cx.snapshot;
-    direct::apply_rules(&snapshot.config.rules, facts, |path| snapshot.router.chain(path))
+    routing_rules::apply_rules(&snapshot.config.rules, facts, |path| {
+        snapshot.router.find_chain(path)
+    })
 }
 
-fn routing_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Facts<'a> {
-    Facts {
+fn collect_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> RequestFacts<'a> {
+    RequestFacts {
         host: request.extra.map_or("", |extra| &*extra.host),
         path: request.path,
         headers: request.extra.map_or(&[], |extra| &*extra.headers),
@@ -107,12 +111,13 @@ fn may_reach(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
 pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;
-    let effect = effect_of_method(snapshot.chains[route.chain].family, route.method(), name);
+    let family = snapshot.chains[route.chain].family.family;
+    let effect = route.method().map_or_else(|| effect_of(family, name), |method| method.effect);
     if effect == Effect::Read && !snapshot.checks_methods {
         return Ok(());
     }
     let group =
-        |name: &str| route.group.unwrap_or_else(|| snapshot.router.group(route.chain, name));
+        |name: &str| route.group.unwrap_or_else(|| snapshot.router.find_group(route.chain, name));
     let grant = route.caller.grant.as_deref();
     permit(&snapshot.config, route.chain, name, effect, grant, group).map_err(|denial| {
         cx.counters.denied[denial].add(1);

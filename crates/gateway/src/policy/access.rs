@@ -1,17 +1,18 @@
-//! Authorization: lists of methods and networks, grants of keys, and the order in which they apply.
+//! Authorization: decides whether a caller may make a call, by lists of methods and networks. A
+//! *grant* holds the rights of one key or token.
 //!
-//! `access/caller.rs` identifies the client. `direct.rs` and `route.rs` decide where a call goes.
+//! `access/caller.rs` identifies the client. `routing_rules.rs` and `route.rs` decide where a call
+//! goes.
 
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use wire::effect::{Effect, starts_with_ignoring_case};
 use wire::family::Family;
 use wire::method::equivalent_log_method;
 
+use crate::policy::client::Networks;
 use crate::policy::closed_set::closed_set;
-
 use crate::policy::limit::Rate;
 
 #[cfg(test)]
@@ -71,24 +72,13 @@ pub struct MethodRules {
 
 impl MethodRules {
     /// Returns true if a method is served.
-    pub fn admit(&self, method: &str) -> bool {
+    pub fn allows(&self, method: &str) -> bool {
         !self.deny.has(method) && (self.allow.is_empty() || self.allow.has(method))
     }
 
     /// Returns true if every method is served.
     pub fn is_open(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
-    }
-}
-
-/// Networks as address and prefix length.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Networks(pub Vec<IpNet>);
-
-impl Networks {
-    /// Returns true if an address is in one of them.
-    pub fn has(&self, address: IpAddr) -> bool {
-        self.0.iter().any(|network| network.contains(&address))
     }
 }
 
@@ -103,8 +93,8 @@ pub struct AddressRules {
 
 impl AddressRules {
     /// Returns true if a client at this address may call.
-    pub fn admit(&self, address: IpAddr) -> bool {
-        !self.deny.has(address) && (self.allow.0.is_empty() || self.allow.has(address))
+    pub fn allows(&self, address: IpAddr) -> bool {
+        !self.deny.contains(address) && (self.allow.0.is_empty() || self.allow.contains(address))
     }
 
     /// Returns true if every client may call.
@@ -114,7 +104,7 @@ impl AddressRules {
 }
 
 /// Rights of a key or token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grant {
     /// Name in logs and limits; never a part of the secret.
     pub name: Arc<str>,
@@ -191,11 +181,15 @@ closed_set! {
 /// # Errors
 ///
 /// The reason why it may not.
-pub fn may_use(grant: &Grant, address: IpAddr, now: impl FnOnce() -> u64) -> Result<(), Denial> {
+pub fn check_grant(
+    grant: &Grant,
+    address: IpAddr,
+    now: impl FnOnce() -> u64,
+) -> Result<(), Denial> {
     if grant.expires.is_some_and(|expires| now() >= expires) {
         return Err(Denial::Expired);
     }
-    if !grant.clients.0.is_empty() && !grant.clients.has(address) {
+    if !grant.clients.0.is_empty() && !grant.clients.contains(address) {
         return Err(Denial::Address);
     }
     Ok(())
@@ -220,7 +214,7 @@ pub struct MethodCheck<'a> {
 
 /// Returns true if a method subscribes or unsubscribes. Such calls are not forwarded, because many
 /// clients share an upstream's connections.
-pub fn is_subscription(method: &str) -> bool {
+pub fn is_subscription_method(method: &str) -> bool {
     let name = method.rsplit_once('_').map_or("", |(_, name)| name);
     name.eq_ignore_ascii_case("subscribe") || is_unsubscription(method)
 }
@@ -232,7 +226,7 @@ pub fn is_unsubscription(method: &str) -> bool {
 
 /// Returns true if a method may be about filters that the gateway itself implements: Ethereum
 /// filters of blocks and logs. The id of a filter shows whether it is the gateway's.
-pub fn is_own_filter(family: Family, method: &str) -> bool {
+pub fn is_own_filter_method(family: Family, method: &str) -> bool {
     family == Family::Ethereum
         && matches!(
             method,
@@ -250,7 +244,7 @@ pub fn is_own_filter(family: Family, method: &str) -> bool {
 /// # Errors
 ///
 /// The reason why it is not.
-pub fn may_call(check: &MethodCheck<'_>) -> Result<(), Denial> {
+pub fn check_call(check: &MethodCheck<'_>) -> Result<(), Denial> {
     let MethodCheck { method, policy, grant, .. } = *check;
     match check.effect {
         Effect::Read => {}
@@ -267,9 +261,9 @@ pub fn may_call(check: &MethodCheck<'_>) -> Result<(), Denial> {
             }
         }
     }
-    let admitted = policy.methods.admit(method)
-        && check.chain.admit(method)
+    let is_allowed = policy.methods.allows(method)
+        && check.chain.allows(method)
         && !check.group_deny.has(method)
-        && grant.is_none_or(|grant| grant.methods.admit(method));
-    if admitted { Ok(()) } else { Err(Denial::Method) }
+        && grant.is_none_or(|grant| grant.methods.allows(method));
+    if is_allowed { Ok(()) } else { Err(Denial::Method) }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 mod tests;
 
 /// A circuit breaker. Check [`Breaker::is_closed`] before a call, then report
-/// [`Breaker::record_success`] or [`Breaker::record_failure`]. Check [`Breaker::probe_due`]
+/// [`Breaker::record_success`] or [`Breaker::record_failure`]. Check [`Breaker::begin_due_probe`]
 /// periodically, and report [`Breaker::record_probe`] after a probe.
 #[derive(Debug, Clone)]
 pub struct Breaker {
@@ -56,7 +56,7 @@ impl Breaker {
     }
 
     /// Returns true if a probe is due. The probe is then in flight until [`Breaker::record_probe`].
-    pub fn probe_due(&mut self, now: Duration) -> bool {
+    pub fn begin_due_probe(&mut self, now: Duration) -> bool {
         let due = matches!(self.state, State::Open { until } if now >= until);
         if due {
             self.state = State::Probing;

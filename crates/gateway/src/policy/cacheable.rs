@@ -4,13 +4,12 @@
 //! A response is *bound* to the block or head that it depends on. The binding is stored beside it
 //! in its [`ValidityTag`]. The response is valid as long as the chain has this block or head.
 //!
-//! A call uses three functions in this order: [`decide`] before the cache lookup
+//! A call uses three functions in this order: [`decide_caching`] before the cache lookup
 //! (`policy/plan.rs`), [`is_valid`] on a hit (`resolve.rs`), [`admit`] when a response arrives
-//! (`call/response.rs`). `wire` has the facts about methods and `heads` the state of the chain. The
+//! (`call.rs`). `wire` has the facts about methods and `heads` the state of the chain. The
 //! cache handles bytes, ages and memory.
 
-use wire::block::ResponseBlock;
-use wire::block::{BlockId, BlockRef, BlockTag};
+use wire::block::{BlockId, BlockRef, BlockTag, ResponseBlock};
 use wire::method::{Method, Validity};
 
 use crate::policy::heads::{ChainView, Hash};
@@ -63,10 +62,10 @@ pub struct Caching {
     /// Used for calls by block hash: the response is complete only if its block is at least this
     /// many blocks below `min_head`.
     pub behind_head: u64,
-    /// True if the response is the height of the served head. No upstream is then needed.
-    pub from_view: bool,
-    /// State of the chain at the start of the call.
-    pub stamp: Stamp,
+    /// [`ChainView::generation`] at the start of the call.
+    pub generation: u64,
+    /// [`ChainView::head_seq`] at the start of the call.
+    pub head_seq: u64,
 }
 
 impl Caching {
@@ -77,25 +76,14 @@ impl Caching {
             resolved: None,
             min_head: 0,
             behind_head: 0,
-            from_view: false,
-            stamp: Stamp::new(view),
+            generation: view.generation,
+            head_seq: view.head_seq,
         }
     }
-}
 
-/// State of the chain at the start of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
-    /// [`ChainView::generation`].
-    pub generation: u64,
-    /// [`ChainView::head_seq`].
-    pub head_seq: u64,
-}
-
-impl Stamp {
-    /// Returns the stamp of a view.
-    pub fn new(view: &ChainView) -> Self {
-        Self { generation: view.generation, head_seq: view.head_seq }
+    /// Returns the decision if the cache is off: the call reaches an upstream unchanged.
+    pub fn without_cache(self) -> Self {
+        Self { rule: CacheRule::Never, resolved: None, ..self }
     }
 }
 
@@ -119,7 +107,7 @@ pub struct ResponseFacts {
     pub kind: ResponseKind,
     /// The way in which responses of the method name their block.
     pub response_block: ResponseBlock,
-    /// The first and last block that this response names (`wire::block::response_blocks`).
+    /// The first and last block that this response names (`wire::block::read_response_blocks`).
     pub named_blocks: Option<(BlockId, BlockId)>,
 }
 
@@ -151,15 +139,6 @@ pub struct ValidityTag {
     pub generation: u64,
     /// True for a null, which the cache stores for a shorter time.
     pub null: bool,
-}
-
-/// Decision whether a response is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
-    /// Store the response with this tag.
-    Store(ValidityTag),
-    /// Do not store it.
-    No(RejectReason),
 }
 
 /// Reason why a response is not stored.
@@ -200,264 +179,257 @@ impl RejectReason {
 
 /// Decides what the response to a call depends on. `block` is the block that the call names, or the
 /// method's default (`wire::method::Method::block_ref`).
-pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
-    let uncached = Caching::never(view);
+pub fn decide_caching(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
+    let decision = Decision { method, view, uncached: Caching::never(view) };
+    let uncached = decision.uncached;
     if method.write || method.sticky {
         return uncached;
     }
-    match method.validity {
-        Validity::Constant => Caching { rule: CacheRule::Constant, ..uncached },
-        Validity::Number => match block {
-            Some(block) => at_block(method, block, view, uncached),
-            None => uncached,
-        },
-        Validity::Hash => match block {
-            Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => at_hash(method, view, uncached),
-            _ => uncached,
-        },
-        Validity::Transaction => Caching { rule: CacheRule::AtTransaction, ..uncached },
-        Validity::Head => Caching {
-            from_view: method.head_value && view.head.is_some(),
-            ..at_head(view, uncached)
-        },
-        Validity::Logs => Caching { rule: CacheRule::Logs, ..uncached },
-        Validity::Mempool | Validity::Never => uncached,
+    match (method.validity, block) {
+        (Validity::Constant, _) => Caching { rule: CacheRule::Constant, ..uncached },
+        (Validity::Number, Some(block)) => decision.at_block(block),
+        (Validity::Hash, Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_))) => {
+            decision.at_hash()
+        }
+        (Validity::Transaction, _) => Caching { rule: CacheRule::AtTransaction, ..uncached },
+        (Validity::Head, _) => decision.at_head(),
+        (Validity::Logs, _) => Caching { rule: CacheRule::Logs, ..uncached },
+        (Validity::Number | Validity::Hash | Validity::Mempool | Validity::Never, _) => uncached,
     }
 }
 
-fn at_block(method: &Method, block: &BlockRef, view: &ChainView, uncached: Caching) -> Caching {
-    match *block {
-        BlockRef::Number(number) => at_number(method, number, view, uncached),
-        // The hash fixes the response, on any branch.
-        BlockRef::Hash(_) => at_hash(method, view, uncached),
-        // With requireCanonical a reorg turns the response into an error.
-        BlockRef::CanonicalHash(hash) => match view.number_of(hash) {
-            Some(number) => at_number(method, number, view, uncached),
-            None => uncached,
-        },
-        BlockRef::Tag(BlockTag::Latest) => match view.head {
-            Some(head) => Caching {
-                resolved: Some(head.number),
-                ..at_number(method, head.number, view, uncached)
-            },
-            None => headless(view, uncached),
-        },
-        // The tag is replaced only if the upstreams name the finalized height. A client does not
-        // mean the gateway's own depth.
-        BlockRef::Tag(BlockTag::Finalized) => match view.finalized {
-            Some(number) if view.finalized_by_upstreams => {
-                Caching { resolved: Some(number), ..at_number(method, number, view, uncached) }
+/// Input of a caching decision, and the decision not to cache.
+struct Decision<'a> {
+    method: &'a Method,
+    view: &'a ChainView,
+    uncached: Caching,
+}
+
+impl Decision<'_> {
+    fn at_block(&self, block: &BlockRef) -> Caching {
+        match *block {
+            BlockRef::Number(number) => self.at_number(number),
+            // The hash fixes the response, on any branch.
+            BlockRef::Hash(_) => self.at_hash(),
+            // With requireCanonical a reorg turns the response into an error.
+            BlockRef::CanonicalHash(hash) => {
+                self.view.number_of(hash).map_or(self.uncached, |number| self.at_number(number))
             }
-            _ => at_head(view, uncached),
-        },
-        // `safe` changes only when the head changes. `earliest` changes on upstreams that delete
-        // history.
-        BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => at_head(view, uncached),
-        BlockRef::Tag(BlockTag::Pending) => uncached,
-    }
-}
-
-/// Returns the decision for a call by block hash. If the response is complete only once later
-/// blocks exist, the upstream must have all served blocks.
-fn at_hash(method: &Method, view: &ChainView, uncached: Caching) -> Caching {
-    let rule = CacheRule::AtHash;
-    match (method.blocks_behind_head, view.head) {
-        (0, _) => Caching { rule, ..uncached },
-        (behind_head, Some(head)) => {
-            Caching { rule, min_head: head.number, behind_head, ..uncached }
+            BlockRef::Tag(BlockTag::Latest) => match self.view.head {
+                Some(head) => self.at_tag(head.number),
+                None => self.headless(),
+            },
+            // The tag is replaced only if the upstreams name the finalized height. A client does
+            // not mean the gateway's own depth.
+            BlockRef::Tag(BlockTag::Finalized) => match self.view.finalized {
+                Some(number) if self.view.finalized_by_upstreams => self.at_tag(number),
+                _ => self.at_head(),
+            },
+            // `safe` changes only when the head changes. `earliest` changes on upstreams that
+            // delete history.
+            BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => self.at_head(),
+            BlockRef::Tag(BlockTag::Pending) => self.uncached,
         }
-        (_, None) => uncached,
     }
-}
 
-fn at_number(method: &Method, number: u64, view: &ChainView, uncached: Caching) -> Caching {
-    let Some(head) = view.head else {
-        // All upstreams are silent, so only final blocks can be served.
-        let finalized = view.is_finalized(number);
+    /// If the response is complete only once later blocks exist, the upstream must have all served
+    /// blocks.
+    fn at_hash(&self) -> Caching {
+        let (rule, uncached) = (CacheRule::AtHash, self.uncached);
+        match (self.method.blocks_behind_head, self.view.head) {
+            (0, _) => Caching { rule, ..uncached },
+            (behind_head, Some(head)) => {
+                Caching { rule, min_head: head.number, behind_head, ..uncached }
+            }
+            (_, None) => uncached,
+        }
+    }
+
+    /// The call has a tag that stands for this height.
+    fn at_tag(&self, number: u64) -> Caching {
+        Caching { resolved: Some(number), ..self.at_number(number) }
+    }
+
+    fn at_number(&self, number: u64) -> Caching {
+        let (behind_head, uncached) = (self.method.blocks_behind_head, self.uncached);
+        let finalized = self.view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
-        return if finalized { Caching { rule, ..uncached } } else { uncached };
-    };
-    // A future block is forwarded to any upstream, and the response is not stored.
-    let Some(depth) = head.number.checked_sub(number) else {
-        return uncached;
-    };
-    let finalized = view.is_finalized(number);
-    // Some upstreams complete the response about the newest block only once the next block exists,
-    // so such a response is not stored.
-    if depth < method.blocks_behind_head {
-        return Caching { min_head: number, ..uncached };
+        match self.view.head.map(|head| head.number.checked_sub(number)) {
+            // All upstreams are silent, so only final blocks can be served.
+            None if finalized => Caching { rule, ..uncached },
+            None => uncached,
+            // A future block is forwarded to any upstream, and the response is not stored.
+            Some(None) => uncached,
+            // Some upstreams complete the response about the newest block only once the next block
+            // exists, so such a response is not stored.
+            Some(Some(depth)) if depth < behind_head => Caching { min_head: number, ..uncached },
+            Some(Some(_)) => Caching { rule, min_head: number + behind_head, ..uncached },
+        }
     }
-    let rule = CacheRule::AtNumber { number, finalized };
-    Caching { rule, min_head: number + method.blocks_behind_head, ..uncached }
-}
 
-fn at_head(view: &ChainView, uncached: Caching) -> Caching {
-    match view.head {
-        Some(head) => Caching { rule: CacheRule::AtHead, min_head: head.number, ..uncached },
-        None => headless(view, uncached),
+    fn at_head(&self) -> Caching {
+        let rule = CacheRule::AtHead;
+        self.view.head.map_or_else(
+            || self.headless(),
+            |head| Caching { rule, min_head: head.number, ..self.uncached },
+        )
+    }
+
+    /// No upstream vouches for a head, so the response is not stored. Only an upstream that has
+    /// reached the last served head gets a call about the head.
+    fn headless(&self) -> Caching {
+        Caching { min_head: self.view.floor.unwrap_or(0), ..self.uncached }
     }
 }
 
-/// Returns the decision while no upstream vouches for a head. The response is not stored. Only an
-/// upstream that has reached the last served head gets a call about the head.
-fn headless(view: &ChainView, uncached: Caching) -> Caching {
-    Caching { min_head: view.floor.unwrap_or(0), ..uncached }
-}
-
-/// Decides whether a response to a call is stored, and what it depends on. `view` is the current
-/// view, loaded after the response arrived.
-pub fn admit(caching: &Caching, response: &ResponseFacts, view: &ChainView) -> Admission {
+/// Decides whether a response to a call is stored. Returns the tag to store beside the response.
+/// `view` is the current view, loaded after the response arrived.
+///
+/// # Errors
+///
+/// The reason why the response is not stored.
+pub fn admit(
+    caching: &Caching,
+    response: &ResponseFacts,
+    view: &ChainView,
+) -> Result<ValidityTag, RejectReason> {
     if response.kind == ResponseKind::Error {
-        return Admission::No(RejectReason::Error);
+        return Err(RejectReason::Error);
     }
-    let binding = match caching.rule {
-        CacheRule::Never | CacheRule::Logs => Err(RejectReason::Rule),
-        CacheRule::AtHash if caching.behind_head > 0 => bind_to_old_block(caching, response),
-        CacheRule::Constant | CacheRule::AtHash => bind_to_nothing(caching.rule, response.kind),
-        CacheRule::AtNumber { number, .. } => admit_at_number(number, caching, response, view),
-        CacheRule::AtRange { from, to } => admit_at_range(from..=to, caching, response, view),
-        CacheRule::AtTransaction => admit_at_transaction(caching, response, view),
-        CacheRule::AtHead if response.kind == ResponseKind::DeterministicError => {
-            Err(RejectReason::Error)
-        }
-        CacheRule::AtHead => admit_at_head(caching, view),
-    };
-    match binding {
-        Ok(binding) => Admission::Store(ValidityTag {
-            binding,
-            generation: caching.stamp.generation,
-            null: response.kind == ResponseKind::Null,
-        }),
-        Err(reason) => Admission::No(reason),
-    }
+    let binding = Admission { caching, response, view }.bind()?;
+    let null = response.kind == ResponseKind::Null;
+    Ok(ValidityTag { binding, generation: caching.generation, null })
 }
 
-/// Admits a response to a call by block hash, if the block is old enough for a complete response.
-fn bind_to_old_block(caching: &Caching, response: &ResponseFacts) -> Result<Binding, RejectReason> {
-    match response.named_blocks {
-        Some((_, last)) if last.number + caching.behind_head > caching.min_head => {
-            Err(RejectReason::AboveHead)
-        }
-        None if response.kind == ResponseKind::Value => Err(RejectReason::Unnamed),
-        _ => bind_to_nothing(caching.rule, response.kind),
-    }
+/// A response to admit, with the state that decides.
+struct Admission<'a> {
+    caching: &'a Caching,
+    response: &'a ResponseFacts,
+    view: &'a ChainView,
 }
 
-/// Binds a constant or a function of a block hash to nothing. A null only means that this upstream
-/// does not have the value yet, so it is not stored.
-fn bind_to_nothing(rule: CacheRule, kind: ResponseKind) -> Result<Binding, RejectReason> {
-    match kind {
-        ResponseKind::Value => Ok(Binding::Free),
-        ResponseKind::DeterministicError if rule == CacheRule::AtHash => Ok(Binding::Free),
-        ResponseKind::DeterministicError | ResponseKind::Error => Err(RejectReason::Error),
-        ResponseKind::Null => Err(RejectReason::Null),
-    }
-}
+type BindResult = Result<Binding, RejectReason>;
 
-fn admit_at_number(
-    number: u64,
-    caching: &Caching,
-    response: &ResponseFacts,
-    view: &ChainView,
-) -> Result<Binding, RejectReason> {
-    if response.kind == ResponseKind::Null {
-        // The block exists, so an upstream without it is behind or pruned. Other nulls (no such
-        // index in the block) are valid until the next head at most.
-        return match response.response_block {
-            ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(RejectReason::Absent),
-            _ => admit_at_head(caching, view),
-        };
-    }
-    let mut hash = view.canonical(number);
-    if let Some((first, last)) = response.named_blocks {
-        if first.number != number || last.number != number {
-            return Err(RejectReason::OtherBlock);
+impl Admission<'_> {
+    fn bind(&self) -> BindResult {
+        match self.caching.rule {
+            CacheRule::Never | CacheRule::Logs => Err(RejectReason::Rule),
+            CacheRule::AtHash if self.caching.behind_head > 0 => self.bind_if_old(),
+            CacheRule::Constant | CacheRule::AtHash => self.bind_to_nothing(),
+            CacheRule::AtNumber { number, .. } => self.bind_to_number(number),
+            CacheRule::AtRange { from, to } => self.bind_to_range(from, to),
+            CacheRule::AtTransaction => self.bind_to_transaction(),
+            CacheRule::AtHead if self.response.kind == ResponseKind::DeterministicError => {
+                Err(RejectReason::Error)
+            }
+            CacheRule::AtHead => self.bind_to_head(),
         }
-        if first.hash != last.hash || hash.is_some_and(|known| known != first.hash) {
-            return Err(RejectReason::NotCanonical);
-        }
-        hash = Some(first.hash);
-    } else if response.kind == ResponseKind::Value
-        && response.response_block == ResponseBlock::Itself
-    {
-        return Err(RejectReason::Unnamed);
     }
-    bind(number, hash, caching, view)
-}
 
-/// Binds logs to the last block of the range. Logs name their blocks, and the first and the last
-/// name are checked. An empty response is valid too, because only upstreams that have reached the
-/// end of the range get the call.
-fn admit_at_range(
-    range: std::ops::RangeInclusive<u64>,
-    caching: &Caching,
-    response: &ResponseFacts,
-    view: &ChainView,
-) -> Result<Binding, RejectReason> {
-    match response.kind {
-        ResponseKind::Value => {}
-        ResponseKind::Null => return Err(RejectReason::Null),
-        ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
+    /// Admits a response to a call by block hash, if the block is old enough for a complete
+    /// response.
+    fn bind_if_old(&self) -> BindResult {
+        match self.response.named_blocks {
+            Some((_, last)) if last.number + self.caching.behind_head > self.caching.min_head => {
+                Err(RejectReason::AboveHead)
+            }
+            None if self.response.kind == ResponseKind::Value => Err(RejectReason::Unnamed),
+            _ => self.bind_to_nothing(),
+        }
     }
-    if let Some((first, last)) = response.named_blocks {
-        for block in [first, last] {
-            if !range.contains(&block.number) {
+
+    /// Admits a constant or a function of a block hash. A null only means that this upstream does
+    /// not have the value yet, so it is not stored.
+    fn bind_to_nothing(&self) -> BindResult {
+        let is_error = self.response.kind == ResponseKind::DeterministicError;
+        if !is_error || self.caching.rule != CacheRule::AtHash {
+            self.require_value()?;
+        }
+        Ok(Binding::Free)
+    }
+
+    /// Rejects nulls and errors.
+    fn require_value(&self) -> Result<(), RejectReason> {
+        match self.response.kind {
+            ResponseKind::Value => Ok(()),
+            ResponseKind::Null => Err(RejectReason::Null),
+            ResponseKind::DeterministicError | ResponseKind::Error => Err(RejectReason::Error),
+        }
+    }
+
+    fn bind_to_number(&self, number: u64) -> BindResult {
+        let ResponseFacts { kind, response_block, named_blocks } = *self.response;
+        if kind == ResponseKind::Null {
+            // The block exists, so an upstream without it is behind or pruned. Other nulls (no such
+            // index in the block) are valid until the next head at most.
+            return match response_block {
+                ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(RejectReason::Absent),
+                _ => self.bind_to_head(),
+            };
+        }
+        let mut hash = self.view.canonical(number);
+        if let Some((first, last)) = named_blocks {
+            if first.number != number || last.number != number {
                 return Err(RejectReason::OtherBlock);
             }
-            if view.canonical(block.number).is_some_and(|known| known != block.hash) {
+            if first.hash != last.hash || hash.is_some_and(|known| known != first.hash) {
                 return Err(RejectReason::NotCanonical);
             }
+            hash = Some(first.hash);
+        } else if kind == ResponseKind::Value && response_block == ResponseBlock::Itself {
+            return Err(RejectReason::Unnamed);
         }
+        self.bind_to_block(number, hash)
     }
-    bind(*range.end(), view.canonical(*range.end()), caching, view)
-}
 
-fn admit_at_transaction(
-    caching: &Caching,
-    response: &ResponseFacts,
-    view: &ChainView,
-) -> Result<Binding, RejectReason> {
-    match response.kind {
-        ResponseKind::Value => {}
-        // The transaction may enter the pool, or a block that is being imported, at any moment.
-        ResponseKind::Null => return Err(RejectReason::Null),
-        ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
+    /// Binds logs to the last block of the range. Logs name their blocks, and the first and the
+    /// last name are checked. An empty response is valid too, because only upstreams that have
+    /// reached the end of the range get the call.
+    fn bind_to_range(&self, from: u64, to: u64) -> BindResult {
+        self.require_value()?;
+        let named_blocks = self.response.named_blocks;
+        for block in named_blocks.into_iter().flat_map(|(first, last)| [first, last]) {
+            if !(from..=to).contains(&block.number) {
+                return Err(RejectReason::OtherBlock);
+            }
+            self.require_canonical(block)?;
+        }
+        self.bind_to_block(to, self.view.canonical(to))
     }
-    let Some((first, last)) = response.named_blocks else {
-        return Err(RejectReason::Unnamed);
-    };
-    if first != last {
-        return Err(RejectReason::OtherBlock);
-    }
-    let known = view.canonical(first.number);
-    if known.is_some_and(|known| known != first.hash) {
-        return Err(RejectReason::NotCanonical);
-    }
-    bind(first.number, Some(first.hash), caching, view)
-}
 
-/// Binds a response to a block of the served chain, unless the block changed during the call.
-fn bind(
-    number: u64,
-    hash: Option<Hash>,
-    caching: &Caching,
-    view: &ChainView,
-) -> Result<Binding, RejectReason> {
-    if view.head.is_none_or(|head| number > head.number) {
-        return Err(RejectReason::AboveHead);
+    fn bind_to_transaction(&self) -> BindResult {
+        // After a null, the transaction may enter the pool or a block at any moment.
+        self.require_value()?;
+        let (first, last) = self.response.named_blocks.ok_or(RejectReason::Unnamed)?;
+        if first != last {
+            return Err(RejectReason::OtherBlock);
+        }
+        self.require_canonical(first)?;
+        self.bind_to_block(first.number, Some(first.hash))
     }
-    if !view.valid_since(caching.stamp.generation, number) {
-        return Err(RejectReason::Reorg);
-    }
-    Ok(Binding::Block { number, hash })
-}
 
-fn admit_at_head(caching: &Caching, view: &ChainView) -> Result<Binding, RejectReason> {
-    let seq = caching.stamp.head_seq;
-    if view.head_seq != seq || view.head.is_none() {
-        return Err(RejectReason::HeadMoved);
+    /// Rejects a block that is not on the served chain.
+    fn require_canonical(&self, block: BlockId) -> Result<(), RejectReason> {
+        let is_other = self.view.canonical(block.number).is_some_and(|known| known != block.hash);
+        if is_other { Err(RejectReason::NotCanonical) } else { Ok(()) }
     }
-    Ok(Binding::Head { seq })
+
+    /// Binds a response to a block of the served chain, unless the block changed during the call.
+    fn bind_to_block(&self, number: u64, hash: Option<Hash>) -> BindResult {
+        if self.view.head.is_none_or(|head| number > head.number) {
+            return Err(RejectReason::AboveHead);
+        }
+        if !self.view.valid_since(self.caching.generation, number) {
+            return Err(RejectReason::Reorg);
+        }
+        Ok(Binding::Block { number, hash })
+    }
+
+    fn bind_to_head(&self) -> BindResult {
+        let seq = self.caching.head_seq;
+        let is_same = self.view.head_seq == seq && self.view.head.is_some();
+        if is_same { Ok(Binding::Head { seq }) } else { Err(RejectReason::HeadMoved) }
+    }
 }
 
 /// Returns true if a cached response is still valid. Costs two comparisons while no branch changed.
@@ -471,18 +443,10 @@ pub fn is_valid(tag: &ValidityTag, view: &ChainView) -> bool {
                 // No upstream vouches for a head, so only final blocks are served.
                 None => view.is_finalized(number),
             };
-            is_served
-                && view.valid_since(tag.generation, number)
-                && is_same_block(view, number, hash)
+            let is_other_block = hash.is_some_and(|expected| {
+                view.canonical(number).is_some_and(|served| served != expected)
+            });
+            is_served && view.valid_since(tag.generation, number) && !is_other_block
         }
-    }
-}
-
-/// Returns true unless both hashes are known and differ. This check supplements
-/// [`ChainView::valid_since`].
-fn is_same_block(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
-    match (hash, view.canonical(number)) {
-        (Some(expected), Some(served)) => expected == served,
-        _ => true,
     }
 }

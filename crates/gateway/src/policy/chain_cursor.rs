@@ -1,13 +1,11 @@
-//! Chain cursor: the changes of the served chain since a subscriber was last notified.
+//! Chain cursor: finds the changes of the served chain since a subscriber was last notified.
 //!
-//! A [`ChainCursor`] holds the blocks that a subscriber has received. It compares them with a newer
-//! view and returns the changes in between. The order is go-ethereum's (`core/blockchain.go`
-//! `reorg`): the dropped blocks from the newest down, then the added blocks from the oldest up. So
-//! each block is reported exactly once, even if views are rare. The cursor fetches and sends
-//! nothing.
+//! A [`ChainCursor`] holds the blocks that a subscriber has received, and compares them with a
+//! newer view. The order is go-ethereum's (`core/blockchain.go` `reorg`): the dropped blocks from
+//! the newest down, then the added blocks from the oldest up. So each block is reported exactly
+//! once, even if views are rare. The cursor fetches and sends nothing.
 
-use std::collections::VecDeque;
-
+use crate::policy::branch::Branch;
 use crate::policy::heads::{ChainView, Head};
 
 #[cfg(test)]
@@ -29,9 +27,7 @@ pub struct NoCommonBlock;
 /// The newest blocks that a subscriber has received; never empty.
 #[derive(Debug, Clone)]
 pub struct ChainCursor {
-    /// Height of the first of `hashes`.
-    bottom: u64,
-    hashes: VecDeque<[u8; 32]>,
+    blocks: Branch,
     length_max: usize,
 }
 
@@ -40,27 +36,27 @@ impl ChainCursor {
     /// `length_max` blocks, so it cannot follow a deeper reorg.
     pub fn at_head(view: &ChainView, length_max: usize) -> Option<ChainCursor> {
         let Head { number, hash } = view.head?;
-        let mut cursor = ChainCursor { bottom: number, hashes: VecDeque::from([hash]), length_max };
+        let mut cursor = ChainCursor { blocks: Branch::default(), length_max };
+        cursor.blocks.restart(number, [hash]);
         cursor.extend_down(view);
         Some(cursor)
     }
 
     /// Adds the blocks of the view below the oldest block of the cursor.
     pub fn extend_down(&mut self, view: &ChainView) {
-        while self.hashes.len() < self.length_max
-            && view.canonical(self.bottom) == self.get(self.bottom)
-            && let Some(below) = self.bottom.checked_sub(1)
+        while self.blocks.hashes().len() < self.length_max
+            && view.canonical(self.blocks.bottom()) == self.blocks.get(self.blocks.bottom())
+            && let Some(below) = self.blocks.bottom().checked_sub(1)
             && let Some(hash) = view.canonical(below)
         {
-            self.hashes.push_front(hash);
-            self.bottom = below;
+            self.blocks.push_below(hash);
         }
     }
 
     /// Returns the newest block.
     pub fn top(&self) -> Option<Head> {
-        let hash = *self.hashes.back()?;
-        Some(Head { number: self.bottom + self.hashes.len() as u64 - 1, hash })
+        let number = self.blocks.top()?;
+        Some(Head { number, hash: self.blocks.get(number)? })
     }
 
     /// Returns the changes from the cursor to the chain of `view`. Returns no changes while `view`
@@ -69,45 +65,28 @@ impl ChainCursor {
     /// # Errors
     ///
     /// [`NoCommonBlock`] if both chains have no known block in common.
-    pub fn changes(&self, view: &ChainView) -> Result<Vec<Change>, NoCommonBlock> {
+    pub fn find_changes(&self, view: &ChainView) -> Result<Vec<Change>, NoCommonBlock> {
         let (Some(top), Some(head)) = (self.top(), view.head) else { return Ok(Vec::new()) };
-        let is_common = |number: &u64| view.canonical(*number) == self.get(*number);
-        let highest = top.number.min(head.number);
-        if highest < self.bottom {
-            return Err(NoCommonBlock);
-        }
-        let fork = (self.bottom..=highest).rev().find(is_common).ok_or(NoCommonBlock)?;
-        let mut changes = Vec::new();
-        for number in (fork + 1..=top.number).rev() {
-            let hash = self.get(number).ok_or(NoCommonBlock)?;
-            changes.push(Change::Dropped(Head { number, hash }));
-        }
-        for number in fork + 1..=head.number {
-            let hash = view.canonical(number).ok_or(NoCommonBlock)?;
-            changes.push(Change::Added(Head { number, hash }));
-        }
-        Ok(changes)
+        let is_common = |number: &u64| view.canonical(*number) == self.blocks.get(*number);
+        let mut heights = (self.blocks.bottom()..=top.number.min(head.number)).rev();
+        let fork = heights.find(is_common).ok_or(NoCommonBlock)?;
+        let dropped = (fork + 1..=top.number).rev().map(|number| {
+            self.blocks.get(number).map(|hash| Change::Dropped(Head { number, hash }))
+        });
+        let added = (fork + 1..=head.number)
+            .map(|number| view.canonical(number).map(|hash| Change::Added(Head { number, hash })));
+        dropped.chain(added).collect::<Option<_>>().ok_or(NoCommonBlock)
     }
 
     /// Moves the cursor over one change. Changes must come in the order of
-    /// [`ChainCursor::changes`].
+    /// [`ChainCursor::find_changes`].
     pub fn follow(&mut self, change: Change) {
         match change {
-            Change::Dropped(_) => {
-                self.hashes.pop_back();
-            }
+            Change::Dropped(head) => self.blocks.truncate_above(head.number.saturating_sub(1)),
             Change::Added(head) => {
-                self.hashes.push_back(head.hash);
-                if self.hashes.len() > self.length_max {
-                    self.hashes.pop_front();
-                    self.bottom += 1;
-                }
+                self.blocks.push(head.hash);
+                self.blocks.trim(self.length_max);
             }
         }
-    }
-
-    fn get(&self, number: u64) -> Option<[u8; 32]> {
-        let index = usize::try_from(number.checked_sub(self.bottom)?).ok()?;
-        self.hashes.get(index).copied()
     }
 }

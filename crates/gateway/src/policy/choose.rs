@@ -26,7 +26,7 @@ pub const RING_BALANCE: f64 = 1.25;
 /// Time constant of the decay of the latency estimate: the default of linkerd's balancer
 /// (`linkerd/app/outbound/src/http/logical`, `DEFAULT_EWMA` decay 10 s) and of Finagle's
 /// `PeakEwma`.
-pub const EWMA_DECAY: Duration = Duration::from_secs(10);
+const EWMA_DECAY: Duration = Duration::from_secs(10);
 
 /// Latency assumed for an upstream without any response yet: linkerd's default estimate of 30 ms.
 pub const EWMA_START: Duration = Duration::from_millis(30);
@@ -95,7 +95,7 @@ impl SmoothWeighted {
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
-        let load_max = load_bounds(RING_BALANCE, loads, &weights, &usable);
+        let load_max = compute_load_bounds(RING_BALANCE, loads, &weights, &usable);
         let bounded =
             |upstream: usize| usable(upstream) && f64::from(loads[upstream]) < load_max(upstream);
         self.pick(bounded)
@@ -136,13 +136,9 @@ impl Ring {
         let points_by_weight = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
         let mut points = Vec::with_capacity(points_by_weight.min(RING_POINTS_MAX) as usize);
         for (upstream, &(name, weight)) in upstreams.iter().enumerate() {
-            let unscaled = u64::from(weight) * u64::from(RING_POINTS_PER_WEIGHT);
-            let count = if points_by_weight > RING_POINTS_MAX {
-                let scaled = u128::from(unscaled) * u128::from(RING_POINTS_MAX);
-                (scaled / u128::from(points_by_weight)).max(1) as u64
-            } else {
-                unscaled
-            };
+            let unscaled = u128::from(weight) * u128::from(RING_POINTS_PER_WEIGHT);
+            let divisor = u128::from(points_by_weight.max(RING_POINTS_MAX));
+            let count = (unscaled * u128::from(RING_POINTS_MAX) / divisor).max(1) as u64;
             let start = hash64(name.as_bytes());
             points.extend((0..count).map(|point| RingPoint {
                 hash: mix64(start ^ mix64(point + 1)),
@@ -166,7 +162,7 @@ impl Ring {
         loads: &[u32],
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let load_max = load_bounds(self.balance, loads, &self.weights, &usable);
+        let load_max = compute_load_bounds(self.balance, loads, &self.weights, &usable);
         let start = self.points.partition_point(|point| point.hash < key_hash);
         let clockwise = self.points[start..].iter().chain(&self.points[..start]);
         let mut fallback = None;
@@ -186,7 +182,7 @@ impl Ring {
 
 /// Returns a function from an upstream to its maximum number of calls in flight: its share by
 /// weight, times `balance`. At least one usable upstream has fewer calls.
-fn load_bounds<'a>(
+fn compute_load_bounds<'a>(
     balance: f64,
     loads: &[u32],
     weights: &'a [f64],
@@ -223,19 +219,15 @@ fn mix64(mut value: u64) -> u64 {
 /// `PeakEwma`, which linkerd uses through tower's `load::PeakEwma`.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakEwma {
+    /// Estimated round trip in seconds.
     rtt: f64,
     updated: Duration,
-    decay: f64,
 }
 
 impl PeakEwma {
-    /// Creates an estimate for an upstream without calls. See [`EWMA_START`] and [`EWMA_DECAY`].
-    pub fn new(now: Duration, start: Duration, decay: Duration) -> Self {
-        Self {
-            rtt: start.as_secs_f64(),
-            updated: now,
-            decay: decay.as_secs_f64().max(f64::MIN_POSITIVE),
-        }
+    /// Creates an estimate for an upstream without calls. See [`EWMA_START`].
+    pub fn new(now: Duration, start: Duration) -> Self {
+        Self { rtt: start.as_secs_f64(), updated: now }
     }
 
     /// Records the round trip of a response. For a failed call the caller passes a longer time.
@@ -266,7 +258,7 @@ impl PeakEwma {
 
     fn decay_factor(&self, now: Duration) -> f64 {
         let elapsed = now.saturating_sub(self.updated).as_secs_f64();
-        (-elapsed / self.decay).exp()
+        (-elapsed / EWMA_DECAY.as_secs_f64()).exp()
     }
 }
 
@@ -297,11 +289,11 @@ pub fn pick_two(
 /// Primary and backup tiers. A tier is used only if no upstream of a tier with a lower number is
 /// usable.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct TierOrder {
     tiers: Vec<Vec<u16>>,
 }
 
-impl Order {
+impl TierOrder {
     /// Creates the order from each upstream's tier: 0 is primary, 1 is backup, and so on.
     pub fn new(tiers: &[u8]) -> Self {
         let mut numbers = tiers.to_vec();
@@ -317,7 +309,7 @@ impl Order {
 
     /// Fills `out` with the usable upstreams of the first tier that has any. Called when the state
     /// of an upstream changes, not for each call.
-    pub fn candidates(&self, usable: impl Fn(u16) -> bool, out: &mut Vec<u16>) {
+    pub fn fill_candidates(&self, usable: impl Fn(u16) -> bool, out: &mut Vec<u16>) {
         out.clear();
         for tier in &self.tiers {
             out.extend(tier.iter().copied().filter(|&upstream| usable(upstream)));

@@ -1,4 +1,5 @@
-//! Classifies the response of an upstream: a response for the client, a fault, or a rate limit.
+//! Classifies the outcome of a call to an upstream. The *verdict* is one of: a response for the
+//! client, a *fault* (the way in which an upstream failed a call), or a rate limit.
 //!
 //! The HTTP status is not enough, and upstreams use code -32000 for any error. So the error texts
 //! of real clients and providers are matched; `crates/gateway/policy/errors.toml` lists them.
@@ -9,6 +10,8 @@ use std::time::Duration;
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
+
+use crate::policy::closed_set::closed_set;
 
 #[cfg(test)]
 mod tests;
@@ -76,77 +79,59 @@ pub enum Verdict {
 impl Verdict {
     /// Returns true if the response goes to the client, so that no other upstream is asked.
     pub fn is_response(self) -> bool {
-        match self {
-            Self::Response | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
-                true
-            }
-            Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
-        }
+        !matches!(self, Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported)
     }
 }
 
-/// Failure of a call at an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// No connection could be made.
-    Connect,
-    /// The connection closed or broke before the whole response.
-    Closed,
-    /// No whole response within the attempt's deadline.
-    Timeout,
-    /// The response is no JSON-RPC response to the call.
-    Malformed,
-    /// An HTTP status of a server failure.
-    Http,
-    /// The upstream reports an internal error.
-    Internal,
-    /// The upstream lacks the requested state or history.
-    MissingState,
-    /// The upstream lacks the requested block.
-    NotSynced,
-    /// The call exceeds a size or time limit of the upstream.
-    Limit,
-    /// The upstream denies access.
-    Refused,
+closed_set! {
+    /// The way in which an upstream failed a call. The names appear in logs, metric labels and
+    /// spans.
+    #[derive(Hash)]
+    pub enum Fault {
+        /// No connection could be made.
+        Connect = "connect",
+        /// The connection closed or broke before the whole response.
+        Closed = "closed",
+        /// No whole response within the attempt's deadline.
+        Timeout = "timeout",
+        /// The response is no JSON-RPC response to the call.
+        Malformed = "malformed",
+        /// An HTTP status of a server failure.
+        Http = "http",
+        /// The upstream reports an internal error.
+        Internal = "internal",
+        /// The upstream lacks the requested state or history.
+        MissingState = "missing_state",
+        /// The upstream lacks the requested block.
+        NotSynced = "not_synced",
+        /// The call exceeds a size or time limit of the upstream.
+        Limit = "limit",
+        /// The upstream denies access.
+        Refused = "refused",
+    }
 }
 
-/// Effect of a fault on the health of the upstream.
+/// Impact of a fault on the health of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
+pub enum HealthImpact {
     /// The fault always counts.
     Always,
-    /// The fault counts only if another upstream then did better. Some calls fail on every
-    /// upstream, and a client that repeats one must not be able to eject them all.
-    IfOtherDoesBetter,
+    /// The fault counts only if another upstream then succeeds. Some calls fail on every upstream,
+    /// and a client that repeats one must not be able to eject them all.
+    IfOtherSucceeds,
     /// The fault does not count, because upstreams differ in their data and limits.
     None,
 }
 
 impl Fault {
-    /// Returns whether the fault counts against the upstream.
-    pub fn blame(self) -> Blame {
+    /// Returns the impact on the health of the upstream.
+    pub fn health_impact(self) -> HealthImpact {
         match self {
             Self::Connect | Self::Closed | Self::Timeout | Self::Malformed | Self::Http => {
-                Blame::Always
+                HealthImpact::Always
             }
-            Self::Internal | Self::Refused => Blame::IfOtherDoesBetter,
-            Self::MissingState | Self::NotSynced | Self::Limit => Blame::None,
-        }
-    }
-
-    /// Returns the name for logs, metric labels and spans.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Closed => "closed",
-            Self::Timeout => "timeout",
-            Self::Malformed => "malformed",
-            Self::Http => "http",
-            Self::Internal => "internal",
-            Self::MissingState => "missing_state",
-            Self::NotSynced => "not_synced",
-            Self::Limit => "limit",
-            Self::Refused => "refused",
+            Self::Internal | Self::Refused => HealthImpact::IfOtherSucceeds,
+            Self::MissingState | Self::NotSynced | Self::Limit => HealthImpact::None,
         }
     }
 }
@@ -167,9 +152,11 @@ pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
         // Code 3 is geth's for a revert, with the reason as data.
         CallOutcome::Error { code: 3, .. } => Verdict::DeterministicError,
         CallOutcome::Error { retry_after, code, message, broadcast, .. } => {
-            let by_text = rules().find(code, message, broadcast);
-            let meaning = by_text.map_or_else(|| meaning_of(code), |rule| rule.meaning);
-            meaning.verdict(retry_after)
+            let by_text = find_rule(code, message, broadcast);
+            match by_text.map_or_else(|| verdict_of_code(code), |rule| rule.verdict) {
+                Verdict::RateLimited { .. } => Verdict::RateLimited { retry_after },
+                verdict => verdict,
+            }
         }
     }
 }
@@ -187,85 +174,67 @@ fn classify_http(status: u16, retry_after: Option<Duration>) -> Verdict {
     }
 }
 
-/// Returns the meaning of a code whose text is unknown.
-fn meaning_of(code: i64) -> Meaning {
-    match code {
+/// Returns the verdict on an error whose text is unknown.
+fn verdict_of_code(code: i64) -> Verdict {
+    let fault = match code {
         // JSON-RPC 2.0 section 5.1; EIP-1474 method not supported; besu method not enabled.
-        -32601 | -32004 | -32604 => Meaning::Unsupported,
-        -32603 => Meaning::Internal,
+        -32601 | -32004 | -32604 => return Verdict::Unsupported,
+        -32603 => Fault::Internal,
         // EIP-1474 resource not found: EIP-1898 makes it the code of an unknown block. Besu -39001.
-        -32001 | -39001 => Meaning::NotSynced,
+        -32001 | -39001 => Fault::NotSynced,
         // EIP-1474 resource unavailable (nethermind: no state); EIP-4444 as execution-apis#636.
-        -32002 | 4444 => Meaning::MissingState,
+        -32002 | 4444 => Fault::MissingState,
         // EIP-1474 limit exceeded: Infura's for rates; sizes have texts above.
-        -32005 => Meaning::RateLimited,
+        -32005 => return Verdict::RateLimited { retry_after: None },
         // Nethermind ErrorCodes.cs Timeout, ModuleTimeout; geth's response too large.
-        -32016 | -32017 => Meaning::Limit,
+        -32016 | -32017 => Fault::Limit,
         // Besu unauthorized.
-        -40100 => Meaning::Refused,
+        -40100 => Fault::Refused,
         // -32000 with an unknown text is most often the caller's fault, so the client gets the
         // error.
-        _ => Meaning::Response,
-    }
+        _ => return Verdict::Response,
+    };
+    Verdict::UpstreamFault(fault)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Meaning {
-    Response,
-    Revert,
-    Internal,
-    MissingState,
-    NotSynced,
-    Limit,
-    Refused,
-    RateLimited,
-    Unsupported,
-    AlreadyKnown,
-    NonceTooLow,
-}
-
-impl Meaning {
-    fn verdict(self, retry_after: Option<Duration>) -> Verdict {
-        match self {
-            Self::Response => Verdict::Response,
-            Self::Revert => Verdict::DeterministicError,
-            Self::Internal => Verdict::UpstreamFault(Fault::Internal),
-            Self::MissingState => Verdict::UpstreamFault(Fault::MissingState),
-            Self::NotSynced => Verdict::UpstreamFault(Fault::NotSynced),
-            Self::Limit => Verdict::UpstreamFault(Fault::Limit),
-            Self::Refused => Verdict::UpstreamFault(Fault::Refused),
-            Self::RateLimited => Verdict::RateLimited { retry_after },
-            Self::Unsupported => Verdict::Unsupported,
-            Self::AlreadyKnown => Verdict::AlreadyKnown,
-            Self::NonceTooLow => Verdict::NonceTooLow,
+/// Returns the verdict with this name in the file.
+fn verdict_of_name(name: &str) -> Verdict {
+    match name {
+        "response" => Verdict::Response,
+        "revert" => Verdict::DeterministicError,
+        "rate-limited" => Verdict::RateLimited { retry_after: None },
+        "unsupported" => Verdict::Unsupported,
+        "already-known" => Verdict::AlreadyKnown,
+        "nonce-too-low" => Verdict::NonceTooLow,
+        _ => {
+            let is_named = |fault: &Fault| fault.as_str().replace('_', "-") == name;
+            let fault = Fault::ALL.into_iter().find(is_named);
+            Verdict::UpstreamFault(fault.expect("a test reads all names in the file"))
         }
     }
 }
 
-struct Rules {
-    rules: Vec<Rule>,
-}
-
+/// A rule of the file: its verdict applies to error messages with all of its words.
 struct Rule {
-    meaning: Meaning,
+    verdict: Verdict,
+    /// Empty for any code.
     codes: Vec<i64>,
     broadcast_only: bool,
     words: Vec<Finder<'static>>,
+    /// A word that no matching message contains.
     unless: Option<Finder<'static>>,
 }
 
-impl Rules {
-    fn find(&self, code: i64, message: &str, broadcast: bool) -> Option<&Rule> {
-        let bytes = message.as_bytes();
-        let message = bytes[..bytes.len().min(MESSAGE_BYTES_MAX)].to_ascii_lowercase();
-        self.rules.iter().find(|rule| {
-            (!rule.broadcast_only || broadcast)
-                && (rule.codes.is_empty() || rule.codes.contains(&code))
-                && rule.words.iter().all(|word| word.find(&message).is_some())
-                && rule.unless.as_ref().is_none_or(|word| word.find(&message).is_none())
-        })
-    }
+/// Returns the first rule that matches an error.
+fn find_rule(code: i64, message: &str, broadcast: bool) -> Option<&'static Rule> {
+    let bytes = message.as_bytes();
+    let message = bytes[..bytes.len().min(MESSAGE_BYTES_MAX)].to_ascii_lowercase();
+    rules().iter().find(|rule| {
+        (!rule.broadcast_only || broadcast)
+            && (rule.codes.is_empty() || rule.codes.contains(&code))
+            && rule.words.iter().all(|word| word.find(&message).is_some())
+            && rule.unless.as_ref().is_none_or(|word| word.find(&message).is_none())
+    })
 }
 
 #[derive(Debug, Deserialize)]
@@ -277,7 +246,7 @@ struct RulesFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
-    verdict: Meaning,
+    verdict: String,
     text: Vec<String>,
     #[serde(default)]
     codes: Vec<i64>,
@@ -295,24 +264,21 @@ enum Only {
     Broadcast,
 }
 
-fn finder(word: &str) -> Finder<'static> {
-    Finder::new(&word.to_ascii_lowercase()).into_owned()
-}
-
 const ERRORS: &str = include_str!("../../policy/errors.toml");
 
-fn rules() -> &'static Rules {
-    static RULES: OnceLock<Rules> = OnceLock::new();
+fn rules() -> &'static [Rule] {
+    static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     RULES.get_or_init(|| {
         let file: RulesFile =
             toml::from_str(ERRORS).expect("the file is compiled in and read in a test");
+        let finder = |word: &str| Finder::new(&word.to_ascii_lowercase()).into_owned();
         let compile = |rule: RuleEntry| Rule {
-            meaning: rule.verdict,
+            verdict: verdict_of_name(&rule.verdict),
             codes: rule.codes,
             broadcast_only: rule.only == Some(Only::Broadcast),
             words: rule.text.iter().map(|word| finder(word)).collect(),
             unless: rule.unless.as_deref().map(finder),
         };
-        Rules { rules: file.rule.into_iter().map(compile).collect() }
+        file.rule.into_iter().map(compile).collect()
     })
 }

@@ -34,22 +34,15 @@ impl AddressSource {
     }
 }
 
-/// Peers that may report the address of their client.
+/// A set of networks. IPv4 in IPv6 form counts as IPv4.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedProxies {
-    networks: Vec<IpNet>,
-}
+pub struct Networks(pub Vec<IpNet>);
 
-impl TrustedProxies {
-    /// Trusts these networks. IPv4 in IPv6 form counts as IPv4.
-    pub fn new(networks: Vec<IpNet>) -> TrustedProxies {
-        TrustedProxies { networks }
-    }
-
-    /// Returns true if this address is trusted.
+impl Networks {
+    /// Returns true if an address is in one of the networks.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.networks.iter().any(|network| network.contains(&address))
+        self.0.iter().any(|network| network.contains(&address))
     }
 }
 
@@ -59,7 +52,7 @@ impl TrustedProxies {
 pub fn find_client<'a>(
     source: AddressSource,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
-    trusted: &TrustedProxies,
+    trusted: &Networks,
 ) -> Option<IpAddr> {
     let (split_entry, parse): (SplitEntry, ParseAddress) = match source {
         AddressSource::XForwardedFor => (split_last_listed, parse_address),

@@ -1,23 +1,22 @@
-//! Decides whether a response may lack logs, receipts or a transaction of its blocks, and what the
-//! gateway does about it.
+//! Decides whether a response may lack logs, receipts or a transaction of its blocks. A response
+//! that may be incomplete is *doubted*.
 //!
 //! Some upstreams announce a block before it is indexed and return `[]`. A provider with several
 //! nodes behind one address may clamp a range to the head of one node. A pruned node omits the logs
-//! that it has deleted. Such incomplete responses look like any other. [`check_logs`],
-//! [`check_receipts`] and [`check_transaction`] compare responses with the headers (`contents`).
-//! [`Opinions`] decides whether another upstream is called first. [`retention`] decides how long
-//! the response is cached.
+//! that it has deleted. These responses look like complete ones. [`check_logs`], [`check_receipts`]
+//! and [`check_transaction`] compare responses with the headers (`block_headers`).
+//! [`DoubtedResponses`] decides whether another upstream is called first. [`decide_retention`]
+//! decides how long the response is cached.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use wire::block::ResponseBlock;
-use wire::block::response_blocks;
+use wire::block::{ResponseBlock, read_response_blocks};
 use wire::json::walk;
 use wire::quantity;
 
+use crate::policy::block_headers::{BlockHeader, BloomQuery, RecentHeaders};
 use crate::policy::choose::hash64;
-use crate::policy::contents::{BloomQuery, Contents, Headers};
 use crate::policy::heads::{ChainView, Hash};
 
 #[cfg(test)]
@@ -60,7 +59,7 @@ pub struct Evidence<'a> {
     /// The served chain.
     pub view: &'a ChainView,
     /// Headers of the served chain.
-    pub headers: &'a Headers,
+    pub headers: &'a RecentHeaders,
     /// Number of blocks below the head at which the upstream has returned logs before.
     pub depth: u64,
     /// Current time.
@@ -100,7 +99,7 @@ pub fn check_logs(
     evidence: Evidence<'_>,
 ) -> LogsCheck {
     let Evidence { view, headers, .. } = evidence;
-    let named = response_blocks(ResponseBlock::ElementMembers, response);
+    let named = read_response_blocks(ResponseBlock::ElementMembers, response);
     let excludes = |hash: &Hash| {
         let block = headers.get(hash);
         block.and_then(|block| headers.may_have(block, query)) == Some(false)
@@ -186,7 +185,7 @@ impl Evidence<'_> {
 
     /// Checks a block that the response does not mention. `may_have` is true if the block may have
     /// matching items, and `None` if that is unknown.
-    fn check_block(&self, may_have: Option<bool>, block: &Contents) -> Doubt {
+    fn check_block(&self, may_have: Option<bool>, block: &BlockHeader) -> Doubt {
         match may_have {
             Some(false) => Doubt::None,
             _ if self.now.saturating_sub(block.received_at) < YOUNG_FOR => Doubt::Young,
@@ -213,7 +212,7 @@ pub fn check_receipts(
 ) -> Doubt {
     let block = hash.and_then(|hash| evidence.headers.get(&hash));
     let count = walk::elements(response).count();
-    match block.map(|block| (block.transactions(), block)) {
+    match block.map(|block| (block.transaction_count(), block)) {
         Some((Some(0), _)) => Doubt::None,
         Some((Some(_), _)) if count == 0 => Doubt::Missing,
         Some((Some(expected), block)) if count < expected => evidence.check_block(None, block),
@@ -236,9 +235,9 @@ pub fn check_transaction(hash: &[u8], evidence: Evidence<'_>) -> Doubt {
     if mined { Doubt::Missing } else { Doubt::None }
 }
 
-/// A summary of a doubted response, for comparison with responses of other upstreams.
+/// Summary of a doubted response, for comparison with responses of other upstreams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opinion {
+pub struct DoubtedResponse {
     /// Reason to doubt it.
     pub doubt: Doubt,
     /// Number of logs or receipts.
@@ -247,9 +246,9 @@ pub struct Opinion {
     digest: u64,
 }
 
-impl Opinion {
+impl DoubtedResponse {
     /// Summarises a doubted response.
-    pub fn new(doubt: Doubt, response: &[u8]) -> Opinion {
+    pub fn new(doubt: Doubt, response: &[u8]) -> DoubtedResponse {
         let (mut items, mut digest) = (0, 0_u64);
         for item in walk::elements(response) {
             let [hash, log, receipt] =
@@ -259,15 +258,15 @@ impl Opinion {
             }
             items += 1;
         }
-        Opinion { doubt, items, digest }
+        DoubtedResponse { doubt, items, digest }
     }
 }
 
-/// Doubted responses of several upstreams to one call.
+/// The doubted responses to one call, of several upstreams.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Opinions {
+pub struct DoubtedResponses {
     /// The response with the most items, and the number of upstreams that returned it.
-    best: Option<(Opinion, usize)>,
+    best: Option<(DoubtedResponse, usize)>,
 }
 
 /// Degree of trust in a response. It decides whether the response is cached.
@@ -284,15 +283,17 @@ pub enum Trust {
     Doubted,
 }
 
-impl Opinions {
+impl DoubtedResponses {
     /// Adds the response of an upstream.
-    pub fn add(&mut self, opinion: Opinion) {
+    pub fn add(&mut self, response: DoubtedResponse) {
         self.best = Some(match self.best {
-            Some((best, count)) if best.items == opinion.items && best.digest == opinion.digest => {
-                (Opinion { doubt: best.doubt.max(opinion.doubt), ..best }, count + 1)
+            Some((best, count))
+                if best.items == response.items && best.digest == response.digest =>
+            {
+                (DoubtedResponse { doubt: best.doubt.max(response.doubt), ..best }, count + 1)
             }
-            Some((best, count)) if best.items >= opinion.items => (best, count),
-            _ => (opinion, 1),
+            Some((best, count)) if best.items >= response.items => (best, count),
+            _ => (response, 1),
         });
     }
 
@@ -304,7 +305,7 @@ impl Opinions {
 
     /// Returns true if no further upstream needs to confirm the response with the most items.
     pub fn is_sufficient(&self) -> bool {
-        matches!(self.best, Some((Opinion { doubt: Doubt::Bloom, .. }, 2..)))
+        matches!(self.best, Some((DoubtedResponse { doubt: Doubt::Bloom, .. }, 2..)))
     }
 
     /// Returns the trust in the response with the most items, after the last call. `all_called` is
@@ -312,9 +313,11 @@ impl Opinions {
     pub fn trust(&self, all_called: bool) -> Trust {
         match self.best {
             None => Trust::Undoubted,
-            Some((Opinion { doubt: Doubt::Missing, .. }, _)) => Trust::Doubted,
-            Some((Opinion { doubt: Doubt::Bloom, .. }, 2..)) => Trust::Agreed,
-            Some((Opinion { doubt: Doubt::Unproven, .. }, 2..)) if all_called => Trust::Agreed,
+            Some((DoubtedResponse { doubt: Doubt::Missing, .. }, _)) => Trust::Doubted,
+            Some((DoubtedResponse { doubt: Doubt::Bloom, .. }, 2..)) => Trust::Agreed,
+            Some((DoubtedResponse { doubt: Doubt::Unproven, .. }, 2..)) if all_called => {
+                Trust::Agreed
+            }
             Some(_) if all_called => Trust::Unopposed,
             Some(_) => Trust::Doubted,
         }
@@ -338,7 +341,7 @@ pub enum Retention {
 
 /// Decides how long a response is cached. `same_since` is the time since which equal responses have
 /// been cached briefly; `None` if there is none.
-pub fn retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
+pub fn decide_retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
     match trust {
         Trust::Undoubted | Trust::Agreed => Retention::Full,
         Trust::Unopposed => match same_since {

@@ -51,12 +51,6 @@ impl Member {
     }
 }
 
-/// Returns true if a group still has a usable upstream after one of its upstreams is cordoned.
-/// `others` are the other upstreams of the group.
-pub fn has_usable_upstream(others: impl IntoIterator<Item = Member>) -> bool {
-    others.into_iter().any(Member::is_usable)
-}
-
 /// Returns what is wrong with a reason or a duration; `None` if both are valid.
 pub fn check(reason: Option<&str>, duration: Duration) -> Option<&'static str> {
     match reason {

@@ -12,6 +12,8 @@
 
 use std::time::Duration;
 
+use crate::policy::closed_set::closed_set;
+
 #[cfg(test)]
 mod tests;
 
@@ -21,29 +23,18 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 /// be able to connect and send a heartbeat in this time.
 pub const LIFETIME: Duration = Duration::from_secs(5);
 
-/// The origin of a number of gateways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GatewayCountSource {
-    /// The configuration sets the number.
-    Configured,
-    /// The last heartbeat returned the number.
-    Counted,
-    /// An earlier heartbeat returned the number. Redis is down, or other gateways may not have
-    /// sent a heartbeat since it is back.
-    LastCounted,
-    /// No heartbeat has returned a reliable number since the start.
-    Assumed,
-}
-
-impl GatewayCountSource {
-    /// Returns the name for the status.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            GatewayCountSource::Configured => "configured",
-            GatewayCountSource::Counted => "counted",
-            GatewayCountSource::LastCounted => "last_counted",
-            GatewayCountSource::Assumed => "assumed",
-        }
+closed_set! {
+    /// The origin of a number of gateways.
+    pub enum GatewayCountSource {
+        /// The configuration sets the number.
+        Configured = "configured",
+        /// The last heartbeat returned the number.
+        Counted = "counted",
+        /// An earlier heartbeat returned the number. Redis is down, or other gateways may not have
+        /// sent a heartbeat since it is back.
+        LastCounted = "last_counted",
+        /// No heartbeat has returned a reliable number since the start.
+        Assumed = "assumed",
     }
 }
 
@@ -57,7 +48,7 @@ pub struct HeartbeatReply {
 }
 
 /// What one gateway knows about the number of gateways.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Membership {
     /// The number from the configuration; `None` if gateways are counted.
     configured: Option<u64>,
@@ -78,15 +69,7 @@ pub struct Membership {
 impl Membership {
     /// Creates the state before the first heartbeat.
     pub fn new(configured: Option<u64>, assumed: u64) -> Membership {
-        Membership {
-            configured,
-            assumed,
-            counted: None,
-            contact_since: None,
-            was_lost: false,
-            is_reliable: false,
-            raised: 0,
-        }
+        Membership { configured, assumed, ..Membership::default() }
     }
 
     /// Applies new settings and keeps the counted number.

@@ -18,7 +18,8 @@
 
 use std::time::Duration;
 
-mod branch;
+use crate::policy::branch::Branch;
+
 mod elect;
 mod finality;
 mod plausible;
@@ -27,15 +28,11 @@ mod tests;
 mod upstream;
 mod view;
 
-use branch::Branch;
-use elect::{Elected, Witnesses, elect, witnesses};
-use upstream::{LinkResult, UpstreamChain, request_collector};
+use elect::{Elected, Witnesses, elect, find_witnesses};
+use upstream::{Header, LinkResult, UpstreamChain};
 use view::ReorgLog;
 
-pub use finality::FINALITY_POLLS;
-pub use plausible::CLAIM_POLLS_CONTESTED;
-pub use upstream::{FILL_BLOCKS, HEADER_REQUESTS_MAX, HEADER_TIMEOUT};
-pub use view::{ChainView, REORGS_MAX, UpstreamView};
+pub use view::{ChainView, UpstreamView};
 
 /// A block hash.
 pub type Hash = [u8; 32];
@@ -98,33 +95,22 @@ pub struct HeadSettings {
     pub jump_max: u64,
     /// Largest depth, in blocks, of a reorg that is accepted at once from a single upstream.
     pub rollback_max: u64,
-    /// Number of consecutive polls that must repeat a deeper reorg before it is accepted without a
-    /// second witness. It is multiplied by the number of upstreams whose heads count.
-    pub rollback_polls: u32,
-    /// Consecutive missed polls after which the head of an upstream no longer counts.
-    pub missed_max: u32,
     /// Initial block time. The tracker then measures it.
     pub block_time: Duration,
 }
 
-/// Default of [`HeadSettings::window`]: four times two Ethereum epochs (64 blocks), so that a late
+/// Minimum of [`HeadSettings::window`]: four times two Ethereum epochs (64 blocks), so that a late
 /// finality stays within the window.
 pub const WINDOW: usize = 256;
-/// Default of [`HeadSettings::lag_max`], in blocks: one for a poll just before a new block, and one
-/// for a slow import.
-pub const LAG_MAX: u64 = 2;
-/// Default of [`HeadSettings::jump_max`], in blocks: more than the fastest chains (250 ms per
-/// block) produce in one poll interval.
-pub const JUMP_MAX: u64 = 64;
-/// Default of [`HeadSettings::rollback_max`], in blocks. The deepest known reorg of Ethereum is 7
-/// blocks (May 2022).
+/// Usual [`HeadSettings::rollback_max`], in blocks. The deepest known reorg of Ethereum is 7 blocks
+/// (May 2022).
 pub const ROLLBACK_MAX: u64 = 8;
-/// Default of [`HeadSettings::rollback_polls`]: polls in which a lone upstream must repeat a deeper
-/// reorg.
-pub const ROLLBACK_POLLS: u32 = 3;
-/// Default of [`HeadSettings::missed_max`]. It tolerates missed polls, for example while a
-/// connection restarts.
-pub const MISSED_MAX: u32 = 3;
+/// Number of consecutive polls that must repeat a reorg deeper than [`HeadSettings::rollback_max`]
+/// before it is accepted without a second witness. It is multiplied by the number of witnesses.
+const ROLLBACK_POLLS: u32 = 3;
+/// Consecutive missed polls after which the head of an upstream no longer counts. It tolerates
+/// missed polls, for example while a connection restarts.
+const MISSED_MAX: u32 = 3;
 /// An upstream counts as advancing for this many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
 /// Minimum time for which an upstream counts as advancing. Some chains with very short block times
@@ -293,8 +279,8 @@ impl HeadTracker {
     }
 
     /// Drops the outstanding header requests of `upstream`, so its next poll requests the headers
-    /// again. Without this call the tracker waits for [`HEADER_TIMEOUT`].
-    pub fn headers_failed(&mut self, upstream: usize) {
+    /// again. Without this call the tracker waits for `HEADER_TIMEOUT`.
+    pub fn forget_header_requests(&mut self, upstream: usize) {
         self.upstreams[upstream].forget_requests();
     }
 
@@ -309,7 +295,8 @@ impl HeadTracker {
     ) -> Step {
         let mut step = Step::default();
         let fill = self.upstreams[upstream].fill_height();
-        self.upstreams[upstream].record_header(number, hash, parent, self.settings.window);
+        let header = Header { hash, parent };
+        self.upstreams[upstream].record_header(number, header, self.settings.window);
         if fill == Some(number) {
             self.request_fill(upstream, &mut step);
         }
@@ -333,22 +320,16 @@ impl HeadTracker {
             generation: self.generation,
             head_seq: self.head_seq,
             upstreams: self.views.clone(),
-            window_bottom: self.canonical.bottom(),
-            window: self.canonical.hashes().collect(),
+            window: self.canonical.clone(),
             reorgs: self.reorgs.clone(),
         }
-    }
-
-    /// Returns the measured block time, for poll intervals.
-    pub fn block_time(&self) -> Duration {
-        self.block_time
     }
 
     /// Marks an upstream as responsive. After a long silence the upstream must first link its new
     /// head to its known blocks, because its former head may be stale.
     fn mark_responsive(&mut self, upstream: usize) {
         let chain = &mut self.upstreams[upstream];
-        if chain.missed_polls < self.settings.missed_max || chain.is_linked() {
+        if chain.missed_polls < MISSED_MAX || chain.is_linked() {
             chain.missed_polls = 0;
         }
     }
@@ -358,20 +339,21 @@ impl HeadTracker {
         // upstreams.
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
         let others = &self.upstreams;
-        let known = |number: u64, hash: Hash| {
+        let find_parent = |number: u64, hash: Hash| {
             let below = number.checked_sub(1)?;
             others
                 .iter()
                 .find(|other| other.branch.get(number) == Some(hash))
                 .and_then(|other| other.branch.get(below))
         };
-        let request = request_collector(upstream, &mut step.requests);
-        let link = chain.walk(now, self.settings.window, known, request);
+        let requests = &mut step.requests;
+        let request = |number| requests.push(HeaderRequest { upstream, number });
+        let link = chain.continue_walk(now, self.settings.window, find_parent, request);
         self.upstreams[upstream] = chain;
         self.apply_link(upstream, link, step);
     }
 
-    /// Requests the next header below a branch of fewer than [`FILL_BLOCKS`] blocks, unless another
+    /// Requests the next header below a branch of fewer than `FILL_BLOCKS` blocks, unless another
     /// upstream has that block.
     fn request_fill(&mut self, upstream: usize, step: &mut Step) {
         if self.upstreams[upstream].fill_height().is_none() {
@@ -415,9 +397,7 @@ impl HeadTracker {
     ) {
         let old_state = (self.head_seq, self.generation, self.finalized);
         let fresh_for = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
-        let settings = self.settings;
-        let witnesses =
-            witnesses(&self.upstreams, now, settings.missed_max, settings.lag_max, fresh_for);
+        let witnesses = find_witnesses(&self.upstreams, now, self.settings.lag_max, fresh_for);
         let elected = elect(&self.upstreams, &witnesses, self.floor);
         match elected {
             Some(elected) if self.may_serve(&elected, &witnesses, reporter, polled) => {
@@ -428,7 +408,7 @@ impl HeadTracker {
             None => self.set_head(None),
         }
         self.update_finalized(&witnesses.upstreams, polled, &mut step.events);
-        let views = self.upstream_views(&mut step.events);
+        let views = self.build_upstream_views(&mut step.events);
         step.changed =
             old_state != (self.head_seq, self.generation, self.finalized) || views != self.views;
         self.views = views;
@@ -501,7 +481,7 @@ impl HeadTracker {
             return false;
         }
         self.rollback_polls += u32::from(polled);
-        let polls_required = self.settings.rollback_polls * witnesses.upstreams.len() as u32;
+        let polls_required = ROLLBACK_POLLS * witnesses.upstreams.len() as u32;
         let has_persisted = self.rollback_polls >= polls_required;
         if has_persisted {
             self.rollback_polls = 0;
@@ -571,10 +551,10 @@ impl HeadTracker {
         }
     }
 
-    fn upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
+    fn build_upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
         let view = |(upstream, chain): (usize, &UpstreamChain)| {
             let instance_id = self.views[upstream].instance_id;
-            let live = chain.missed_polls < self.settings.missed_max && chain.head.is_some();
+            let live = chain.missed_polls < MISSED_MAX && chain.head.is_some();
             let (Some(upstream_head), Some(served)) = (chain.head, self.head) else {
                 return UpstreamView {
                     instance_id,
@@ -588,7 +568,7 @@ impl HeadTracker {
             // branch.
             let hash = self.canonical.get(lower);
             let consistent =
-                hash.is_some() && chain.branch.get(lower) == hash && chain.is_explained();
+                hash.is_some() && chain.branch.get(lower) == hash && chain.is_branch_known();
             let lag = served.number - lower;
             let lagging = lag > self.settings.lag_max;
             if live && lagging && self.views[upstream].lag <= self.settings.lag_max {

@@ -1,9 +1,9 @@
 //! Upstream health: one state machine per upstream, and the fallback of a group without a healthy
 //! upstream.
 //!
-//! Inputs are outcomes of calls, polls and probes. `heads` judges the lag, and `upstream/topology.rs`
-//! combines both. This file starts no probes and reads no clock. The caller polls [`UpstreamHealth::probe_due`]. `classify` maps
-//! responses to faults.
+//! A failing upstream is *ejected*: it gets no calls until a *probe*, which is a poll of its head,
+//! succeeds. Inputs are the outcomes of calls, polls and probes. `classify` maps failed calls to
+//! faults, and `heads` measures the lag. `upstream/topology.rs` combines health and lag.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,13 +11,11 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use crate::policy::classify::{Blame, Fault};
+use crate::policy::classify::{Fault, HealthImpact};
+use crate::policy::sliding_window::SlidingWindow;
 
 #[cfg(test)]
 mod tests;
-
-/// Buckets of the sliding window. More buckets make the window more exact and cost more.
-const WINDOW_BUCKETS: usize = 10;
 
 /// Maximum number of unsupported methods stored per upstream. Beyond it a new method replaces the
 /// one that expires first.
@@ -55,7 +53,7 @@ pub enum HealthState {
     /// The upstream may be called.
     Healthy,
     /// The upstream is behind the others, and is called only if no upstream is healthy.
-    /// [`UpstreamHealth`] never returns this state, because the chain's view determines the lag.
+    /// [`UpstreamHealth::state`] never returns this state, because the chain's view has the lag.
     Lagging,
     /// The next probe decides: its ejection time is over, or it has stopped responding to calls.
     Probing,
@@ -113,10 +111,10 @@ impl fmt::Display for EjectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EjectReason::ConsecutiveFailures(fault) => {
-                write!(f, "calls failed in a row, the last with {}", fault.name())
+                write!(f, "calls failed in a row, the last with {}", fault.as_str())
             }
             EjectReason::FailureShare(fault) => {
-                write!(f, "too many calls failed, the last with {}", fault.name())
+                write!(f, "too many calls failed, the last with {}", fault.as_str())
             }
             EjectReason::FailedPolls => f.write_str("it answers no poll"),
             EjectReason::FailedProbe => f.write_str("the probe failed"),
@@ -143,7 +141,23 @@ pub struct UpstreamHealth {
     healthy_since: Duration,
     /// Time of the last ejection.
     ejected_at: Duration,
-    window: Window,
+    window: SlidingWindow<CallCounts>,
+}
+
+/// Numbers of calls in one bucket of the sliding window.
+#[derive(Debug, Clone, Copy, Default)]
+struct CallCounts {
+    calls: u32,
+    failed: u32,
+}
+
+impl CallCounts {
+    fn plus(self, other: CallCounts) -> CallCounts {
+        CallCounts {
+            calls: self.calls.saturating_add(other.calls),
+            failed: self.failed.saturating_add(other.failed),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,7 +185,7 @@ impl UpstreamHealth {
             backoff: Duration::ZERO,
             healthy_since: Duration::ZERO,
             ejected_at: Duration::ZERO,
-            window: Window::default(),
+            window: SlidingWindow::default(),
         }
     }
 
@@ -199,61 +213,68 @@ impl UpstreamHealth {
         self.paused_until
     }
 
-    /// Returns true, once per ejection, when a probe is due. A head poll serves as a probe.
-    pub fn probe_due(&mut self, now: Duration) -> bool {
-        match self.phase {
-            Phase::Ejected { until } if now >= until && now >= self.paused_until => {
-                self.phase = Phase::Probing;
-                true
-            }
-            _ => false,
-        }
+    /// Begins a probe if one is due. Returns true, once per ejection, if a probe begins.
+    pub fn begin_due_probe(&mut self, now: Duration) -> bool {
+        matches!(self.phase, Phase::Ejected { until } if now >= until) && self.begin_probe(now)
     }
 
-    /// Returns true, once per ejection, after the shortest ejection time, even if the ejection
-    /// lasts longer. Used while no other upstream is usable.
-    pub fn probe_early(&mut self, now: Duration) -> bool {
-        let due = now >= self.paused_until && now >= self.ejected_at + self.settings.backoff_min;
-        match self.phase {
-            Phase::Ejected { .. } if due => {
-                self.phase = Phase::Probing;
-                true
-            }
-            _ => false,
+    /// Begins a probe after the shortest ejection time, even if the ejection lasts longer. Used
+    /// while no upstream is healthy. Returns true, once per ejection, if a probe begins.
+    pub fn begin_early_probe(&mut self, now: Duration) -> bool {
+        now >= self.ejected_at + self.settings.backoff_min && self.begin_probe(now)
+    }
+
+    /// Begins a probe of an ejected upstream that is not paused.
+    fn begin_probe(&mut self, now: Duration) -> bool {
+        let may_begin = matches!(self.phase, Phase::Ejected { .. }) && now >= self.paused_until;
+        if may_begin {
+            self.phase = Phase::Probing;
         }
+        may_begin
     }
 
     // Calls.
 
     /// Records a successful call. An error caused by the caller counts as success.
-    pub fn call_ok(&mut self, now: Duration) {
+    pub fn record_success(&mut self, now: Duration) {
         self.calls_failed = 0;
         self.unresponsive = false;
         self.last_pause = Duration::ZERO;
-        self.window.record(now, self.settings.window, false);
+        self.count_call(now, false);
     }
 
-    /// Records a failed call. A fault without blame counts as success. Some faults are blamed only
-    /// if another upstream does better ([`Fault::blame`]); the caller reports such a fault only
-    /// after another upstream did. `random` adds jitter to the ejection time.
-    pub fn call_failed(&mut self, now: Duration, fault: Fault, random: u64) -> Option<HealthEvent> {
-        if fault.blame() == Blame::None {
-            self.call_ok(now);
+    /// Records a failed call. A fault of [`HealthImpact::None`] counts as success. The caller
+    /// reports a fault of [`HealthImpact::IfOtherSucceeds`] only after another upstream succeeded.
+    /// `random` adds jitter to the ejection time.
+    pub fn record_failure(
+        &mut self,
+        now: Duration,
+        fault: Fault,
+        random: u64,
+    ) -> Option<HealthEvent> {
+        if fault.health_impact() == HealthImpact::None {
+            self.record_success(now);
             return None;
         }
         self.calls_failed = self.calls_failed.saturating_add(1);
-        self.window.record(now, self.settings.window, true);
+        self.count_call(now, true);
         if !matches!(self.phase, Phase::Healthy | Phase::Suspected) {
             return None;
         }
         if self.calls_failed >= self.settings.failures_max {
             return Some(self.eject(now, EjectReason::ConsecutiveFailures(fault), random));
         }
-        let (calls, failed) = self.window.totals(now, self.settings.window);
+        let counts = self.window.values(now, self.settings.window);
+        let CallCounts { calls, failed } = counts.fold(CallCounts::default(), CallCounts::plus);
         let is_share_too_large =
             f64::from(failed) >= f64::from(calls) * self.settings.failure_share_max;
         (calls >= self.settings.window_calls_min && is_share_too_large)
             .then(|| self.eject(now, EjectReason::FailureShare(fault), random))
+    }
+
+    fn count_call(&mut self, now: Duration, has_failed: bool) {
+        let counts = self.window.current(now, self.settings.window);
+        *counts = counts.plus(CallCounts { calls: 1, failed: u32::from(has_failed) });
     }
 
     /// Suspects an upstream that has responded to no calls for too long ([`super::stall`]). This
@@ -267,7 +288,7 @@ impl UpstreamHealth {
         if std::mem::replace(&mut self.unresponsive, true) {
             return Some(self.eject(now, EjectReason::PollsOnly, random));
         }
-        let ejection = self.call_failed(now, Fault::Timeout, random);
+        let ejection = self.record_failure(now, Fault::Timeout, random);
         ejection.or_else(|| {
             self.phase = Phase::Suspected;
             Some(HealthEvent::Suspected)
@@ -275,7 +296,7 @@ impl UpstreamHealth {
     }
 
     /// Records that the upstream reported its rate limit.
-    pub fn rate_limited(
+    pub fn record_rate_limit(
         &mut self,
         now: Duration,
         retry_after: Option<Duration>,
@@ -301,7 +322,7 @@ impl UpstreamHealth {
     // Polls and probes.
 
     /// Records a successful head poll.
-    pub fn poll_ok(&mut self) -> Option<HealthEvent> {
+    pub fn record_poll(&mut self) -> Option<HealthEvent> {
         self.polls_failed = 0;
         if self.phase != Phase::Suspected {
             return None;
@@ -311,8 +332,8 @@ impl UpstreamHealth {
     }
 
     /// Records a failed head poll. For a poll rejected by a rate limit, call
-    /// [`UpstreamHealth::rate_limited`] instead.
-    pub fn poll_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
+    /// [`UpstreamHealth::record_rate_limit`] instead.
+    pub fn record_failed_poll(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.polls_failed = self.polls_failed.saturating_add(1);
         let must_eject = self.phase == Phase::Suspected
             || self.phase == Phase::Healthy && self.polls_failed >= self.settings.failures_max;
@@ -320,20 +341,20 @@ impl UpstreamHealth {
     }
 
     /// Records a successful probe.
-    pub fn probe_ok(&mut self, now: Duration) -> Option<HealthEvent> {
+    pub fn record_probe(&mut self, now: Duration) -> Option<HealthEvent> {
         if self.phase != Phase::Probing {
             return None;
         }
         self.phase = Phase::Healthy;
         self.calls_failed = 0;
         self.polls_failed = 0;
-        self.window = Window::default();
+        self.window = SlidingWindow::default();
         self.healthy_since = now;
         Some(HealthEvent::Readmitted)
     }
 
     /// Records a failed probe.
-    pub fn probe_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
+    pub fn record_failed_probe(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         (self.phase == Phase::Probing).then(|| self.eject(now, EjectReason::FailedProbe, random))
     }
 
@@ -349,82 +370,25 @@ impl UpstreamHealth {
         } else {
             (self.backoff * 2).min(settings.backoff_max)
         };
-        let backoff = self.backoff - fraction(self.backoff / 4, random);
+        let backoff = self.backoff - random_part(self.backoff / 4, random);
         self.phase = Phase::Ejected { until: now + backoff };
         self.ejected_at = now;
         HealthEvent::Ejected { backoff, reason }
     }
 }
 
-/// Multiplies a duration by a random factor from 0 to 1: the lower 32 bits of `random`, divided by
-/// 2^32.
-fn fraction(duration: Duration, random: u64) -> Duration {
+/// Returns a random part of a duration: the lower 32 bits of `random`, divided by 2^32, times the
+/// duration.
+pub(super) fn random_part(duration: Duration, random: u64) -> Duration {
     duration.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
-/// Calls and failures in a sliding window of buckets.
-#[derive(Debug, Clone, Default)]
-struct Window {
-    buckets: [Bucket; WINDOW_BUCKETS],
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Bucket {
-    index: u64,
-    calls: u32,
-    failed: u32,
-}
-
-impl Window {
-    fn record(&mut self, now: Duration, window: Duration, failed: bool) {
-        let index = Self::index(now, window);
-        let bucket = &mut self.buckets[(index % WINDOW_BUCKETS as u64) as usize];
-        if bucket.index != index {
-            *bucket = Bucket { index, ..Bucket::default() };
-        }
-        bucket.calls = bucket.calls.saturating_add(1);
-        bucket.failed = bucket.failed.saturating_add(u32::from(failed));
-    }
-
-    /// Returns the numbers of calls and failed calls in the window.
-    fn totals(&self, now: Duration, window: Duration) -> (u32, u32) {
-        let oldest = (Self::index(now, window) + 1).saturating_sub(WINDOW_BUCKETS as u64);
-        self.buckets.iter().filter(|bucket| bucket.index >= oldest).fold(
-            (0, 0),
-            |(calls, failed), bucket| {
-                (calls.saturating_add(bucket.calls), failed.saturating_add(bucket.failed))
-            },
-        )
-    }
-
-    /// Returns the number of the bucket for this time, counted from time 0.
-    fn index(now: Duration, window: Duration) -> u64 {
-        let bucket_nanos = (window.as_nanos() / WINDOW_BUCKETS as u128).max(1);
-        u64::try_from(now.as_nanos() / bucket_nanos).unwrap_or(u64::MAX)
-    }
-}
-
-/// Which upstreams of a group may be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fallback {
-    /// The healthy upstreams.
-    None,
-    /// No upstream is healthy, so the ones that only lag.
-    Lagging,
-    /// No upstream is healthy or lagging, so the ones with a probe in flight.
-    Probing,
-    /// Only ejected upstreams are left, so all of them, because any may have recovered.
-    Ejected,
-    /// All remaining upstreams are paused. Calls are rejected until `until`.
-    Paused {
-        /// The earliest end of a pause.
-        until: Duration,
-    },
-}
-
-/// Fills `out` with the upstreams to call: the healthy ones, or else the least unhealthy ones.
+/// Fills `out` with the upstreams of the best state that any has: healthy, then lagging, probing,
+/// ejected and paused. Any ejected upstream may have recovered. Returns `None` if calls may be sent
+/// to them. If all are paused, returns the earliest end of a pause, until which calls are rejected.
+///
 /// Called when a state changes, not for each call.
-pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
+pub fn select_usable(states: &[HealthState], out: &mut Vec<u16>) -> Option<Duration> {
     let rank = |state: &HealthState| match state {
         HealthState::Healthy => 0,
         HealthState::Lagging => 1,
@@ -433,24 +397,13 @@ pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
         HealthState::Paused { .. } => 4,
     };
     out.clear();
-    let Some(best) = states.iter().min_by_key(|state| rank(state)) else { return Fallback::None };
-    let usable = (0_u16..).zip(states).filter(|(_, state)| rank(state) == rank(best));
+    let best_rank = states.iter().map(rank).min()?;
+    let usable = (0_u16..).zip(states).filter(|(_, state)| rank(state) == best_rank);
     out.extend(usable.map(|(upstream, _)| upstream));
-    match best {
-        HealthState::Healthy => Fallback::None,
-        HealthState::Lagging => Fallback::Lagging,
-        HealthState::Probing => Fallback::Probing,
-        HealthState::Ejected { .. } => Fallback::Ejected,
-        HealthState::Paused { .. } => Fallback::Paused { until: earliest_pause(states) },
-    }
-}
-
-fn earliest_pause(states: &[HealthState]) -> Duration {
-    let ends = states.iter().filter_map(|state| match state {
-        HealthState::Paused { until } => Some(*until),
+    states.iter().try_fold(Duration::MAX, |earliest, state| match state {
+        HealthState::Paused { until } => Some(earliest.min(*until)),
         _ => None,
-    });
-    ends.min().unwrap_or_default()
+    })
 }
 
 /// Methods that an upstream does not support, each with an expiry time.
@@ -461,17 +414,12 @@ pub struct UnsupportedMethods {
 
 impl UnsupportedMethods {
     /// Records that the upstream does not support `method` until `until`.
-    pub fn learn(&mut self, now: Duration, method: &str, until: Duration) {
-        if let Some(known) = self.until.get_mut(method) {
-            *known = until;
-            return;
-        }
-        if self.until.len() >= UNSUPPORTED_MAX {
+    pub fn add(&mut self, now: Duration, method: &str, until: Duration) {
+        if !self.until.contains_key(method) && self.until.len() >= UNSUPPORTED_MAX {
             self.until.retain(|_, until| *until > now);
-        }
-        if self.until.len() >= UNSUPPORTED_MAX {
             let expires_first = self.until.iter().min_by_key(|(_, until)| **until);
-            if let Some(method) = expires_first.map(|(method, _)| method.clone()) {
+            let evicted = expires_first.map(|(method, _)| method.clone());
+            if let Some(method) = evicted.filter(|_| self.until.len() >= UNSUPPORTED_MAX) {
                 self.until.remove(&method);
             }
         }
@@ -479,14 +427,12 @@ impl UnsupportedMethods {
     }
 
     /// Removes `method`, because the upstream supports it after all.
-    pub fn forget(&mut self, method: &str) {
-        if !self.until.is_empty() {
-            self.until.remove(method);
-        }
+    pub fn remove(&mut self, method: &str) {
+        self.until.remove(method);
     }
 
     /// Returns true if the upstream is believed not to support `method`.
     pub fn contains(&self, now: Duration, method: &str) -> bool {
-        !self.until.is_empty() && self.until.get(method).is_some_and(|until| now < *until)
+        self.until.get(method).is_some_and(|until| now < *until)
     }
 }

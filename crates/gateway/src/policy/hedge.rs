@@ -100,13 +100,13 @@ impl Hedge {
             |class: usize| self.classes[class].quantiles(quantile).map(|values| values.stall);
         let call_class = class_of(weight);
         if let Some(latency) = p99(call_class) {
-            return stall::patience(latency);
+            return stall::compute_patience(latency);
         }
         // The weight, and with it the expected latency, doubles from one class to the next.
         let estimate = (1..=call_class).find_map(|octaves| {
             p99(call_class - octaves).map(|lighter| lighter.saturating_mul(1 << octaves))
         });
-        stall::patience_without_samples(estimate)
+        stall::estimate_patience(estimate)
     }
 
     /// Returns true, and charges the budget, if the second attempt is allowed.
@@ -118,7 +118,7 @@ impl Hedge {
         allowed
     }
 
-    /// Records the [`latency`] of a call of this weight.
+    /// Records the [`cap_latency`] of a call of this weight.
     pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
         self.classes[class_of(weight)].observe(now, latency);
     }
@@ -128,7 +128,7 @@ impl Hedge {
 /// after `delay`. A call may wait far longer at stalled upstreams, until the budget allows another
 /// attempt. This wait says nothing about the usual latency of such calls. If it counted, the next
 /// stall would be detected later.
-pub fn latency(total: Duration, attempt: Duration, delay: Duration) -> Duration {
+pub fn cap_latency(total: Duration, attempt: Duration, delay: Duration) -> Duration {
     total.min(delay + attempt)
 }
 

@@ -52,7 +52,7 @@ impl Rate {
 
 /// Stored state of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
+pub struct KeyState {
     /// Excess of the key over its rate, in thousandths of a call.
     pub excess: u64,
     /// Time of the last charge, in milliseconds.
@@ -61,7 +61,7 @@ pub struct State {
 
 /// Rate and bounds that one limit applies to the keys of its zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct LimitTerms {
     /// The zone's rate.
     pub rate: Rate,
     /// Largest excess with which a call passes, in thousandths of a call.
@@ -76,12 +76,12 @@ pub struct Assessment {
     /// The excess including this call.
     pub excess: u64,
     /// State to store if the call passes. A rejection leaves the state unchanged.
-    pub state: State,
+    pub state: KeyState,
 }
 
 /// Decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judgement {
+pub enum LimitDecision {
     /// The call passes at once.
     Passed,
     /// The call passes after a wait, and is charged now.
@@ -103,14 +103,14 @@ pub enum Judgement {
 ///
 /// The first of these calls counts like a request in nginx, and the others like further requests
 /// within the same millisecond.
-pub fn assess(state: Option<State>, rate: Rate, now: u64, cost: u64) -> Assessment {
+pub fn assess(state: Option<KeyState>, rate: Rate, now: u64, cost: u64) -> Assessment {
     assess_share(state, rate, now, cost, 1)
 }
 
 /// Computes [`assess`] for one of `gateways` gateways that cannot reach each other. Each call
 /// counts as if every gateway had passed one. So all gateways together keep the rate and the burst.
 pub fn assess_share(
-    state: Option<State>,
+    state: Option<KeyState>,
     rate: Rate,
     now: u64,
     cost: u64,
@@ -118,16 +118,16 @@ pub fn assess_share(
 ) -> Assessment {
     let call = CALL.saturating_mul(gateways);
     let further = cost.saturating_sub(1).saturating_mul(call);
-    let Some(State { excess, last }) = state else {
-        return Assessment { excess: further, state: State { excess: further, last: now } };
+    let Some(KeyState { excess, last }) = state else {
+        return Assessment { excess: further, state: KeyState { excess: further, last: now } };
     };
-    let ms = elapsed(last, now);
+    let ms = elapsed_ms(last, now);
     let excess = excess.saturating_add(call).saturating_sub(rate.drain(ms)).saturating_add(further);
-    Assessment { excess, state: State { excess, last: if ms == 0 { last } else { now } } }
+    Assessment { excess, state: KeyState { excess, last: if ms == 0 { last } else { now } } }
 }
 
 /// Returns the milliseconds between two readings of a clock that may have been set back.
-fn elapsed(last: u64, now: u64) -> u64 {
+fn elapsed_ms(last: u64, now: u64) -> u64 {
     // The difference is signed (two's complement), as in nginx.
     match now.wrapping_sub(last).cast_signed() {
         ms if ms < -CLOCK_BACK_MS_MAX => 1,
@@ -137,15 +137,20 @@ fn elapsed(last: u64, now: u64) -> u64 {
 }
 
 /// Returns the excess of a key at time `now`.
-pub fn remaining_excess(state: State, rate: Rate, now: u64) -> u64 {
-    state.excess.saturating_sub(rate.drain(elapsed(state.last, now)))
+pub fn remaining_excess(state: KeyState, rate: Rate, now: u64) -> u64 {
+    state.excess.saturating_sub(rate.drain(elapsed_ms(state.last, now)))
 }
 
 /// Returns the state of a key, raised to at least the excess `excess_min`. A gateway that could not
 /// reach the others reports this excess afterwards.
-pub fn raise_excess(state: Option<State>, rate: Rate, now: u64, excess_min: u64) -> Option<State> {
+pub fn raise_excess(
+    state: Option<KeyState>,
+    rate: Rate,
+    now: u64,
+    excess_min: u64,
+) -> Option<KeyState> {
     let remaining = state.map_or(0, |state| remaining_excess(state, rate, now));
-    if excess_min > remaining { Some(State { excess: excess_min, last: now }) } else { state }
+    if excess_min > remaining { Some(KeyState { excess: excess_min, last: now }) } else { state }
 }
 
 /// Decides about a call by all limits that apply to it. The first limit whose burst is exceeded
@@ -153,11 +158,11 @@ pub fn raise_excess(state: Option<State>, rate: Rate, now: u64, excess_min: u64)
 ///
 /// `limits` holds the result of [`assess`] and the terms of each limit, in the order of the limits.
 /// The caller stores every [`Assessment::state`] unless the call is rejected.
-pub fn judge(limits: &[(Assessment, Terms)]) -> Judgement {
+pub fn judge(limits: &[(Assessment, LimitTerms)]) -> LimitDecision {
     if let Some(limit_index) =
         limits.iter().position(|(assessed, terms)| assessed.excess > terms.burst)
     {
-        return Judgement::Refused { limit_index };
+        return LimitDecision::Refused { limit_index };
     }
     let (mut longest_ms, mut longest_index) = (0, 0);
     // nginx starts with the last limit and names an earlier one only if its wait is longer.
@@ -168,13 +173,13 @@ pub fn judge(limits: &[(Assessment, Terms)]) -> Judgement {
         }
     }
     match longest_ms {
-        0 => Judgement::Passed,
-        ms => Judgement::Delayed { ms, limit_index: longest_index },
+        0 => LimitDecision::Passed,
+        ms => LimitDecision::Delayed { ms, limit_index: longest_index },
     }
 }
 
 /// Returns how long a call with this excess waits, in milliseconds.
-fn wait_ms(excess: u64, terms: Terms) -> u64 {
+fn wait_ms(excess: u64, terms: LimitTerms) -> u64 {
     match terms.delay {
         Some(delay) if excess > delay => (excess - delay).saturating_mul(1000) / terms.rate.0,
         _ => 0,
@@ -182,20 +187,16 @@ fn wait_ms(excess: u64, terms: Terms) -> u64 {
 }
 
 /// Returns the milliseconds until a call of this cost is within the burst, if no other call comes.
-/// Returns 0 if the call is within the burst now, and `None` if it never will be.
-pub fn retry_ms(state: Option<State>, terms: Terms, now: u64, cost: u64) -> Option<u64> {
-    retry_share_ms(state, terms, now, cost, 1)
-}
-
-/// Computes [`retry_ms`] for one of `gateways` gateways; see [`assess_share`].
-pub fn retry_share_ms(
-    state: Option<State>,
-    terms: Terms,
+/// Returns 0 if the call is within the burst now, and `None` if it never will be. `gateways` is
+/// that of [`assess_share`].
+pub fn find_retry_ms(
+    state: Option<KeyState>,
+    terms: LimitTerms,
     now: u64,
     cost: u64,
     gateways: u64,
 ) -> Option<u64> {
-    let Terms { rate, burst, .. } = terms;
+    let LimitTerms { rate, burst, .. } = terms;
     if assess_share(None, rate, now, cost, gateways).excess > burst {
         return None;
     }

@@ -5,12 +5,14 @@
 //! one part, which is valid as long as its last block is on the chain. Logs are copied byte for
 //! byte. `resolve/logs.rs` fetches the parts and handles failures.
 
+use std::fmt;
+
 use wire::block::{BlockRef, BlockTag};
 use wire::filter::LogFilter;
 use wire::json::walk;
 use wire::quantity;
 
-use crate::policy::cacheable::{CacheRule, Caching, Stamp};
+use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::heads::ChainView;
 
 #[cfg(test)]
@@ -41,17 +43,11 @@ pub enum LogsPlan {
 }
 
 impl Part {
-    /// Returns the cache rule of a part. The hash of a block fixes all logs up to it, so the last
-    /// block binds the whole part.
+    /// Returns the caching decision for the logs of the part. They are valid as long as its last
+    /// block is, because the hash of a block fixes all earlier blocks.
     pub fn caching(&self, view: &ChainView) -> Caching {
-        Caching {
-            rule: CacheRule::AtRange { from: self.from, to: self.to },
-            resolved: None,
-            min_head: self.to,
-            behind_head: 0,
-            from_view: false,
-            stamp: Stamp::new(view),
-        }
+        let rule = CacheRule::AtRange { from: self.from, to: self.to };
+        Caching { rule, min_head: self.to, ..Caching::never(view) }
     }
 }
 
@@ -101,26 +97,20 @@ pub fn split_range(
     let undivided =
         Part { from, to, finalized: finalized.is_some_and(|finalized| to <= finalized) };
     let chunk = chunk.max(1);
-    let Some(final_to) = finalized.map(|finalized| finalized.min(to)) else {
+    let final_to = finalized.map(|finalized| finalized.min(to));
+    let Some(final_to) = final_to.filter(|final_to| from <= *final_to) else {
         return vec![undivided];
     };
-    if from > to || final_to < from {
-        return vec![undivided];
-    }
     let chunks = final_to / chunk - from / chunk + 1;
     let count = chunks.saturating_add(u64::from(final_to < to));
     if count > parts_max as u64 {
         return vec![undivided];
     }
-    let mut parts = Vec::with_capacity(count as usize);
-    for number in from / chunk..=final_to / chunk {
-        let start = number * chunk;
-        parts.push(Part {
-            from: start.max(from),
-            to: start.saturating_add(chunk - 1).min(final_to),
-            finalized: true,
-        });
-    }
+    let final_part = |number: u64| {
+        let (start, end) = (number * chunk, (number * chunk).saturating_add(chunk - 1));
+        Part { from: start.max(from), to: end.min(final_to), finalized: true }
+    };
+    let mut parts: Vec<Part> = (from / chunk..=final_to / chunk).map(final_part).collect();
     if final_to < to {
         parts.push(Part { from: final_to + 1, to, finalized: false });
     }
@@ -149,34 +139,20 @@ pub fn split_around(known: Part, parts: &[Part]) -> Vec<Part> {
 
 /// Reason why the responses of parts cannot be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum MergeFault {
+pub enum MergeError {
     /// A part's result is no array.
-    #[error("the logs of blocks {from} to {to} are no array")]
-    NotArray {
-        /// First block of the part.
-        from: u64,
-        /// Last block of the part.
-        to: u64,
-    },
+    #[error("the logs of blocks {} to {} are no array", .0.from, .0.to)]
+    NotArray(Part),
     /// A log has no block number or log index.
-    #[error("a log of blocks {from} to {to} has no block number or log index")]
-    NoPosition {
-        /// First block of the part.
-        from: u64,
-        /// Last block of the part.
-        to: u64,
-    },
-    /// A log lies outside its part, or not after the one before it.
-    #[error("log {index} of block {number} is out of order or outside of blocks {from} to {to}")]
+    #[error("a log of blocks {} to {} has no block number or log index", .0.from, .0.to)]
+    NoPosition(Part),
+    /// A log lies outside its part, or not after the previous log.
+    #[error("{log} is out of order or outside of blocks {} to {}", .part.from, .part.to)]
     OutOfOrder {
-        /// Block of the log.
-        number: u64,
-        /// Index of the log in its block.
-        index: u64,
-        /// First block of the part.
-        from: u64,
-        /// Last block of the part.
-        to: u64,
+        /// Position of the log.
+        log: LogPosition,
+        /// The part whose response has the log.
+        part: Part,
     },
 }
 
@@ -190,28 +166,23 @@ pub enum MergeFault {
 /// # Errors
 ///
 /// The part whose response does not fit the request.
-pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
+pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeError> {
     let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
     let mut merged = Vec::with_capacity(bytes + 2);
     merged.push(b'[');
     let mut last: Option<LogPosition> = None;
     for &(part, raw) in parts {
-        let logs = array_contents(part, raw)?;
+        let logs = strip_brackets(part, raw)?;
         let Some((first_log, last_log)) = walk::first_and_last(raw) else {
             continue;
         };
         for (log, may_equal) in [(first_log, false), (last_log, true)] {
-            let position = log_position(part, log)?;
+            let position = parse_position(part, log)?;
             let is_within = part.from <= position.block && position.block <= part.to;
             let is_after =
                 last.is_none_or(|last| position > last || (may_equal && position == last));
             if !is_within || !is_after {
-                return Err(MergeFault::OutOfOrder {
-                    number: position.block,
-                    index: position.index,
-                    from: part.from,
-                    to: part.to,
-                });
+                return Err(MergeError::OutOfOrder { log: position, part });
             }
             last = Some(position);
         }
@@ -225,28 +196,30 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
 }
 
 /// Returns the text between the brackets of an array.
-fn array_contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
+fn strip_brackets(part: Part, raw: &[u8]) -> Result<&[u8], MergeError> {
     raw.trim_ascii()
         .strip_prefix(b"[")
         .and_then(|raw| raw.strip_suffix(b"]"))
         .map(<[u8]>::trim_ascii)
-        .ok_or(MergeFault::NotArray { from: part.from, to: part.to })
+        .ok_or(MergeError::NotArray(part))
 }
 
 /// Position of a log on the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct LogPosition {
+pub struct LogPosition {
     block: u64,
     /// Index of the log in its block.
     index: u64,
 }
 
-fn log_position(part: Part, log: &[u8]) -> Result<LogPosition, MergeFault> {
-    let [number, index] = walk::fields_of(log, ["blockNumber", "logIndex"]);
-    let block = number.and_then(quantity::from_value);
-    let index = index.and_then(quantity::from_value);
-    match (block, index) {
-        (Some(block), Some(index)) => Ok(LogPosition { block, index }),
-        _ => Err(MergeFault::NoPosition { from: part.from, to: part.to }),
+impl fmt::Display for LogPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "log {} of block {}", self.index, self.block)
     }
+}
+
+fn parse_position(part: Part, log: &[u8]) -> Result<LogPosition, MergeError> {
+    let [block, index] = walk::fields_of(log, ["blockNumber", "logIndex"])
+        .map(|raw| raw.and_then(quantity::from_value).ok_or(MergeError::NoPosition(part)));
+    Ok(LogPosition { block: block?, index: index? })
 }

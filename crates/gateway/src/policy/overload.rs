@@ -1,10 +1,9 @@
-//! Overload control: how many calls of a group may be in flight, which ones wait, which ones go
-//! first, and which ones are shed.
+//! Overload control: limits the calls of a group that are in flight. A call above the limit waits
+//! in a queue, or is *shed*: rejected because the upstreams of its group are overloaded.
 //!
 //! `overload/limiter.rs` finds the limit, `overload/shares.rs` divides permits among clients, and
-//! `overload/queue.rs` is the queue in front. This file has the class of a call. While fewer calls
-//! than the limit are in flight, nothing changes. `upstream/overload.rs` hands out permits and
-//! rejects calls.
+//! `overload/queue.rs` decides which waiting call goes first. This file has the *class* of a call,
+//! which is its priority. `upstream/overload.rs` hands out permits and rejects calls.
 
 use crate::policy::closed_set::closed_set;
 
@@ -62,7 +61,7 @@ pub struct Priorities {
 
 impl Priorities {
     /// Returns the class of a call of this weight by a caller of this tier.
-    pub fn class(&self, tier: Option<&str>, weight: u32) -> Class {
+    pub fn find_class(&self, tier: Option<&str>, weight: u32) -> Class {
         let is_in = |tiers: &[Box<str>]| {
             tier.is_some_and(|tier| tiers.iter().any(|listed| **listed == *tier))
         };
@@ -90,7 +89,7 @@ mod tests {
             low_tiers: vec!["free".into()],
             heavy_weight: 10,
         };
-        let class = |tier, weight| priorities.class(tier, weight);
+        let class = |tier, weight| priorities.find_class(tier, weight);
         assert_eq!(class(Some("gold"), 1), Class::High);
         assert_eq!(class(Some("gold"), 10), Class::Normal);
         assert_eq!(class(Some("silver"), 9), Class::Normal);

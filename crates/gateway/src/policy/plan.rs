@@ -1,4 +1,5 @@
-//! Plans how a call gets its response. Serving follows this plan, and `weir explain` prints it.
+//! Plans how a call gets its response: from an upstream, in parts, from the chain view, or by its
+//! cache key. Serving follows this plan, and `weir explain` prints it.
 
 use std::ops::Range;
 
@@ -6,12 +7,12 @@ use wire::block::{BlockRef, BlockRefError};
 use wire::call::Params;
 use wire::method::{Method, Validity};
 
-use super::cacheable::{CacheRule, Caching, decide};
+use super::cacheable::{CacheRule, Caching, decide_caching};
 use super::heads::ChainView;
 
-/// Features that the configuration turns on.
+/// Features of the cache that the configuration turns on.
 #[derive(Debug, Clone, Copy)]
-pub struct Switches {
+pub struct CacheFeatures {
     /// True if responses are cached.
     pub cache: bool,
     /// True if equal calls in flight share one response.
@@ -49,7 +50,7 @@ pub fn plan(
     method: Option<&'static Method>,
     params: &Params<'_>,
     view: &ChainView,
-    switches: Switches,
+    features: CacheFeatures,
 ) -> Plan {
     let Some(method) = method else { return Plan::Forward };
     if method.validity == Validity::Logs {
@@ -57,21 +58,15 @@ pub fn plan(
     }
     let block = method.block_ref(params);
     let named_block = block.as_ref().ok().and_then(Option::as_ref).map(|(block, _)| block);
-    let caching = without_cache_unless(switches.cache, decide(method, named_block, view));
+    let caching = decide_caching(method, named_block, view);
+    let caching = if features.cache { caching } else { caching.without_cache() };
     match view.head {
-        Some(head) if caching.from_view => Plan::Head(head.number),
+        Some(head) if method.head_value && caching.rule == CacheRule::AtHead => {
+            Plan::Head(head.number)
+        }
         _ => {
-            let coalesce = method.coalesce && switches.coalesce;
+            let coalesce = method.coalesces() && features.coalesce;
             Plan::Lookup(Lookup { method, caching, block, coalesce })
         }
     }
-}
-
-/// Adapts a decision to the enabled features: without the cache every call reaches an upstream
-/// unchanged.
-pub fn without_cache_unless(cache: bool, caching: Caching) -> Caching {
-    if cache {
-        return caching;
-    }
-    Caching { rule: CacheRule::Never, resolved: None, from_view: false, ..caching }
 }

@@ -28,7 +28,7 @@ pub struct ProxyHeader {
 
 /// The bytes are no valid header, or the header is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProxyFault {
+pub enum ProxyError {
     /// The signature is missing.
     #[error("not a PROXY protocol header")]
     NoHeader,
@@ -45,8 +45,8 @@ pub enum ProxyFault {
 ///
 /// # Errors
 ///
-/// A [`ProxyFault`], always caused by the peer.
-pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+/// A [`ProxyError`], always caused by the peer.
+pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     // A part of the signature also counts, because the rest may still arrive.
     let may_begin_with = |signature: &[u8]| {
         let length = buf.len().min(signature.len());
@@ -57,16 +57,16 @@ pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     } else if may_begin_with(b"PROXY ") {
         parse_v1(buf)
     } else {
-        Err(ProxyFault::NoHeader)
+        Err(ProxyError::NoHeader)
     }
 }
 
-fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let start = &buf[..buf.len().min(V1_BYTES_MAX)];
     let Some(end) = start.windows(2).position(|pair| pair == b"\r\n") else {
-        return if buf.len() >= V1_BYTES_MAX { Err(ProxyFault::TooLong) } else { Ok(None) };
+        return if buf.len() >= V1_BYTES_MAX { Err(ProxyError::TooLong) } else { Ok(None) };
     };
-    let line = std::str::from_utf8(&buf[..end]).map_err(|_| ProxyFault::Malformed)?;
+    let line = std::str::from_utf8(&buf[..end]).map_err(|_| ProxyError::Malformed)?;
     let bytes = end + 2;
     let mut words = line.split(' ').skip(1);
     let is_v4 = match words.next() {
@@ -74,7 +74,7 @@ fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
         Some("UNKNOWN") => return Ok(Some(ProxyHeader { source: None, bytes })),
         Some("TCP4") => true,
         Some("TCP6") => false,
-        _ => return Err(ProxyFault::Malformed),
+        _ => return Err(ProxyError::Malformed),
     };
     let mut next_ip = || {
         let ip: IpAddr = words.next()?.parse().ok()?;
@@ -87,20 +87,20 @@ fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
         (Some(source), Some(_), Some(_), Some(_), None) => {
             Ok(Some(ProxyHeader { source: Some(source.to_canonical()), bytes }))
         }
-        _ => Err(ProxyFault::Malformed),
+        _ => Err(ProxyError::Malformed),
     }
 }
 
-fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let Some((fixed, rest)) = buf.split_first_chunk::<V2_FIXED>() else { return Ok(None) };
     let (command, family) = (fixed[12], fixed[13]);
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     let bytes = V2_FIXED + length;
     if command >> 4 != 2 {
-        return Err(ProxyFault::Malformed);
+        return Err(ProxyError::Malformed);
     }
     if bytes > HEADER_BYTES_MAX {
-        return Err(ProxyFault::TooLong);
+        return Err(ProxyError::TooLong);
     }
     let Some(addresses) = rest.get(..length) else { return Ok(None) };
     let source = match (command & 0xf, family >> 4) {
@@ -109,15 +109,15 @@ fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
         (1, 1) => {
             // Two addresses and two ports.
             let source = addresses.first_chunk::<4>().filter(|_| length >= 12);
-            Some(IpAddr::from(*source.ok_or(ProxyFault::Malformed)?))
+            Some(IpAddr::from(*source.ok_or(ProxyError::Malformed)?))
         }
         (1, 2) => {
             let source = addresses.first_chunk::<16>().filter(|_| length >= 36);
-            Some(IpAddr::from(*source.ok_or(ProxyFault::Malformed)?).to_canonical())
+            Some(IpAddr::from(*source.ok_or(ProxyError::Malformed)?).to_canonical())
         }
         // A Unix socket, or an unspecified family.
         (1, 0 | 3) => None,
-        _ => return Err(ProxyFault::Malformed),
+        _ => return Err(ProxyError::Malformed),
     };
     Ok(Some(ProxyHeader { source, bytes }))
 }

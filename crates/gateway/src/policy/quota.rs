@@ -1,56 +1,57 @@
-//! The monthly quota of a key (calendar month in UTC): charges calls and tracks usage.
+//! The monthly quota of a key: charges calls in units and tracks the usage of the calendar month.
 //!
-//! An [`Account`] holds the last reported usage and the usage since then. The report comes from
-//! this gateway's file, or from Redis for all gateways together. `quota.rs` stores the accounts.
+//! An [`Account`] holds the usage of one key: the units that all gateways have reported to Redis,
+//! and the units that this gateway has not reported yet. `quota.rs` stores the accounts.
 
 use core::fmt;
+
+use jiff::Timestamp;
+use jiff::civil::{Date, date};
+use jiff::tz::TimeZone;
 
 #[cfg(test)]
 mod tests;
 
-/// A calendar month, as the number of months since January 1970.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Month(u32);
+/// A calendar month in UTC, as its first day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Month(Date);
 
-/// Last year that is supported.
-const YEAR_MAX: u32 = 9998;
+/// The last month that is supported.
+const MONTH_MAX: Month = Month(date(9998, 12, 1));
 
 impl Month {
-    /// Returns the month that contains a second since 1970, in UTC.
+    /// Returns the month that contains a second since 1970.
     pub fn containing(second: u64) -> Month {
         let second = i64::try_from(second).unwrap_or(i64::MAX);
-        let Ok(time) = jiff::Timestamp::from_second(second) else { return Month(MONTH_MAX) };
-        let date = time.to_zoned(jiff::tz::TimeZone::UTC).date();
-        let years = u32::try_from(i32::from(date.year()) - 1970).unwrap_or(0);
-        let month = u32::try_from(date.month() - 1).unwrap_or(0);
-        Month((years * 12 + month).min(MONTH_MAX))
+        let Ok(time) = Timestamp::from_second(second) else { return MONTH_MAX };
+        Month(time.to_zoned(TimeZone::UTC).date().first_of_month()).min(MONTH_MAX)
     }
 
     /// Returns the second at which the next month begins.
     pub fn end(self) -> u64 {
-        let next = self.0.min(MONTH_MAX) + 1;
-        let year = i16::try_from(1970 + next / 12).unwrap_or(i16::MAX);
-        let month = i8::try_from(next % 12 + 1).unwrap_or(1);
-        let start = jiff::civil::date(year, month, 1).to_zoned(jiff::tz::TimeZone::UTC);
-        start.ok().and_then(|start| u64::try_from(start.timestamp().as_second()).ok()).unwrap_or(0)
+        let last_day = self.0.last_of_month().to_zoned(TimeZone::UTC).ok();
+        let second = last_day.and_then(|day| u64::try_from(day.timestamp().as_second()).ok());
+        second.unwrap_or(0) + 24 * 3600
     }
 
     /// Parses a month such as `2026-11`.
     pub fn parse(text: &str) -> Option<Month> {
-        let (year, month) = text.split_once('-')?;
-        let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
-        let fits = (1970..=YEAR_MAX).contains(&year) && (1..=12).contains(&month);
-        fits.then(|| Month((year - 1970) * 12 + month - 1))
-            .filter(|month| month.to_string() == text)
+        let month = Month(format!("{text}-01").parse().ok()?);
+        let is_supported = (Month::default()..=MONTH_MAX).contains(&month);
+        (is_supported && month.to_string() == text).then_some(month)
     }
 }
 
-/// The last month that is supported.
-const MONTH_MAX: u32 = (YEAR_MAX - 1970) * 12 + 11;
+impl Default for Month {
+    /// Returns January 1970, the first month that is supported.
+    fn default() -> Month {
+        Month(date(1970, 1, 1))
+    }
+}
 
 impl fmt::Display for Month {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04}-{:02}", 1970 + self.0 / 12, self.0 % 12 + 1)
+        write!(f, "{:04}-{:02}", self.0.year(), self.0.month())
     }
 }
 
@@ -58,7 +59,8 @@ impl fmt::Display for Month {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     month: Month,
-    /// Number of used units in the last report, including units of other gateways.
+    /// Number of units in the last report, including units of other gateways. Without Redis, this
+    /// is the usage in this gateway's file.
     reported: u64,
     /// Number of units used in this gateway since the last report.
     unreported: u64,
@@ -95,7 +97,11 @@ impl Account {
 
     /// Returns the units used in a month; 0 for a past month.
     pub fn used(&self, month: Month) -> u64 {
-        if self.month >= month { self.reported.saturating_add(self.unreported) } else { 0 }
+        if self.month >= month { self.total() } else { 0 }
+    }
+
+    fn total(&self) -> u64 {
+        self.reported.saturating_add(self.unreported)
     }
 
     /// Raises the usage of a month to at least this value.
@@ -103,7 +109,7 @@ impl Account {
         if month > self.month {
             *self = Account::new(month, used);
         } else if month == self.month {
-            let missing = used.saturating_sub(self.used(month));
+            let missing = used.saturating_sub(self.total());
             self.reported = self.reported.saturating_add(missing);
         }
     }
@@ -112,7 +118,7 @@ impl Account {
     /// clock goes back to an earlier month, the usage does not fall.
     pub fn charge(&mut self, month: Month, cost: u64, quota: u64, allowance: Allowance) -> bool {
         if month > self.month {
-            *self = Account { month, reported: 0, unreported: 0 };
+            *self = Account::new(month, 0);
         }
         let used_max = match allowance {
             Allowance::Whole => quota,
@@ -120,8 +126,7 @@ impl Account {
                 self.reported.saturating_add(quota.saturating_sub(self.reported) / gateways.max(1))
             }
         };
-        let used = self.reported.saturating_add(self.unreported).saturating_add(cost);
-        let is_within = used <= used_max;
+        let is_within = self.total().saturating_add(cost) <= used_max;
         if is_within {
             self.unreported = self.unreported.saturating_add(cost);
         }
@@ -129,14 +134,13 @@ impl Account {
     }
 
     /// Returns the usage to report now.
-    pub fn report(&self) -> UsageReport {
-        let used_min = self.reported.saturating_add(self.unreported);
-        UsageReport { month: self.month, unreported: self.unreported, used_min }
+    pub fn build_report(&self) -> UsageReport {
+        UsageReport { month: self.month, unreported: self.unreported, used_min: self.total() }
     }
 
     /// Confirms a report. `used` is the usage of all gateways, including the report. Usage never
     /// falls within a month.
-    pub fn confirm(&mut self, reported: UsageReport, used: u64) {
+    pub fn confirm_report(&mut self, reported: UsageReport, used: u64) {
         if reported.month != self.month {
             return;
         }

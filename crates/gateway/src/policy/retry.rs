@@ -9,22 +9,14 @@ use std::time::Duration;
 use wire::method::Repeat;
 
 use crate::policy::classify::{Fault, Verdict};
+use crate::policy::health::random_part;
+use crate::policy::sliding_window::SlidingWindow;
 
 #[cfg(test)]
 mod tests;
 
-/// Retries as a share of calls: the default of Finagle's `RetryBudget` and of linkerd.
-pub const BUDGET_SHARE: f64 = 0.2;
-
-/// Retries per second that are always allowed: the default of Finagle's `RetryBudget` and of
-/// linkerd.
-pub const BUDGET_RATE_MIN: u32 = 10;
-
 /// Lifetime of a call's deposit: the default `ttl` of Finagle's `RetryBudget`.
 const BUDGET_TTL: Duration = Duration::from_secs(10);
-
-/// Number of buckets of `BUDGET_TTL`, as in Finagle's windowed adder.
-const BUDGET_BUCKETS: usize = 10;
 
 /// Pause before the second retry. The first retry goes to another upstream at once. A retry also
 /// starts at once if the failed attempt says nothing about the load of other upstreams.
@@ -61,13 +53,13 @@ pub struct Attempt {
 /// The attempts, time and upstreams that remain for a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Remaining {
-    /// Number of attempts so far, including this one. A repetition on a fresh connection does not
+    /// Number of attempts so far, including this one. A repetition on a new connection does not
     /// count.
     pub attempts: u32,
     /// Number of allowed attempts: the group's `retries_max` plus one.
     pub attempts_max: u32,
-    /// True if a fresh connection was already tried for this call.
-    pub fresh_tried: bool,
+    /// True if a new connection was already tried for this call.
+    pub reconnected: bool,
     /// Time until the client's deadline.
     pub time: Duration,
     /// True if there is a usable upstream that was not tried yet.
@@ -84,13 +76,13 @@ pub enum Decision {
         /// May be zero.
         pause: Duration,
     },
-    /// Try the same upstream on a fresh connection: the idle one was closed during the call.
-    SameFresh,
+    /// Try the same upstream on a new connection: the idle one was closed during the call.
+    Reconnect,
     /// Return an error of our own that names the last fault.
     GiveUp,
 }
 
-/// Decides about a failed attempt. A retry is charged to the budget. A retry on a fresh connection,
+/// Decides about a failed attempt. A retry is charged to the budget. A retry on a new connection,
 /// or after an attempt that was never sent, is free, because no upstream has processed the failed
 /// attempt.
 ///
@@ -118,8 +110,8 @@ pub fn decide(
     }
     let was_closed_idle =
         fault == Some(Fault::Closed) && attempt.reused && attempt.sent != Sent::Yes;
-    if was_closed_idle && !remaining.fresh_tried {
-        return Decision::SameFresh;
+    if was_closed_idle && !remaining.reconnected {
+        return Decision::Reconnect;
     }
     if remaining.attempts >= remaining.attempts_max || !remaining.other_upstream {
         return give_up;
@@ -145,7 +137,7 @@ fn backoff(attempts: u32, random: u64) -> Duration {
     }
     let doubled = PAUSE_MIN * 2_u32.saturating_pow(attempts.saturating_sub(2).min(16));
     let pause = doubled.min(PAUSE_MAX);
-    pause / 2 + (pause / 2).mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
+    pause / 2 + random_part(pause / 2, random)
 }
 
 /// A retry budget: a share of recent calls plus a small rate. Each thread has one.
@@ -154,29 +146,21 @@ fn backoff(attempts: u32, random: u64) -> Duration {
 /// retry takes 1/share tokens, and tokens expire after ten seconds.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
-    buckets: [TokenBucket; BUDGET_BUCKETS],
+    tokens: SlidingWindow<f64>,
     /// Number of tokens that a retry costs.
     price: f64,
     /// Number of tokens that are always available.
     reserve: f64,
 }
 
-/// The tokens of one part of [`BUDGET_TTL`].
-#[derive(Debug, Clone, Copy, Default)]
-struct TokenBucket {
-    /// Number of the part, counted from time 0.
-    index: u64,
-    tokens: f64,
-}
-
 impl RetryBudget {
-    /// Allows `share_max` of calls and `rate_min` retries per second; see [`BUDGET_SHARE`],
-    /// [`BUDGET_RATE_MIN`]. With a share of 0 only the rate applies.
+    /// Allows `share_max` of calls and `rate_min` retries per second. With a share of 0 only the
+    /// rate applies.
     pub fn new(share_max: f64, rate_min: u32) -> Self {
         // The minimum is Finagle's. It only keeps the price finite.
         let price = 1.0 / share_max.max(0.001);
         Self {
-            buckets: [TokenBucket::default(); BUDGET_BUCKETS],
+            tokens: SlidingWindow::default(),
             price,
             reserve: f64::from(rate_min) * BUDGET_TTL.as_secs_f64() * price,
         }
@@ -184,41 +168,19 @@ impl RetryBudget {
 
     /// Records a call.
     pub fn deposit(&mut self, now: Duration) {
-        *self.tokens(now) += 1.0;
+        *self.tokens.current(now, BUDGET_TTL) += 1.0;
     }
 
     /// Returns true, and charges the budget, if one retry may be made.
     pub fn withdraw(&mut self, now: Duration) -> bool {
         let allowed = self.balance(now) >= self.price;
         if allowed {
-            *self.tokens(now) -= self.price;
+            *self.tokens.current(now, BUDGET_TTL) -= self.price;
         }
         allowed
     }
 
-    /// Returns the number of retries that the budget allows now.
-    pub fn available(&self, now: Duration) -> u64 {
-        (self.balance(now) / self.price).max(0.0) as u64
-    }
-
     fn balance(&self, now: Duration) -> f64 {
-        let oldest = (bucket_index(now) + 1).saturating_sub(BUDGET_BUCKETS as u64);
-        let live = self.buckets.iter().filter(|bucket| bucket.index >= oldest);
-        self.reserve + live.map(|bucket| bucket.tokens).sum::<f64>()
+        self.reserve + self.tokens.values(now, BUDGET_TTL).sum::<f64>()
     }
-
-    /// Returns the tokens of the present bucket.
-    fn tokens(&mut self, now: Duration) -> &mut f64 {
-        let index = bucket_index(now);
-        let bucket = &mut self.buckets[(index % BUDGET_BUCKETS as u64) as usize];
-        if bucket.index != index {
-            *bucket = TokenBucket { index, tokens: 0.0 };
-        }
-        &mut bucket.tokens
-    }
-}
-
-fn bucket_index(now: Duration) -> u64 {
-    let bucket_ms = BUDGET_TTL.as_millis() as u64 / BUDGET_BUCKETS as u64;
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX) / bucket_ms
 }

@@ -15,16 +15,16 @@ mod tests;
 #[derive(Debug, Clone)]
 pub struct ChainRoutes<'a> {
     /// Paths of this chain, each beginning with `/`.
-    pub paths: &'a [&'a str],
+    pub paths: Vec<&'a str>,
     /// Patterns and their groups: an exact method name, a prefix ending in `*`, or `*`.
-    pub methods: &'a [(&'a str, usize)],
+    pub methods: Vec<(&'a str, usize)>,
     /// The group for methods that match no pattern.
     pub default_group: usize,
 }
 
 /// An error in configured routes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RouteFault {
+pub enum RouteError {
     /// Two chains have the same path.
     #[error("path {0:?} leads to two chains; a path may lead to one")]
     PathTwice(Box<str>),
@@ -59,12 +59,12 @@ impl Router {
     /// # Errors
     ///
     /// The first path or pattern that is duplicate or malformed.
-    pub fn new(chains: &[ChainRoutes<'_>], default: Option<usize>) -> Result<Self, RouteFault> {
+    pub fn new(chains: &[ChainRoutes<'_>], default: Option<usize>) -> Result<Self, RouteError> {
         let mut router = Self { default, ..Self::default() };
         for (chain, routes) in chains.iter().enumerate() {
-            for &path in routes.paths {
+            for &path in &routes.paths {
                 if router.paths.insert(trim_slashes(path).into(), chain).is_some() {
-                    return Err(RouteFault::PathTwice(path.into()));
+                    return Err(RouteError::PathTwice(path.into()));
                 }
             }
             router.chains.push(Methods::new(routes)?);
@@ -73,24 +73,24 @@ impl Router {
     }
 
     /// Returns the chain of a path without its query. A trailing slash makes no difference.
-    pub fn chain(&self, path: &str) -> Option<usize> {
+    pub fn find_chain(&self, path: &str) -> Option<usize> {
         self.paths.get(trim_slashes(path)).copied().or(self.default)
     }
 
     /// Returns the group of `chain` that serves `method`: an exact name first, then the longest
     /// prefix, then the default group. Case does not matter.
-    pub fn group(&self, chain: usize, method: &str) -> usize {
-        self.chains[chain].group(method)
+    pub fn find_group(&self, chain: usize, method: &str) -> usize {
+        self.chains[chain].find_group(method)
     }
 }
 
 impl Methods {
-    fn new(routes: &ChainRoutes<'_>) -> Result<Self, RouteFault> {
+    fn new(routes: &ChainRoutes<'_>) -> Result<Self, RouteError> {
         let mut methods = Self { default_group: routes.default_group, ..Self::default() };
-        for &(pattern, group) in routes.methods {
+        for &(pattern, group) in &routes.methods {
             let is_duplicate = match pattern.strip_suffix('*') {
                 Some(prefix) if prefix.contains('*') => {
-                    return Err(RouteFault::Star(pattern.into()));
+                    return Err(RouteError::Star(pattern.into()));
                 }
                 Some(prefix) => {
                     let is_same = |(known, _): &(Box<str>, _)| known.eq_ignore_ascii_case(prefix);
@@ -98,15 +98,15 @@ impl Methods {
                     methods.prefixes.push((prefix.into(), group));
                     is_known
                 }
-                None if pattern.contains('*') => return Err(RouteFault::Star(pattern.into())),
+                None if pattern.contains('*') => return Err(RouteError::Star(pattern.into())),
                 None => {
-                    let is_known = methods.group_ignoring_case(pattern).is_some();
+                    let is_known = methods.find_group_ignoring_case(pattern).is_some();
                     methods.exact.insert(pattern.into(), group);
                     is_known
                 }
             };
             if is_duplicate {
-                return Err(RouteFault::PatternTwice(pattern.into()));
+                return Err(RouteError::PatternTwice(pattern.into()));
             }
         }
         let longest_first = |(prefix, _): &(Box<str>, usize)| std::cmp::Reverse(prefix.len());
@@ -114,9 +114,9 @@ impl Methods {
         Ok(methods)
     }
 
-    fn group(&self, method: &str) -> usize {
+    fn find_group(&self, method: &str) -> usize {
         if let Some(group) =
-            self.exact.get(method).copied().or_else(|| self.group_ignoring_case(method))
+            self.exact.get(method).copied().or_else(|| self.find_group_ignoring_case(method))
         {
             return group;
         }
@@ -126,7 +126,7 @@ impl Methods {
             .map_or(self.default_group, |&(_, group)| group)
     }
 
-    fn group_ignoring_case(&self, method: &str) -> Option<usize> {
+    fn find_group_ignoring_case(&self, method: &str) -> Option<usize> {
         let mut exact = self.exact.iter();
         exact.find(|(name, _)| name.eq_ignore_ascii_case(method)).map(|(_, group)| *group)
     }

@@ -2,19 +2,19 @@
 //! depends on.
 //!
 //! A [`ValidityTag`] contains counters of one process, which mean nothing to another process. A
-//! [`ShareableTag`] contains block hashes instead. [`proof`] decides when a response may leave the
-//! process, [`shareable_tag()`] returns its tag, and [`adopt`] checks a tag from another replica
+//! [`ShareableTag`] contains block hashes instead. [`find_proof`] decides when a response may leave
+//! the process, [`to_shareable`] returns its tag, and [`adopt`] checks a tag from another replica
 //! against this replica's view. A response that cannot be verified is not used. So a lost message
 //! or a stale store can cost a cache hit, but never causes a response about a dropped block.
 
 use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, is_valid};
 use crate::policy::heads::{ChainView, Head};
 
-mod bond;
+mod tag;
 #[cfg(test)]
 mod tests;
 
-pub use bond::ShareableTag;
+pub use tag::ShareableTag;
 
 /// Evidence that a response is about the block in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Proof {
 }
 
 /// Returns the evidence that an admitted response is about its block.
-pub fn proof(
+pub fn find_proof(
     rule: CacheRule,
     tag: &ValidityTag,
     response: &ResponseFacts,
@@ -45,17 +45,17 @@ pub fn proof(
         Binding::Block { number, .. } if view.is_finalized(number) => Proof::Given,
         // Logs name only the blocks that contain them. This proves nothing about the other blocks
         // of the range.
-        Binding::Block { .. } if response.named_blocks.is_some() && !is_range(rule) => Proof::Given,
+        Binding::Block { .. }
+            if response.named_blocks.is_some() && !matches!(rule, CacheRule::AtRange { .. }) =>
+        {
+            Proof::Given
+        }
         Binding::Block { .. } | Binding::Head { .. } => Proof::NextPoll,
     }
 }
 
-fn is_range(rule: CacheRule) -> bool {
-    matches!(rule, CacheRule::AtRange { .. } | CacheRule::Logs)
-}
-
 /// Returns the tag of a response that is still valid in `view` and whose block hash is known.
-pub fn shareable_tag(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag> {
+pub fn to_shareable(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag> {
     if tag.null || !is_valid(tag, view) {
         return None;
     }

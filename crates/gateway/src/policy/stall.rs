@@ -20,14 +20,14 @@ const PATIENCE_MIN: Duration = Duration::from_millis(200);
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// Returns the patience of a call. `p99` is the 99th percentile latency of the call's class.
-pub fn patience(p99: Duration) -> Duration {
+pub fn compute_patience(p99: Duration) -> Duration {
     p99.saturating_mul(PATIENCE_FACTOR).max(PATIENCE_MIN)
 }
 
 /// Returns the patience for a call of a class with too few samples. `estimate` is the 99th
 /// percentile latency, extrapolated from lighter calls.
-pub fn patience_without_samples(estimate: Option<Duration>) -> Duration {
-    estimate.map_or(PATIENCE_UNKNOWN, |p99| patience(p99).min(PATIENCE_UNKNOWN))
+pub fn estimate_patience(estimate: Option<Duration>) -> Duration {
+    estimate.map_or(PATIENCE_UNKNOWN, |p99| compute_patience(p99).min(PATIENCE_UNKNOWN))
 }
 
 /// Time since an upstream last responded, as one thread observes it.
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn patience_follows_the_latency_of_calls() {
-        assert_eq!(patience(ms(3)), ms(200));
-        assert_eq!(patience(ms(50)), ms(500));
-        assert_eq!(patience(Duration::MAX), Duration::MAX);
-        assert_eq!(patience_without_samples(None), ms(500));
-        assert_eq!(patience_without_samples(Some(ms(3))), ms(200));
-        assert_eq!(patience_without_samples(Some(ms(60))), ms(500));
+        assert_eq!(compute_patience(ms(3)), ms(200));
+        assert_eq!(compute_patience(ms(50)), ms(500));
+        assert_eq!(compute_patience(Duration::MAX), Duration::MAX);
+        assert_eq!(estimate_patience(None), ms(500));
+        assert_eq!(estimate_patience(Some(ms(3))), ms(200));
+        assert_eq!(estimate_patience(Some(ms(60))), ms(500));
     }
 
     #[test]

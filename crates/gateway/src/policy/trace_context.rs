@@ -5,6 +5,7 @@
 //! <https://www.w3.org/TR/trace-context/>.
 
 use std::fmt;
+use std::io::Write;
 
 #[cfg(test)]
 mod tests;
@@ -17,25 +18,25 @@ pub(crate) const PARENT_BYTES: usize = 55;
 const STATE_BYTES_MAX: usize = 1024;
 
 /// The flag of `traceparent` for a sampled trace. All other flags of version 00 are reserved.
-const SAMPLED: u8 = 1;
+const SAMPLED: u128 = 1;
 
 /// The id of a trace. It is not zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TraceId(pub(crate) [u8; 16]);
+pub(crate) struct TraceId(pub(crate) u128);
 
 /// The id of a span within its trace. It is not zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SpanId(pub(crate) [u8; 8]);
+pub(crate) struct SpanId(pub(crate) u64);
 
 impl fmt::Debug for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+        write!(f, "{:032x}", self.0)
     }
 }
 
 impl fmt::Debug for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+        write!(f, "{:016x}", self.0)
     }
 }
 
@@ -43,14 +44,14 @@ impl TraceId {
     /// Creates an id from random numbers.
     pub(crate) fn new(random: &impl Fn() -> u64) -> TraceId {
         let id = (u128::from(random()) << 64) | u128::from(random());
-        TraceId(id.max(1).to_be_bytes())
+        TraceId(id.max(1))
     }
 
     /// Decides whether a trace is sampled. All services with the same ratio sample the same traces,
     /// because the decision depends only on the lower half of the id, as in OpenTelemetry's
     /// `TraceIdRatioBased`.
     pub(crate) fn is_in_sample(self, ratio: f64) -> bool {
-        let lower = self.0[8..].iter().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+        let lower = self.0 as u64;
         // The upper 53 bits are a number below one.
         ((lower >> 11) as f64) / ((1_u64 << 53) as f64) < ratio
     }
@@ -59,7 +60,7 @@ impl TraceId {
 impl SpanId {
     /// Creates an id from a random number.
     pub(crate) fn new(random: u64) -> SpanId {
-        SpanId(random.max(1).to_be_bytes())
+        SpanId(random.max(1))
     }
 }
 
@@ -78,52 +79,40 @@ impl TraceParent {
     fn parse(value: &[u8]) -> Option<TraceParent> {
         let value = value.trim_ascii();
         let (known, rest) = value.split_at_checked(PARENT_BYTES)?;
-        let [version] = hex_bytes(&known[..2])?;
-        let has_valid_end = match version {
+        let has_valid_end = match parse_hex(&known[..2])? {
             0 => rest.is_empty(),
             0xff => false,
             _ => rest.is_empty() || rest.starts_with(b"-"),
         };
         let has_dashes = [2, 35, 52].iter().all(|index| known[*index] == b'-');
-        let (trace, span) = (hex_bytes(&known[3..35])?, hex_bytes(&known[36..52])?);
-        let [flags] = hex_bytes(&known[53..])?;
-        let is_valid = has_valid_end && has_dashes && trace != [0; 16] && span != [0; 8];
-        let (trace, span) = (TraceId(trace), SpanId(span));
-        is_valid.then_some(TraceParent { trace, span, sampled: flags & SAMPLED != 0 })
+        let trace = TraceId(parse_hex(&known[3..35])?);
+        let span = SpanId(u64::try_from(parse_hex(&known[36..52])?).ok()?);
+        let sampled = parse_hex(&known[53..])? & SAMPLED != 0;
+        let is_valid = has_valid_end && has_dashes && trace.0 != 0 && span.0 != 0;
+        is_valid.then_some(TraceParent { trace, span, sampled })
     }
 
     /// Returns the header of version 00.
     pub(crate) fn to_header(self) -> [u8; PARENT_BYTES] {
-        let mut header = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        write_hex(&mut header[3..35], &self.trace.0);
-        write_hex(&mut header[36..52], &self.span.0);
-        header[54] += u8::from(self.sampled);
+        let (trace, span, flags) = (self.trace, self.span, u8::from(self.sampled));
+        let mut header = [0_u8; PARENT_BYTES];
+        write!(&mut header[..], "00-{trace:?}-{span:?}-{flags:02x}")
+            .expect("the ids have fixed lengths");
         header
     }
 }
 
-/// Writes two lower-case hexadecimal digits for each byte.
-fn write_hex(digits: &mut [u8], bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
-    }
-}
-
-/// Decodes lower-case hexadecimal digits; upper case is malformed in a `traceparent`. Returns `None`
-/// for other characters.
-fn hex_bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
-    let value = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (value(pair[0])? << 4) | value(pair[1])?;
-    }
-    Some(bytes)
+/// Parses up to 32 lower-case hexadecimal digits; upper case is malformed in a `traceparent`.
+/// Returns `None` for other characters.
+fn parse_hex(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0_u128, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some((number << 4) | u128::from(value))
+    })
 }
 
 /// The trace context that a client sends.

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::quota::file;
 use crate::config::quota::file::QuotaUsage;
+use crate::io::clock::unix_seconds;
 use crate::policy::quota::UsageReport;
 
 /// 2026-11-30T23:59:50Z.
@@ -178,6 +179,6 @@ fn a_shared_quota_is_a_share_until_the_first_report() {
     quotas.ledger.unreachable.store(false, Ordering::Relaxed);
     assert_eq!((0..20).filter(|_| charge()).count(), 5);
     let entry = &quotas.keys[1].as_ref().unwrap().entry;
-    let report = entry.account.lock().report();
+    let report = entry.account.lock().build_report();
     assert_eq!(report, UsageReport { month: month(), unreported: 10, used_min: 10 });
 }

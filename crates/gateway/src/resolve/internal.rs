@@ -1,19 +1,17 @@
 //! Calls of the gateway itself, for subscriptions and filters. They pass the same steps as a
 //! client's call, starting with the choice of the group.
 
-use crate::resolve::{Route, upstream_request};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use wire::call::{Call, Id, Params, Version};
+use wire::call::{Call, Params};
 
-use super::{logs, resolve_uncached};
+use super::{Route, build_upstream_request, logs, resolve_uncached};
 use crate::access::caller::Caller;
-use crate::call::response::Payload;
+use crate::call::Payload;
 use crate::policy::cacheable::{CacheRule, Caching};
-use crate::policy::plan::without_cache_unless;
 use crate::state::context::ThreadContext;
 
 /// An internal call that names a block by its hash.
@@ -36,10 +34,9 @@ pub(crate) async fn resolve_internal(
 ) -> Payload {
     let caller = Caller::without_key(Ipv4Addr::UNSPECIFIED.into());
     let call = Call {
-        id: Id::Absent,
+        id: None,
         method: Cow::Borrowed(internal.method),
         params: Params::Array(internal.params),
-        version: Version::V2,
     };
     let now = cx.tick();
     let chain = &cx.snapshot.chains[internal.chain];
@@ -58,13 +55,13 @@ pub(crate) async fn resolve_internal(
     };
     let (rule, min_head) = (CacheRule::AtHash, internal.height);
     let caching = Caching { rule, min_head, ..Caching::never(&view) };
-    let caching = without_cache_unless(cx.snapshot.cache.is_some(), caching);
-    let request = upstream_request(cx, &route, caching, now);
+    let caching = if cx.snapshot.cache.is_some() { caching } else { caching.without_cache() };
+    let request = build_upstream_request(cx, &route, caching, now);
     let response = match row {
         Some((_, method)) if !internal.bypass_cache => {
-            logs::resolve_part(cx, request, &call.params, method, None, &view).await.0
+            logs::resolve_part(cx, request, &call.params, method, None, &view).await
         }
-        _ => resolve_uncached(cx, request, None).await.0,
+        _ => resolve_uncached(cx, request, None).await,
     };
     response.payload
 }

@@ -7,7 +7,6 @@
 //! unchanged.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use futures_util::StreamExt;
@@ -17,18 +16,13 @@ use wire::filter::LogFilter;
 use wire::key::ResolvedBlock;
 use wire::method::Method;
 
-use super::{cached_response, is_keyed, resolve_uncached, write_call_key};
-use crate::cache::index;
-use crate::cache::index::IndexResult;
-use crate::call::cache_status::CacheStatus;
+use super::{find_cached_response, is_keyed, resolve_uncached, write_call_key};
+use crate::cache::index::{self, IndexResult};
 use crate::call::failure::{Failure, Kind};
-use crate::call::request::UpstreamRequest;
-use crate::call::response::{Payload, UpstreamResponse};
-use crate::io::memory::{Full, Reservation};
+use crate::call::{CacheStatus, Payload, ResponseBudget, UpstreamRequest, UpstreamResponse};
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::heads::ChainView;
 use crate::policy::logs::{LogsPlan, Part, covers, merge, plan_filter, split_around};
-use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 
 /// Maximum parts of one range in flight.
@@ -40,7 +34,7 @@ pub(super) async fn resolve(
     request: UpstreamRequest<'_>,
     call: &Call<'_>,
     method: &'static Method,
-) -> (UpstreamResponse, CacheStatus) {
+) -> UpstreamResponse {
     let config = &cx.snapshot.config.cache;
     let view = cx.snapshot.chains[request.chain].view.load_full();
     let filter = LogFilter::from_params(&call.params).ok().filter(|_| cx.snapshot.cache.is_some());
@@ -49,11 +43,11 @@ pub(super) async fn resolve(
     let parts = match plan_filter(&filter, &view, chunk, parts_max) {
         LogsPlan::Forward => {
             // The view has no head while no upstream is usable. Only the index can respond then.
-            if let (None, Some(range)) = (view.head, numbered_range(&filter))
-                && let Some((part, response)) = lookup_index(cx, &request, &filter, &[range]).await
-                && covers(part, &[range])
+            if let (None, Some(range)) = (view.head, find_numbered_range(&filter))
+                && let Some(indexed) = lookup_index(cx, &request, &filter, &[range]).await
+                && covers(indexed.part, &[range])
             {
-                return (response, CacheStatus::Hit);
+                return indexed.response;
             }
             return resolve_uncached(cx, request, None).await;
         }
@@ -64,56 +58,45 @@ pub(super) async fn resolve(
         }
         LogsPlan::Parts(parts) => parts,
     };
-    let index_response = lookup_index(cx, &request, &filter, &parts).await;
-    let parts = match &index_response {
-        Some((part, response)) if covers(*part, &parts) => {
-            return (response.clone(), CacheStatus::Hit);
-        }
-        Some((part, _)) => split_around(*part, &parts),
+    let indexed = lookup_index(cx, &request, &filter, &parts).await;
+    let parts = match &indexed {
+        Some(indexed) if covers(indexed.part, &parts) => return indexed.response.clone(),
+        Some(indexed) => split_around(indexed.part, &parts),
         None => parts,
     };
-    let bytes_left = Cell::new(cx.snapshot.config.groups[request.group].response_bytes_max);
-    let reservation = Reservation::new(&cx.snapshot.registry.memory, Purpose::Response);
-    let reserved = RefCell::new((reservation, 0));
+    // All parts together must respect the limit of one response.
+    let bytes_max = cx.snapshot.config.groups[request.group].response_bytes_max;
+    let budget = ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, Kind::TooLarge);
     let requests = parts.iter().map(|part| {
         let mut params = Vec::new();
         filter.write_params(&mut params, part.from, part.to);
         let params = Some(Cow::Owned(params));
         let request = UpstreamRequest { params, caching: part.caching(&view), ..request.clone() };
         let range = ResolvedBlock::Range { from: part.from, to: part.to };
-        let index_response = index_response
-            .as_ref()
-            .filter(|(indexed, _)| indexed == part)
-            .map(|(_, response)| response);
-        let (index_response, call, view, bytes_left) =
-            (index_response.cloned(), &call.params, &view, &bytes_left);
-        let reserved = &reserved;
+        let indexed = indexed.as_ref().filter(|indexed| indexed.part == *part);
+        let index_response = indexed.map(|indexed| indexed.response.clone());
+        let (call_params, view, budget) = (&call.params, &view, &budget);
         async move {
-            let (response, status) = match index_response {
-                Some(response) => (response, CacheStatus::Hit),
-                None => resolve_part(cx, request, call, method, Some(range), view).await,
+            let response = match index_response {
+                Some(response) => response,
+                None => resolve_part(cx, request, call_params, method, Some(range), view).await,
             };
-            // All parts together must respect the limit of one response.
-            let Payload::Result(logs) = &response.payload else { return (response, status) };
-            let Some(remaining) = bytes_left.get().checked_sub(logs.len()) else {
-                return (UpstreamResponse::from_failure(Failure::ours(Kind::TooLarge)), status);
-            };
-            bytes_left.set(remaining);
-            let (reservation, total_bytes) = &mut *reserved.borrow_mut();
-            *total_bytes += logs.len();
-            match reservation.set(*total_bytes) {
-                Ok(()) => (response, status),
-                Err(Full) => (UpstreamResponse::from_failure(Failure::ours(Kind::Memory)), status),
+            if let Payload::Result(logs) = &response.payload
+                && let Err(kind) = budget.add(logs.len())
+            {
+                let failed = UpstreamResponse::from_failure(Failure::ours(kind));
+                return UpstreamResponse { cache_status: response.cache_status, ..failed };
             }
+            response
         }
     });
-    let resolved: Vec<(UpstreamResponse, CacheStatus)> =
+    let responses: Vec<UpstreamResponse> =
         futures_util::stream::iter(requests).buffered(PARTS_CONCURRENCY).collect().await;
-    merge_parts(&parts, resolved)
+    merge_parts(&parts, responses)
 }
 
 /// Returns the range of a filter if its bounds are block numbers in ascending order.
-fn numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
+fn find_numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
     match (filter.block_hash, filter.from, filter.to) {
         (None, Some(BlockRef::Number(from)), Some(BlockRef::Number(to))) if from <= to => {
             Some(Part { from, to, finalized: true })
@@ -122,26 +105,30 @@ fn numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
     }
 }
 
-/// Returns the index's logs for a range, if the index has a contiguous part of the range.
+/// The index's logs for a contiguous part of a range.
+struct IndexedLogs {
+    part: Part,
+    response: UpstreamResponse,
+}
+
+/// Looks up the logs of the range of `parts` in the index; `None` if the index has no part of it.
 async fn lookup_index(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
     filter: &LogFilter<'_>,
     parts: &[Part],
-) -> Option<(Part, UpstreamResponse)> {
-    cx.snapshot.process.index()?;
+) -> Option<IndexedLogs> {
+    let index = cx.snapshot.process.index.get()?;
     let (from, to) = (parts.first()?.from, parts.last()?.to);
     let mut params = Vec::new();
     filter.write_params(&mut params, from, to);
-    match index::lookup(cx.snapshot.process.index(), &cx.upstream, request, &params).await? {
-        IndexResult::Complete(logs) => {
-            Some((Part { from, to, finalized: true }, index::response(logs)))
-        }
-        IndexResult::Partial { from, to, items } => {
-            Some((Part { from, to, finalized: true }, index::response(items)))
-        }
-        IndexResult::Missing => None,
-    }
+    let (from, to, logs) = match index::lookup(index, &cx.upstream, request, &params).await? {
+        IndexResult::Complete(logs) => (from, to, logs),
+        IndexResult::Partial { from, to, items } => (from, to, items),
+        IndexResult::Missing => return None,
+    };
+    let part = Part { from, to, finalized: true };
+    Some(IndexedLogs { part, response: index::response(logs) })
 }
 
 /// Resolves one part, or a filter by hash.
@@ -152,51 +139,41 @@ pub(super) async fn resolve_part(
     method: &'static Method,
     block: Option<ResolvedBlock>,
     view: &ChainView,
-) -> (UpstreamResponse, CacheStatus) {
+) -> UpstreamResponse {
     let mut key = Vec::new();
     let has_key = is_keyed(&request.caching, request.coalesce)
         && write_call_key(cx, &mut key, request.chain, method, params, block);
-    if has_key && let Some(response) = cached_response(cx, &key, view) {
-        return (response, CacheStatus::Hit);
+    if has_key && let Some(response) = find_cached_response(cx, &key, view) {
+        return response;
     }
     resolve_uncached(cx, request, has_key.then_some(&key[..])).await
 }
 
 /// Merges the responses of the parts, which are in block order.
-fn merge_parts(
-    parts: &[Part],
-    mut resolved: Vec<(UpstreamResponse, CacheStatus)>,
-) -> (UpstreamResponse, CacheStatus) {
-    let all_hits = resolved.iter().all(|(_, status)| *status == CacheStatus::Hit);
-    let status = if all_hits { CacheStatus::Hit } else { CacheStatus::Miss };
-    if resolved.len() == 1
-        && let Some((response, status)) = resolved.pop()
+fn merge_parts(parts: &[Part], mut responses: Vec<UpstreamResponse>) -> UpstreamResponse {
+    if responses.len() == 1
+        && let Some(response) = responses.pop()
     {
-        return (response, status);
+        return response;
     }
-    let failed_index =
-        resolved.iter().position(|(response, _)| !matches!(response.payload, Payload::Result(_)));
-    if let Some(failed_index) = failed_index {
-        return (resolved.swap_remove(failed_index).0, status);
+    let all_hits = responses.iter().all(|response| response.cache_status == CacheStatus::Hit);
+    let cache_status = if all_hits { CacheStatus::Hit } else { CacheStatus::Miss };
+    let is_failed = |response: &UpstreamResponse| !matches!(response.payload, Payload::Result(_));
+    if let Some(failed_index) = responses.iter().position(is_failed) {
+        return UpstreamResponse { cache_status, ..responses.swap_remove(failed_index) };
     }
-    let upstream = resolved.last().and_then(|(response, _)| response.upstream);
-    let results: Vec<(Part, &[u8])> = parts
-        .iter()
-        .zip(&resolved)
-        .filter_map(|(part, (response, _))| match &response.payload {
-            Payload::Result(result) => Some((*part, &**result)),
-            _ => None,
-        })
-        .collect();
-    match merge(&results) {
-        Ok(merged) => (
-            UpstreamResponse {
-                upstream,
-                ..UpstreamResponse::local(Payload::Result(merged.into()))
-            },
-            status,
-        ),
+    let results = parts.iter().zip(&responses).filter_map(|(part, response)| {
+        let Payload::Result(result) = &response.payload else { return None };
+        Some((*part, &**result))
+    });
+    let results: Vec<(Part, &[u8])> = results.collect();
+    let (payload, upstream) = match merge(&results) {
+        Ok(merged) => {
+            let last = responses.last();
+            (Payload::Result(merged.into()), last.and_then(|response| response.upstream))
+        }
         // An upstream returned logs from outside the part, or no logs at all.
-        Err(_) => (UpstreamResponse::from_failure(Failure::ours(Kind::Malformed)), status),
-    }
+        Err(_) => (Payload::Failed(Failure::ours(Kind::Malformed)), None),
+    };
+    UpstreamResponse { upstream, cache_status, ..UpstreamResponse::local(payload) }
 }

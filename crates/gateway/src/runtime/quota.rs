@@ -14,11 +14,12 @@ use futures_util::StreamExt;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::cache::redis::quotas::Exchange;
+use crate::cache::redis::quotas::QuotaClient;
 use crate::config::quota::file;
 use crate::config::quota::file::QuotaUsage;
+use crate::io::clock::unix_seconds;
 use crate::policy::quota::Month;
-use crate::quota::{Ledger, unix_seconds};
+use crate::quota::Ledger;
 use crate::state::snapshot::Snapshot;
 
 /// Interval of writes and exchanges.
@@ -39,7 +40,7 @@ struct Task {
     ledger: Arc<Ledger>,
     file: PathBuf,
     /// The client for other gateways; `None` if the quotas are not shared.
-    exchange: Option<Exchange>,
+    exchange: Option<QuotaClient>,
 }
 
 impl QuotaSync {
@@ -48,7 +49,7 @@ impl QuotaSync {
         let quota = snapshot.config.quota.as_ref()?;
         let ledger = Arc::clone(&snapshot.quotas.as_ref()?.ledger);
         let redis = snapshot.config.redis.as_ref().filter(|_| quota.shared);
-        let exchange = redis.map(Exchange::new);
+        let exchange = redis.map(QuotaClient::new);
         if exchange.is_none() {
             ledger.unreachable.store(false, Ordering::Relaxed);
         }
@@ -113,17 +114,17 @@ impl Task {
     async fn sync(&self, include_unchanged: bool) -> bool {
         let Some(exchange) = &self.exchange else { return true };
         let now = self.snapshot.now();
-        if !exchange.is_up(now).await {
+        if !exchange.check_available(now).await {
             return false;
         }
         let entries = self.ledger.entries().into_iter().filter(|(_, entry)| {
             entry.used_since_report.swap(false, Ordering::Relaxed) || include_unchanged
         });
         let exchanges = entries.map(|(name, entry)| async move {
-            let sent = entry.account.lock().report();
-            match exchange.report(&name, sent, now).await {
+            let sent = entry.account.lock().build_report();
+            match exchange.report_usage(&name, sent, now).await {
                 Some(used) => {
-                    entry.account.lock().confirm(sent, used);
+                    entry.account.lock().confirm_report(sent, used);
                     true
                 }
                 None => {

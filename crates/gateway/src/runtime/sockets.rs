@@ -61,43 +61,29 @@ impl Sockets {
 
 /// Uses the inherited sockets that fit the configuration and binds the others.
 pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, Error> {
-    let listen_on =
-        |configured, inherited| listen_all(configured, inherited, config.server.threads);
-    let clear_text = config
-        .server
-        .listen
-        .map(|configured| listen_on(configured, inherited.clients))
-        .transpose()?;
-    let configured = config.listen_tls.as_ref().map(|tls| tls.address);
-    let tls = configured.map(|configured| listen_on(configured, inherited.tls)).transpose()?;
-    let (address, clear_text) = clear_text.unzip();
-    let (listen_tls, tls) = tls.unzip();
-    let address = address.or(listen_tls);
-    let address = address.expect("a checked configuration has an address for clients");
-    let listen_once_on = |configured: Option<SocketAddr>, inherited| {
-        configured.map(|configured| listen_once(configured, inherited)).transpose()
-    };
-    let (admin_address, admin) = listen_once_on(config.server.admin, inherited.admin)?.unzip();
-    let (health_address, health) = listen_once_on(config.server.health, inherited.health)?.unzip();
-    let sockets = Sockets {
-        clients: clear_text.unwrap_or_default(),
-        tls: tls.unwrap_or_default(),
-        admin,
-        health,
-    };
-    let listen_error = |source| Error::Listen { address, source };
+    let server = &config.server;
+    let tls = config.listen_tls.as_ref().map(|tls| tls.address);
+    let (clear_address, clients) = listen_on(server.listen, inherited.clients, server.threads)?;
+    let (listen_tls, tls) = listen_on(tls, inherited.tls, server.threads)?;
+    let (admin_address, admin) = listen_on(server.admin, inherited.admin, 1)?;
+    let (health_address, health) = listen_on(server.health, inherited.health, 1)?;
+    let listen = clear_address.or(listen_tls);
+    let listen = listen.expect("a checked configuration has an address for clients");
+    let (admin, health) = (admin.into_iter().next(), health.into_iter().next());
+    let sockets = Sockets { clients, tls, admin, health };
+    let listen_error = |source| Error::Listen { address: listen, source };
     let copies = sockets.try_clone().map_err(listen_error)?;
-    let mut clients: Vec<Vec<(ListenAddress, Socket)>> =
-        (0..config.server.threads).map(|_| Vec::new()).collect();
+    let mut clients: Vec<Vec<(ListenAddress, Socket)>> = Vec::new();
+    clients.resize_with(server.threads, Vec::new);
     for (listen_address, sockets) in
-        [(ListenAddress::Clear, sockets.clients), (ListenAddress::Tls, sockets.tls)]
+        [(ListenAddress::Plaintext, sockets.clients), (ListenAddress::Tls, sockets.tls)]
     {
         for (index, socket) in sockets.into_iter().enumerate() {
-            clients[index % config.server.threads].push((listen_address, socket));
+            clients[index % server.threads].push((listen_address, socket));
         }
     }
     Ok(BoundSockets {
-        listen: address,
+        listen,
         listen_tls,
         admin_address,
         health_address,
@@ -108,33 +94,24 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, 
     })
 }
 
-/// Returns the sockets of one address, at least one per thread. Uses inherited sockets first.
-fn listen_all(
-    configured: SocketAddr,
-    mut sockets: Vec<Socket>,
-    threads: usize,
-) -> Result<(SocketAddr, Vec<Socket>), Error> {
-    sockets.retain(|socket| matches_address(socket, configured));
+/// Returns the actual address and at least `count` sockets, or none if no address is configured.
+/// Uses inherited sockets first.
+fn listen_on(
+    configured: Option<SocketAddr>,
+    inherited: impl IntoIterator<Item = Socket>,
+    count: usize,
+) -> Result<(Option<SocketAddr>, Vec<Socket>), Error> {
+    let Some(configured) = configured else { return Ok((None, Vec::new())) };
+    let fits = |socket: &Socket| matches_address(socket, configured);
+    let mut sockets: Vec<Socket> = inherited.into_iter().filter(fits).collect();
     if sockets.is_empty() {
         sockets.push(listen(configured, true)?);
     }
     let address = local_address(&sockets[0], configured)?;
-    while sockets.len() < threads {
+    while sockets.len() < count {
         sockets.push(listen(address, false)?);
     }
-    Ok((address, sockets))
-}
-
-/// Returns the single socket of an address. Uses the inherited socket if it matches.
-fn listen_once(
-    configured: SocketAddr,
-    inherited: Option<Socket>,
-) -> Result<(SocketAddr, Socket), Error> {
-    let socket = match inherited.filter(|socket| matches_address(socket, configured)) {
-        Some(socket) => socket,
-        None => listen(configured, true)?,
-    };
-    Ok((local_address(&socket, configured)?, socket))
+    Ok((Some(address), sockets))
 }
 
 /// Returns true if a socket listens on the configured address; port 0 matches any port.

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::access::caller;
 use crate::access::token::Tokens;
 use crate::cache::coalesce::InFlightCalls;
 use crate::cache::redis::RedisTier;
@@ -81,7 +80,7 @@ impl ThreadContext {
             }),
             shared_limits: SharedLimitClient::start(&snapshot.topology, &counters, shared_limits),
             // The keys of the issuers may have changed.
-            tokens: caller::token_cache(&snapshot.config).map(RefCell::new),
+            tokens: Tokens::new(&snapshot.config).map(RefCell::new),
             index,
             date: RefCell::new(Date { until: None, text: [b' '; 29] }),
             counters,

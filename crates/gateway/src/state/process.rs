@@ -1,4 +1,5 @@
-//! State that outlives every reload: the outcomes of reloads, the index, and the control socket.
+//! State that outlives every reload: the outcomes of reloads and upgrades, the index, and the
+//! control socket.
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -11,17 +12,16 @@ use crate::cache::index::Index;
 #[derive(Default)]
 pub(crate) struct Process {
     reloads: Mutex<Reloads>,
-    /// The reader of the index; empty without an index.
-    index: OnceLock<Arc<dyn Index>>,
-    /// The name of the control socket; empty without one.
-    control_socket: OnceLock<String>,
+    /// The reader of the index; empty without an index. Set before the threads start.
+    pub(crate) index: OnceLock<Arc<dyn Index>>,
+    /// The name of the control socket; empty without one. Set when the watch thread starts.
+    pub(crate) control_socket: OnceLock<String>,
 }
 
-/// Outcomes of all reloads.
-#[derive(Debug, Clone)]
+/// Outcomes of all reloads, and failed upgrades. An upgrade hands the sockets over to a new
+/// process.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Reloads {
-    /// Number of the current configuration; the process starts with 1.
-    pub(crate) generation: u64,
     /// Number of applied reloads.
     pub(crate) applied: u64,
     /// Number of refused reloads.
@@ -51,42 +51,14 @@ pub(crate) enum Outcome {
     Refused { reason: String },
 }
 
-impl Default for Reloads {
-    fn default() -> Reloads {
-        Reloads {
-            generation: 1,
-            applied: 0,
-            refused: 0,
-            last: None,
-            upgrades_failed: 0,
-            upgrade_fault: None,
-        }
+impl Reloads {
+    /// Returns the number of the current configuration; the process starts with 1.
+    pub(crate) fn generation(&self) -> u64 {
+        self.applied + 1
     }
 }
 
 impl Process {
-    /// Returns the reader of the index.
-    pub(crate) fn index(&self) -> Option<&Arc<dyn Index>> {
-        self.index.get()
-    }
-
-    /// Sets the reader of the index, before anything is served.
-    pub(crate) fn set_index(&self, index: Arc<dyn Index>) {
-        // The index is set once, before the threads start.
-        let _set = self.index.set(index);
-    }
-
-    /// Returns the name of the control socket.
-    pub(crate) fn control_socket(&self) -> Option<&str> {
-        self.control_socket.get().map(String::as_str)
-    }
-
-    /// Sets the name of the control socket, before any status is read.
-    pub(crate) fn set_control_socket(&self, name: String) {
-        // The name is set once, when the watch thread starts.
-        let _set = self.control_socket.set(name);
-    }
-
     pub(crate) fn reloads(&self) -> Reloads {
         self.reloads.lock().clone()
     }
@@ -102,10 +74,7 @@ impl Process {
     pub(crate) fn record_reload(&self, outcome: Outcome) {
         let mut reloads = self.reloads.lock();
         match &outcome {
-            Outcome::Applied { .. } => {
-                reloads.applied += 1;
-                reloads.generation += 1;
-            }
+            Outcome::Applied { .. } => reloads.applied += 1,
             Outcome::Refused { .. } => reloads.refused += 1,
         }
         reloads.last = Some(ReloadRecord { ended_at: SystemTime::now(), outcome });

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::access::caller::{HeadFields, KeyIndex};
-use crate::access_log::write::Queues;
+use crate::access_log::write::RecordQueues;
 use crate::cache::memory::Cache;
 use crate::cache::redis;
 use crate::cache::redis::heartbeat::GatewayCount;
@@ -53,9 +53,9 @@ pub(crate) struct Snapshot {
     /// permitted without a check.
     pub(crate) checks_methods: bool,
     /// The queues of the access log; `None` while it is off.
-    pub(crate) access_log: Option<Arc<Queues>>,
+    pub(crate) access_log: Option<Arc<RecordQueues>>,
     /// The queues of spans; `None` if no request is sampled.
-    pub(crate) spans: Option<Arc<trace::queue::Queues>>,
+    pub(crate) spans: Option<Arc<trace::span::SpanQueues>>,
     /// The request limits; `None` if none is configured.
     pub(crate) limits: Option<Limits>,
     /// The quotas of keys; `None` if no key has a quota.
@@ -151,12 +151,16 @@ impl Snapshot {
             )),
             key_index: KeyIndex::new(&config),
             checks_methods: checks_methods(&config),
-            access_log: access_log(
+            access_log: build_log_queues(
                 &config,
                 previous.and_then(|previous| previous.access_log.clone()),
             ),
-            spans: spans(&config, previous.and_then(|previous| previous.spans.clone())),
-            limits: Limits::new(previous.and_then(Snapshot::zones), &config, divisor),
+            spans: build_span_queues(&config, previous.and_then(|previous| previous.spans.clone())),
+            limits: Limits::new(
+                previous.and_then(|previous| Some((previous.limits.as_ref()?, &*previous.config))),
+                &config,
+                divisor,
+            ),
             quotas: Quotas::new(
                 previous.and_then(|previous| previous.quotas.as_ref()),
                 &config,
@@ -167,7 +171,7 @@ impl Snapshot {
                 previous.and_then(|previous| previous.clients.as_ref()),
                 config.downstream.connections_per_client_max,
             ),
-            router: config.router(),
+            router: config.build_router(),
             process: previous.map(|previous| Arc::clone(&previous.process)).unwrap_or_default(),
             topology,
         });
@@ -196,37 +200,34 @@ impl Snapshot {
             }
         })
     }
-
-    /// Returns the zones of request limits, with their configuration.
-    fn zones(&self) -> Option<(&Limits, &Config)> {
-        self.limits.as_ref().map(|limits| (limits, &*self.config))
-    }
 }
 
 /// Returns the queues of the access log. A reload reuses the former queues if the log's settings
 /// are unchanged.
-fn access_log(config: &Config, previous: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
+fn build_log_queues(
+    config: &Config,
+    previous: Option<Arc<RecordQueues>>,
+) -> Option<Arc<RecordQueues>> {
     let log = config.access_log.as_ref()?;
     let headers = &config.used_headers;
-    let previous = previous.filter(|queues| queues.have_config(log, headers));
-    Some(
-        previous
-            .unwrap_or_else(|| Arc::new(Queues::new(log.clone(), headers, config.server.threads))),
-    )
+    let previous = previous.filter(|queues| queues.has_config(log, headers));
+    Some(previous.unwrap_or_else(|| {
+        Arc::new(RecordQueues::new(log.clone(), headers, config.server.threads))
+    }))
 }
 
 /// Returns the queues of spans. A reload reuses the former queues if the settings of tracing are
 /// unchanged.
-fn spans(
+fn build_span_queues(
     config: &Config,
-    previous: Option<Arc<trace::queue::Queues>>,
-) -> Option<Arc<trace::queue::Queues>> {
+    previous: Option<Arc<trace::span::SpanQueues>>,
+) -> Option<Arc<trace::span::SpanQueues>> {
     let tracing = config.tracing.as_ref()?;
     if let Some(previous) = previous.as_ref().filter(|queues| queues.config == *tracing) {
         return Some(Arc::clone(previous));
     }
     let threads = config.server.threads;
-    Some(Arc::new(trace::queue::Queues::new(tracing.clone(), threads, previous.as_deref())))
+    Some(Arc::new(trace::span::SpanQueues::new(tracing.clone(), threads, previous.as_deref())))
 }
 
 /// Returns true if a list of methods in the configuration restricts calls, or if tokens are

@@ -8,15 +8,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::B256;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use wire::hex::hash_from_value;
 use wire::json::walk;
 use wire::logs::{LogFields, mark_removed};
 
-use crate::call::response::Payload;
+use crate::call::Payload;
+use crate::policy::block_headers::{BlockHeader, BloomQuery};
 use crate::policy::chain_cursor::Change;
-use crate::policy::contents::{BloomQuery, Contents};
 use crate::policy::heads::{Hash, Head};
 use crate::resolve::internal;
 use crate::resolve::internal::InternalCall;
@@ -39,8 +40,13 @@ const RECENT_BLOCKS_MAX: usize = 64;
 /// Maximum bytes of the stored logs.
 const RECENT_BYTES_MAX: usize = 64 << 20;
 
-/// Raw logs with their parsed fields.
-pub(super) type Logs = Vec<(LogFields, Bytes)>;
+/// A log.
+#[derive(Debug, Clone)]
+pub(crate) struct Log {
+    pub(super) fields: LogFields,
+    /// The raw log, as an upstream sent it.
+    pub(super) raw: Bytes,
+}
 
 /// The block or its logs are not available yet.
 #[derive(Debug)]
@@ -70,10 +76,6 @@ struct DoubtedBlock {
 }
 
 impl Doubts {
-    fn has(&self, hash: Hash) -> bool {
-        self.blocks.iter().any(|block| block.hash == hash)
-    }
-
     /// Returns true if an empty response to a request at `requested_at` is doubted.
     fn is_doubted(&mut self, hash: Hash, requested_at: Duration) -> bool {
         let confirmed_after =
@@ -98,17 +100,16 @@ impl Doubts {
 
     /// Resolves a doubt: the block has logs.
     fn resolve(&mut self, hash: Hash) {
-        if self.has(hash) {
-            self.blocks.retain(|block| block.hash != hash);
-            self.was_empty = false;
-        }
+        let count = self.blocks.len();
+        self.blocks.retain(|block| block.hash != hash);
+        self.was_empty &= self.blocks.len() == count;
     }
 }
 
 #[derive(Debug, Default)]
 struct RecentLogs {
     /// The newest block is last.
-    blocks: VecDeque<(Hash, Arc<Logs>)>,
+    blocks: VecDeque<(Hash, Arc<Vec<Log>>)>,
     bytes: usize,
 }
 
@@ -118,7 +119,7 @@ pub(super) async fn fetch_block(
     chain: usize,
     head: Head,
 ) -> Result<Bytes, Unavailable> {
-    let params = format!("[\"{}\",false]", hex(&head.hash));
+    let params = format!("[\"{}\",false]", B256::new(head.hash));
     let block = fetch_result(cx, chain, "eth_getBlockByHash", &params, head, false).await?;
     let hash = walk::member(&block, "hash").and_then(hash_from_value);
     if hash == Some(head.hash) { Ok(block) } else { Err(Unavailable) }
@@ -146,27 +147,23 @@ async fn fetch_result(
     }
 }
 
-fn hex(hash: &Hash) -> alloy_primitives::B256 {
-    alloy_primitives::B256::new(*hash)
-}
-
 impl Blocks {
     /// Returns the logs of the block that a change adds or drops. Logs of a dropped block are
     /// marked as removed.
-    pub(super) async fn logs(
+    pub(super) async fn logs_of(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
         change: Change,
-    ) -> Result<Arc<Logs>, Unavailable> {
+    ) -> Result<Arc<Vec<Log>>, Unavailable> {
         let (Change::Added(head) | Change::Dropped(head)) = change;
-        let known = self.recent(head.hash);
+        let known = self.find_recent(head.hash);
         match change {
             Change::Added(_) => match known {
                 Some(logs) => Ok(logs),
                 None => {
                     let logs = Arc::new(self.fetch_logs(cx, chain, head).await?);
-                    self.keep(head.hash, &logs);
+                    self.store_recent(head.hash, &logs);
                     Ok(logs)
                 }
             },
@@ -176,9 +173,8 @@ impl Blocks {
                     // The block predates the subscription, and upstreams may have lost it.
                     None => Arc::new(self.fetch_logs(cx, chain, head).await.unwrap_or_default()),
                 };
-                let marked =
-                    logs.iter().map(|(fields, raw)| (fields.clone(), mark_removed(raw).into()));
-                Ok(Arc::new(marked.collect()))
+                let mark = |log: &Log| Log { raw: mark_removed(&log.raw).into(), ..log.clone() };
+                Ok(Arc::new(logs.iter().map(mark).collect()))
             }
         }
     }
@@ -188,22 +184,22 @@ impl Blocks {
         cx: &Rc<ThreadContext>,
         chain: usize,
         head: Head,
-    ) -> Result<Logs, Unavailable> {
+    ) -> Result<Vec<Log>, Unavailable> {
         let requested_at = cx.snapshot.now();
-        let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
+        let params = format!("[{{\"blockHash\":\"{}\"}}]", B256::new(head.hash));
         // The call bypasses the cache. The cache would store a doubted empty response permanently.
         let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, true).await?;
         let parse_log = |log: &[u8]| {
             let fields = LogFields::parse(log).filter(|fields| fields.block_hash == head.hash)?;
-            Some((fields, raw.slice_ref(log)))
+            Some(Log { fields, raw: raw.slice_ref(log) })
         };
-        let logs: Option<Logs> = walk::elements(&raw).map(parse_log).collect();
+        let logs: Option<Vec<Log>> = walk::elements(&raw).map(parse_log).collect();
         let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(Unavailable)?;
         // An upstream that has not indexed its newest block yet reports no logs.
         if logs.is_empty() {
             let raw = fetch_block(cx, chain, head).await?;
-            let contents = Contents::read(&raw, requested_at);
-            let may_have = contents.and_then(|block| block.may_have(&BloomQuery::default()));
+            let header = BlockHeader::parse(&raw, requested_at);
+            let may_have = header.and_then(|header| header.may_have(&BloomQuery::default()));
             if may_have == Some(true) && self.doubts.lock().is_doubted(head.hash, requested_at) {
                 return Err(Unavailable);
             }
@@ -213,7 +209,7 @@ impl Blocks {
         Ok(logs)
     }
 
-    fn keep(&self, hash: Hash, logs: &Arc<Logs>) {
+    fn store_recent(&self, hash: Hash, logs: &Arc<Vec<Log>>) {
         let mut recent = self.recent.lock();
         if recent.blocks.iter().any(|(known, _)| *known == hash) {
             return;
@@ -226,14 +222,14 @@ impl Blocks {
         }
     }
 
-    fn recent(&self, hash: Hash) -> Option<Arc<Logs>> {
+    fn find_recent(&self, hash: Hash) -> Option<Arc<Vec<Log>>> {
         let recent = self.recent.lock();
         recent.blocks.iter().rfind(|(known, _)| *known == hash).map(|(_, logs)| Arc::clone(logs))
     }
 }
 
-fn bytes_of(logs: &Logs) -> usize {
-    logs.iter().map(|(_, raw)| raw.len()).sum()
+fn bytes_of(logs: &[Log]) -> usize {
+    logs.iter().map(|log| log.raw.len()).sum()
 }
 
 #[cfg(test)]
@@ -292,11 +288,11 @@ mod tests {
             let fields =
                 LogFields { number: 1, block_hash: [byte; 32], address: [0; 20], topics: vec![] };
             let raw = Bytes::from(vec![b' '; RECENT_BYTES_MAX / 10]);
-            blocks.keep([byte; 32], &Arc::new(vec![(fields, raw)]));
-            blocks.keep([byte; 32], &Arc::default());
+            blocks.store_recent([byte; 32], &Arc::new(vec![Log { fields, raw }]));
+            blocks.store_recent([byte; 32], &Arc::default());
         }
-        assert_eq!((0..100).filter(|byte| blocks.recent([*byte; 32]).is_some()).count(), 10);
-        assert!(blocks.recent([99; 32]).is_some_and(|logs| logs.len() == 1));
+        assert_eq!((0..100).filter(|byte| blocks.find_recent([*byte; 32]).is_some()).count(), 10);
+        assert!(blocks.find_recent([99; 32]).is_some_and(|logs| logs.len() == 1));
         assert!(blocks.recent.lock().bytes <= RECENT_BYTES_MAX);
     }
 }

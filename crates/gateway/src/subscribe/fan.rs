@@ -1,4 +1,4 @@
-//! One thread's subscribers to one stream.
+//! A fan: delivers the events of one stream to the subscribers of one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -10,25 +10,21 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::AbortHandle;
 
-use super::blocks::Logs;
+use super::blocks::Log;
 use super::source::Origin;
-use super::stream::{Event, RelayRefusal, Stream};
+use super::stream::{Event, Follow, Stream};
 use super::subscriber::Subscriber;
 use super::{LogSelection, Subscriptions, source};
-use crate::access::permit::is_still_permitted;
+use crate::access::is_still_permitted;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
-
-/// The fans of one thread.
-#[derive(Debug, Default)]
-pub(crate) struct FanOuts(RefCell<Vec<Rc<FanOut>>>);
 
 /// Delivers the events of one stream to the subscribers of one thread, while there are any.
 #[derive(Debug)]
 pub(crate) struct FanOut {
     chain: Arc<ChainState>,
-    stream: Arc<Stream>,
+    pub(super) stream: Arc<Stream>,
     /// True if the stream is relayed from an upstream. Subscribers of such a stream may miss
     /// events.
     relayed: bool,
@@ -38,13 +34,6 @@ pub(crate) struct FanOut {
     next_number: Cell<u64>,
     /// The delivering task.
     task: RefCell<Option<AbortHandle>>,
-}
-
-/// The events that a subscriber selects.
-#[derive(Debug)]
-pub(crate) enum Selection {
-    All,
-    Logs(LogSelection),
 }
 
 /// A subscriber to the stream.
@@ -66,13 +55,12 @@ pub(super) fn find_or_create(
     stream: Arc<Stream>,
     origin: Origin,
 ) -> Rc<FanOut> {
-    let known =
-        subscriptions.fans.0.borrow().iter().find(|fan| Arc::ptr_eq(&fan.stream, &stream)).cloned();
-    if let Some(fan) = known {
-        return fan;
+    let is_known = |fan: &&Rc<FanOut>| Arc::ptr_eq(&fan.stream, &stream);
+    if let Some(fan) = subscriptions.fans.borrow().iter().find(is_known) {
+        return Rc::clone(fan);
     }
-    let (events, needs_source) = stream.follow();
     let relayed = matches!(origin, Origin::Upstream(_));
+    let Follow { events, needs_source } = stream.follow();
     if needs_source {
         source::start(subscriptions, chain, &stream, origin);
     }
@@ -87,7 +75,7 @@ pub(super) fn find_or_create(
     });
     let task = tokio::task::spawn_local(Rc::clone(&fan).run(events));
     fan.task.replace(Some(task.abort_handle()));
-    subscriptions.fans.0.borrow_mut().push(Rc::clone(&fan));
+    subscriptions.fans.borrow_mut().push(Rc::clone(&fan));
     fan
 }
 
@@ -99,7 +87,10 @@ impl FanOut {
                 Ok(Event::Logs(logs)) => self.send_logs(&logs),
                 // A slow thread skips events of a relayed stream.
                 Err(RecvError::Lagged(_)) if self.relayed => {}
-                Ok(Event::Broken) | Err(RecvError::Lagged(_)) => self.close_all(),
+                // The subscribers have missed events, so they must subscribe again.
+                Ok(Event::Broken) | Err(RecvError::Lagged(_)) => {
+                    self.members.borrow().values().for_each(|m| m.subscriber.close_missed());
+                }
                 Err(RecvError::Closed) => return,
             }
         }
@@ -125,28 +116,21 @@ impl FanOut {
         })
     }
 
-    /// Waits until the stream is open or refused.
-    pub(super) async fn wait_until_open(&self) -> Result<(), RelayRefusal> {
-        self.stream.wait_until_open().await
-    }
-
-    /// Adds a subscriber and returns its number.
+    /// Adds a subscriber and returns its number. Without a selection, the subscriber receives all
+    /// events.
     pub(super) fn add(
         &self,
         subscriber: Rc<Subscriber>,
         id: Rc<str>,
         namespace: &str,
-        selection: Selection,
+        selection: Option<LogSelection>,
     ) -> u64 {
         let mut members = self.members.borrow_mut();
-        let logs = match selection {
-            Selection::All => None,
-            Selection::Logs(selection) => {
-                let mut known = members.values().filter_map(|member| member.logs.as_ref());
-                let known = known.find(|known| ***known == selection).cloned();
-                Some(known.unwrap_or_else(|| Rc::new(selection)))
-            }
-        };
+        let logs = selection.map(|selection| {
+            let mut known = members.values().filter_map(|member| member.logs.as_ref());
+            let known = known.find(|known| ***known == selection).cloned();
+            known.unwrap_or_else(|| Rc::new(selection))
+        });
         let number = self.next_number.replace(self.next_number.get() + 1);
         members.insert(number, Member { subscriber, id, namespace: namespace.into(), logs });
         self.subscriptions.thread.context().counters.subscriptions_open.add(1);
@@ -166,7 +150,7 @@ impl FanOut {
         if !self.members.borrow().is_empty() {
             return;
         }
-        let mut fans = self.subscriptions.fans.0.borrow_mut();
+        let mut fans = self.subscriptions.fans.borrow_mut();
         fans.retain(|fan| !std::ptr::eq(&**fan, self));
         self.stream.leave();
         if let Some(task) = self.task.take() {
@@ -176,40 +160,28 @@ impl FanOut {
 
     fn send_to_all(&self, result: &Bytes) {
         let members = self.members.borrow();
-        for member in members.values() {
-            member.notify(result);
-        }
-        self.subscriptions
-            .thread
-            .context()
-            .counters
-            .subscription_notifications
-            .add(members.len() as u64);
+        members.values().for_each(|member| member.notify(result));
+        self.count_notifications(members.len());
     }
 
-    fn send_logs(&self, logs: &Logs) {
+    fn count_notifications(&self, count: usize) {
+        self.subscriptions.thread.context().counters.subscription_notifications.add(count as u64);
+    }
+
+    fn send_logs(&self, logs: &[Log]) {
         // The logs are filtered once for subscribers with equal selections.
         let mut selected: HashMap<*const LogSelection, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {
             let Some(selection) = &member.logs else { continue };
             let indices = selected.entry(Rc::as_ptr(selection)).or_insert_with(|| {
-                let indices = logs.iter().enumerate();
-                indices
-                    .filter(|(_, (log, _))| selection.selects(log))
-                    .map(|(index, _)| index)
-                    .collect()
+                let is_selected = |index: &usize| selection.selects(&logs[*index].fields);
+                (0..logs.len()).filter(is_selected).collect()
             });
-            indices.iter().for_each(|index| member.notify(&logs[*index].1));
-            count += indices.len() as u64;
+            indices.iter().for_each(|index| member.notify(&logs[*index].raw));
+            count += indices.len();
         }
-        self.subscriptions.thread.context().counters.subscription_notifications.add(count);
-    }
-
-    /// Closes all subscribers, because events were missed and they must subscribe again.
-    fn close_all(&self) {
-        let members = self.members.borrow();
-        members.values().for_each(|member| member.subscriber.close_missed());
+        self.count_notifications(count);
     }
 }
 

@@ -1,4 +1,5 @@
-//! The subscription streams of each chain, shared by all threads.
+//! The feed of each chain: its subscription streams, filters and recent blocks, shared by all
+//! threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -60,7 +61,7 @@ struct Relayed {
 
 impl Feed {
     /// Returns the relayed stream of a subscription call.
-    pub(super) fn relay_stream(
+    pub(super) fn find_or_create_relay(
         &self,
         call: Vec<u8>,
         owner: u64,
@@ -94,15 +95,15 @@ mod tests {
     fn one_client_cannot_use_all_relays() {
         let feed = Feed::default();
         let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
-            .map(|number| feed.relay_stream(format!("call {number}").into(), 1).unwrap())
+            .map(|number| feed.find_or_create_relay(format!("call {number}").into(), 1).unwrap())
             .collect();
         assert_eq!(
-            feed.relay_stream("one more".into(), 1).unwrap_err(),
+            feed.find_or_create_relay("one more".into(), 1).unwrap_err(),
             SubscribeRefusal::ClientLimit
         );
-        feed.relay_stream("call 3".into(), 1).expect("an existing relay can be joined");
-        feed.relay_stream("one more".into(), 2).expect("another client may start a relay");
+        feed.find_or_create_relay("call 3".into(), 1).expect("an existing relay can be joined");
+        feed.find_or_create_relay("one more".into(), 2).expect("another client may start a relay");
         held.pop();
-        feed.relay_stream("one more".into(), 1).expect("a relay has ended");
+        feed.find_or_create_relay("one more".into(), 1).expect("a relay has ended");
     }
 }

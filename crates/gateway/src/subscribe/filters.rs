@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::B256;
 use aws_lc_rs::rand;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -22,9 +23,9 @@ use wire::json::walk;
 
 use super::blocks::FETCHES_MAX;
 use super::feeds::Feed;
-use super::{LogSelection, Outcome, raw_result, refusal};
+use super::{LogSelection, Outcome, raw_outcome, refuse};
+use crate::call::Payload;
 use crate::call::failure::{Failure, Kind, SubscribeRefusal};
-use crate::call::response::Payload;
 use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
@@ -91,24 +92,23 @@ pub(super) async fn serve(
     match &*call.method {
         "eth_newBlockFilter" => create(cx, feed, route, FilterKind::Blocks),
         "eth_newFilter" => {
-            let raw = first_param(&call.params).ok_or_else(|| refusal(SubscribeRefusal::Params))?;
-            let (logs, raw) = LogSelection::parse(raw).map_err(refusal)?;
+            let raw = first_param(&call.params).ok_or_else(|| refuse(SubscribeRefusal::Params))?;
+            let (logs, raw) = LogSelection::parse(raw).map_err(refuse)?;
             create(cx, feed, route, FilterKind::Logs { logs, raw: raw.into() })
         }
-        "eth_uninstallFilter" => match id_of(&call.params) {
-            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(raw_result(b"true")),
+        "eth_uninstallFilter" => match parse_id(&call.params) {
+            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(raw_outcome(b"true")),
             _ => Ok(Outcome::Upstream),
         },
-        "eth_getFilterLogs" => match find_polled(cx, feed, call) {
+        "eth_getFilterLogs" | "eth_getFilterChanges" => match find_polled(cx, feed, call) {
             None => Ok(Outcome::Upstream),
+            Some(filter) if call.method == "eth_getFilterChanges" => {
+                poll_changes(cx, feed, route.chain, &filter).await
+            }
             Some(filter) => match &filter.kind {
                 FilterKind::Logs { raw, .. } => Ok(Outcome::Logs(raw.clone())),
-                FilterKind::Blocks => Err(refusal(SubscribeRefusal::UnknownFilter)),
+                FilterKind::Blocks => Err(refuse(SubscribeRefusal::UnknownFilter)),
             },
-        },
-        "eth_getFilterChanges" => match find_polled(cx, feed, call) {
-            None => Ok(Outcome::Upstream),
-            Some(filter) => poll_changes(cx, feed, route.chain, &filter).await,
         },
         _ => Ok(Outcome::Upstream),
     }
@@ -120,15 +120,14 @@ fn first_param<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
 }
 
 /// Parses the filter id, which is the first parameter.
-fn id_of(params: &Params<'_>) -> Option<u128> {
-    let id = JsonString::from_value(first_param(params)?)?;
-    let id = id.to_str()?;
+fn parse_id(params: &Params<'_>) -> Option<u128> {
+    let id = JsonString::from_value(first_param(params)?)?.to_str()?;
     u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
 }
 
 /// Finds the filter that a call names and records the poll.
 fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
-    let id = id_of(&call.params)?;
+    let id = parse_id(&call.params)?;
     let filters = feed.filters.0.lock();
     let filter = filters.by_id.get(&id)?;
     let now = cx.now();
@@ -165,10 +164,10 @@ fn create(
         filters.remove_expired(now, bounds.filter_timeout);
     }
     if filters.count_of(owner) >= bounds.filters_per_client_max {
-        return Err(refusal(SubscribeRefusal::TooManyFilters));
+        return Err(refuse(SubscribeRefusal::TooManyFilters));
     }
     if filters.by_id.len() >= bounds.filters_max {
-        return Err(refusal(SubscribeRefusal::GatewayLimit));
+        return Err(refuse(SubscribeRefusal::GatewayLimit));
     }
     let filter =
         Filter { kind, owner, polled_at: Mutex::new(now), cursor: AsyncMutex::new(cursor) };
@@ -191,8 +190,9 @@ async fn poll_changes(
     cursor.extend_down(&view);
     // If the cursor is too far behind, the client receives the error of an unknown filter, and must
     // create a new filter.
-    let mut changes =
-        cursor.changes(&view).map_err(|NoCommonBlock| refusal(SubscribeRefusal::UnknownFilter))?;
+    let mut changes = cursor
+        .find_changes(&view)
+        .map_err(|NoCommonBlock| refuse(SubscribeRefusal::UnknownFilter))?;
     changes.truncate(CHANGES_MAX);
     let mut out = vec![b'['];
     let push = |out: &mut Vec<u8>, raw: &[u8]| {
@@ -205,27 +205,25 @@ async fn poll_changes(
         FilterKind::Blocks => {
             for change in changes {
                 if let Change::Added(head) = change {
-                    let hash = format!("\"{}\"", alloy_primitives::B256::new(head.hash));
-                    push(&mut out, hash.as_bytes());
+                    push(&mut out, format!("\"{}\"", B256::new(head.hash)).as_bytes());
                 }
                 cursor.follow(change);
             }
         }
         FilterKind::Logs { logs: selection, .. } => {
-            let fetches = changes.into_iter().map(async |change| {
-                let logs = feed.blocks.logs(cx, chain, change).await;
-                (change, logs)
-            });
+            let fetches = changes
+                .into_iter()
+                .map(async |change| (change, feed.blocks.logs_of(cx, chain, change).await));
             let mut fetches =
                 std::pin::pin!(futures_util::stream::iter(fetches).buffered(FETCHES_MAX));
             while let Some((change, Ok(logs))) = fetches.next().await {
-                let logs = logs.iter().filter(|(fields, _)| selection.selects(fields));
-                let bytes: usize = logs.clone().map(|(_, raw)| raw.len() + 1).sum();
+                let logs = logs.iter().filter(|log| selection.selects(&log.fields));
+                let bytes: usize = logs.clone().map(|log| log.raw.len() + 1).sum();
                 // The rest follows at the next poll.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
                     break;
                 }
-                logs.for_each(|(_, raw)| push(&mut out, raw));
+                logs.for_each(|log| push(&mut out, &log.raw));
                 cursor.follow(change);
             }
         }

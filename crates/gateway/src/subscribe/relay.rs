@@ -20,9 +20,9 @@ use super::stream::{Event, OpenState, RelayRefusal, Stream};
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 use crate::state::snapshot::Snapshot;
-use crate::upstream::multiplexed_connection::{MultiplexedConnection, OnNotification, Settings};
+use crate::upstream::multiplexed_connection::{MultiplexedConnection, OnNotification};
 use crate::upstream::multiplexed_pool;
-use crate::upstream::multiplexed_pool::OpenedStream;
+use crate::upstream::state::UpstreamState;
 
 /// First pause before the next upstream is tried. Each further pause is twice as long.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -67,7 +67,7 @@ impl RelayRequest {
     }
 
     /// Returns the usable upstreams of the group that support subscriptions.
-    fn upstreams(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
+    fn find_upstreams(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
         let groups = snapshot.config.chains[chain].groups.iter();
         let mut groups = groups.filter(|group| snapshot.config.groups[**group].name == self.group);
         let Some(group) = groups.next() else { return Vec::new() };
@@ -103,7 +103,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
             return source.stream.end();
         };
         let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
-        let upstreams = request.upstreams(&snapshot, chain);
+        let upstreams = request.find_upstreams(&snapshot, chain);
         let refusal = match upstreams.get(attempt % upstreams.len().max(1)) {
             None => Some(RelayRefusal::NoUpstream),
             Some(&upstream) => {
@@ -132,7 +132,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
         }
         tokio::select! {
             () = tokio::time::sleep(retry_pause) => {}
-            () = source.stream.unfollowed() => {}
+            () = source.stream.wait_until_unfollowed() => {}
         }
         retry_pause = (retry_pause * 2).min(RETRY_PAUSE_MAX);
     }
@@ -147,18 +147,15 @@ async fn relay(
     opened: &mut bool,
 ) -> EndReason {
     let upstream_state = &snapshot.upstreams[upstream];
-    let stream = multiplexed_pool::open(&upstream_state.connector, &upstream_state.config).await;
-    let Ok(OpenedStream { stream, websocket, read_ahead }) = stream else {
-        return EndReason::Lost;
-    };
     let group = snapshot.config.groups.iter().find(|group| group.name == request.group);
     let Some(group) = group else { return EndReason::Lost };
-    let settings = Settings {
-        response_bytes_max: group.response_bytes_max,
-        ping_interval: upstream_state.config.ping_interval,
-        on_notification: notification_callback(&source.stream),
-    };
-    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read_ahead, settings);
+    let opening = multiplexed_pool::open(
+        &upstream_state.connector,
+        &upstream_state.config,
+        group.response_bytes_max,
+        make_notification_callback(&source.stream),
+    );
+    let Ok((connection, driver)) = opening.await else { return EndReason::Lost };
     let _close = CloseOnDrop(&connection);
     let mut driver_task = tokio::task::spawn_local(driver);
     let now = Instant::now();
@@ -184,32 +181,30 @@ async fn relay(
     loop {
         tokio::select! {
             _ = &mut driver_task => return EndReason::Lost,
-            () = source.stream.unfollowed() => return EndReason::Unfollowed,
-            _ = check.tick() => {
-                // A reload can add or remove upstreams.
-                let current = Arc::clone(&source.subscriptions.thread.context().snapshot);
-                let Some(upstream) = current.upstreams.iter().position(|known| known.is_same_as(upstream_state)) else {
-                    return EndReason::Lost;
-                };
-                let upstream_state = &current.upstreams[upstream];
-                let view = source.chain.view.load();
-                let is_behind = upstream_state.in_view(&view).is_some_and(|upstream_view| !upstream_view.at_head);
-                let usable = request.upstreams(&current, upstream_state.config.chain);
-                if upstream_state.is_cordoned(current.now()) {
-                    return EndReason::Lost;
-                }
-                // Without another usable upstream, the relay stays with this one.
-                if (is_behind || !usable.contains(&upstream)) && !usable.is_empty() {
-                    return EndReason::Lost;
-                }
-            }
+            () = source.stream.wait_until_unfollowed() => return EndReason::Unfollowed,
+            _ = check.tick() => if must_leave(source, request, upstream_state) {
+                return EndReason::Lost;
+            },
         }
     }
 }
 
+/// Returns true if the relay must leave its upstream. A reload can add or remove upstreams.
+fn must_leave(source: &Source, request: &RelayRequest, relayed: &UpstreamState) -> bool {
+    let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
+    let index = snapshot.upstreams.iter().position(|upstream| upstream.is_same_as(relayed));
+    let Some(index) = index else { return true };
+    let upstream = &snapshot.upstreams[index];
+    let is_behind = upstream.in_view(&source.chain.view.load()).is_some_and(|view| !view.at_head);
+    let usable = request.find_upstreams(&snapshot, upstream.config.chain);
+    // Without another usable upstream, the relay stays with this one.
+    let has_better = (is_behind || !usable.contains(&index)) && !usable.is_empty();
+    upstream.is_cordoned(snapshot.now()) || has_better
+}
+
 /// Returns the callback for notifications. Each connection carries one subscription, so all
 /// notifications belong to it.
-fn notification_callback(stream: &Arc<Stream>) -> OnNotification {
+fn make_notification_callback(stream: &Arc<Stream>) -> OnNotification {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {
         let params = walk::member(message, "params");

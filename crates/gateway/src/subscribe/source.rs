@@ -1,5 +1,9 @@
-//! Produces a chain's block and log events: one task per chain and kind, on the thread of the first
-//! subscriber, for all threads.
+//! Produces the block and log events of a chain. Each chain has one task per kind of event. The
+//! task runs on the first subscriber's thread and serves the subscribers of all threads.
+//!
+//! The served chain is the branch of blocks that ends at the head that clients get. The chain's
+//! view (`policy/heads/view.rs`) is an immutable snapshot that holds the newest blocks of the
+//! served chain. Each change publishes a new view.
 //!
 //! Whenever the served chain changes, the task computes the changes (`policy/chain_cursor.rs`) and
 //! fetches the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until the
@@ -94,29 +98,15 @@ impl Source {
                 self.stream.end();
                 return;
             };
-            let retry_after = match self.advance(&cx, chain, &mut cursor, content).await {
-                Ok(()) => {
-                    retry_pause = RETRY_PAUSE_MIN;
-                    None
-                }
-                Err(Unavailable) => {
-                    let pause = retry_pause;
-                    retry_pause = (retry_pause * 2).min(RETRY_PAUSE_MAX);
-                    Some(pause)
-                }
-            };
+            let is_advanced = self.advance(&cx, chain, &mut cursor, content).await.is_ok();
             drop(cx);
-            let wait = async {
-                match retry_after {
-                    Some(pause) => tokio::time::sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 changed = view_changes.changed() => if changed.is_err() { return },
-                () = self.stream.unfollowed() => {}
-                () = wait => {}
+                () = self.stream.wait_until_unfollowed() => {}
+                () = tokio::time::sleep(retry_pause), if !is_advanced => {}
             }
+            retry_pause =
+                if is_advanced { RETRY_PAUSE_MIN } else { (retry_pause * 2).min(RETRY_PAUSE_MAX) };
         }
     }
 
@@ -134,7 +124,7 @@ impl Source {
             return Ok(());
         };
         current.extend_down(&view);
-        let changes = match current.changes(&view) {
+        let changes = match current.find_changes(&view) {
             Ok(changes) => changes,
             Err(NoCommonBlock) => {
                 tracing::warn!(chain = &*self.chain.name, "subscribers have missed blocks");
@@ -176,13 +166,8 @@ impl Source {
             // them.
             (Content::Headers, Change::Dropped(_)) => Ok(None),
             (Content::Logs, _) => {
-                let logs = self
-                    .subscriptions
-                    .feeds
-                    .get_or_create(&self.chain)
-                    .blocks
-                    .logs(cx, chain, change)
-                    .await?;
+                let feed = self.subscriptions.feeds.get_or_create(&self.chain);
+                let logs = feed.blocks.logs_of(cx, chain, change).await?;
                 Ok((!logs.is_empty()).then_some(Event::Logs(logs)))
             }
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 
-use super::blocks::Logs;
+use super::blocks::Log;
 
 /// Maximum number of events that a thread may be behind. A slower thread misses events.
 const EVENTS_MAX: usize = 256;
@@ -17,7 +17,7 @@ pub(crate) enum Event {
     /// An event for all subscribers: a header, or an upstream's notification.
     All(Bytes),
     /// The logs of one block, in order.
-    Logs(Arc<Logs>),
+    Logs(Arc<Vec<Log>>),
     /// Events were missed, so subscribers must be closed.
     Broken,
 }
@@ -43,7 +43,7 @@ pub(crate) enum OpenState {
 #[derive(Debug)]
 pub(crate) struct Stream {
     events: broadcast::Sender<Event>,
-    state: Mutex<Followers>,
+    followers: Mutex<Followers>,
     open_state: watch::Sender<OpenState>,
     /// Notified when the last follower has left.
     unfollowed: Notify,
@@ -52,7 +52,7 @@ pub(crate) struct Stream {
 #[derive(Debug, Default)]
 struct Followers {
     /// Number of threads that follow the stream.
-    followers: usize,
+    count: usize,
     /// True if a source is running.
     has_source: bool,
 }
@@ -61,50 +61,56 @@ impl Default for Stream {
     fn default() -> Stream {
         Stream {
             events: broadcast::Sender::new(EVENTS_MAX),
-            state: Mutex::default(),
+            followers: Mutex::default(),
             open_state: watch::Sender::new(OpenState::Opening),
             unfollowed: Notify::new(),
         }
     }
 }
 
+/// A new follower of a stream.
+pub(super) struct Follow {
+    pub(super) events: broadcast::Receiver<Event>,
+    /// True if the stream has no source. The caller must start a source at once.
+    pub(super) needs_source: bool,
+}
+
 impl Stream {
-    /// Starts to follow the stream. If the second value is true, the stream has no source, and the
-    /// caller must start one at once.
-    pub(super) fn follow(&self) -> (broadcast::Receiver<Event>, bool) {
-        let mut state = self.state.lock();
-        state.followers += 1;
-        let needs_source = !std::mem::replace(&mut state.has_source, true);
+    /// Starts to follow the stream.
+    pub(super) fn follow(&self) -> Follow {
+        let mut followers = self.followers.lock();
+        followers.count += 1;
+        let needs_source = !std::mem::replace(&mut followers.has_source, true);
         if needs_source {
             self.open_state.send_replace(OpenState::Opening);
         }
-        (self.events.subscribe(), needs_source)
+        Follow { events: self.events.subscribe(), needs_source }
     }
 
     /// Removes a follower.
     pub(super) fn leave(&self) {
-        let mut state = self.state.lock();
-        state.followers -= 1;
-        if state.followers == 0 {
+        let mut followers = self.followers.lock();
+        followers.count -= 1;
+        if followers.count == 0 {
             self.unfollowed.notify_one();
         }
     }
 
     /// Returns true if there are no followers; the source must then end.
     pub(super) fn end_if_unfollowed(&self) -> bool {
-        let mut state = self.state.lock();
-        let is_unfollowed = state.followers == 0;
-        state.has_source &= !is_unfollowed;
+        let mut followers = self.followers.lock();
+        let is_unfollowed = followers.count == 0;
+        followers.has_source &= !is_unfollowed;
         is_unfollowed
     }
 
     /// Marks the source as ended. The next follower starts another.
     pub(super) fn end(&self) {
-        self.state.lock().has_source = false;
+        self.followers.lock().has_source = false;
     }
 
     /// Waits until there are no followers; can return early.
-    pub(super) async fn unfollowed(&self) {
+    pub(super) async fn wait_until_unfollowed(&self) {
         self.unfollowed.notified().await;
     }
 
@@ -120,9 +126,8 @@ impl Stream {
     /// Waits until the stream is open or refused.
     pub(super) async fn wait_until_open(&self) -> Result<(), RelayRefusal> {
         let mut open_state = self.open_state.subscribe();
-        let state =
-            open_state.wait_for(|open_state| !matches!(open_state, OpenState::Opening)).await;
-        match state.as_deref() {
+        let decided = open_state.wait_for(|state| !matches!(state, OpenState::Opening)).await;
+        match decided.as_deref() {
             Ok(OpenState::Refused(refusal)) => Err(refusal.clone()),
             Ok(OpenState::Open | OpenState::Opening) => Ok(()),
             Err(_) => Err(RelayRefusal::NoUpstream),
@@ -139,19 +144,19 @@ mod tests {
     #[test]
     fn a_stream_has_one_source_while_it_has_followers() {
         let stream = Stream::default();
-        let (mut first, needs_source) = stream.follow();
-        assert!(needs_source, "the first follower starts the source");
-        let (_second, needs_source) = stream.follow();
-        assert!(!needs_source, "the stream has a source");
+        let mut first = stream.follow();
+        assert!(first.needs_source, "the first follower starts the source");
+        let second = stream.follow();
+        assert!(!second.needs_source, "the stream has a source");
         stream.leave();
         assert!(!stream.end_if_unfollowed());
         stream.send(Event::Broken);
-        assert!(matches!(first.try_recv(), Ok(Event::Broken)));
+        assert!(matches!(first.events.try_recv(), Ok(Event::Broken)));
         stream.leave();
         assert!(stream.end_if_unfollowed());
-        assert!(stream.follow().1, "the next follower starts another source");
+        assert!(stream.follow().needs_source, "the next follower starts another source");
         // A source that has ended is replaced, even while there are followers.
         stream.end();
-        assert!(stream.follow().1);
+        assert!(stream.follow().needs_source);
     }
 }

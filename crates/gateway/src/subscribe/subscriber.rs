@@ -8,8 +8,8 @@ use std::task::{Context, Waker};
 use aws_lc_rs::rand;
 use bytes::Bytes;
 
-use super::Subscriptions;
-use super::fan::{FanOut, Selection};
+use super::fan::FanOut;
+use super::{LogSelection, Subscriptions};
 use crate::call::reply::Body;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
@@ -17,7 +17,7 @@ use crate::state::context::ThreadContext;
 /// A connection that can receive notifications.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
-    subscriptions: Rc<Subscriptions>,
+    pub(super) subscriptions: Rc<Subscriptions>,
     subscriptions_max: usize,
     queue_bytes_max: usize,
     /// The connection's subscriptions.
@@ -74,10 +74,6 @@ impl Subscriber {
         })
     }
 
-    pub(super) fn subscriptions(&self) -> &Rc<Subscriptions> {
-        &self.subscriptions
-    }
-
     /// Returns true if another subscription is allowed.
     pub(super) fn can_subscribe(&self) -> bool {
         self.active.borrow().len() < self.subscriptions_max
@@ -89,7 +85,7 @@ impl Subscriber {
         self: &Rc<Subscriber>,
         fan: &Rc<FanOut>,
         namespace: &str,
-        selection: Selection,
+        selection: Option<LogSelection>,
     ) -> Option<Rc<str>> {
         let mut bytes = [0; 16];
         rand::fill(&mut bytes).ok()?;
@@ -102,24 +98,21 @@ impl Subscriber {
 
     /// Ends a subscription. Returns false if it does not exist.
     pub(super) fn unsubscribe(&self, id: &[u8]) -> bool {
-        let mut subscriptions = self.active.borrow_mut();
-        let Some(index) =
-            subscriptions.iter().position(|subscription| subscription.id.as_bytes() == id)
-        else {
-            return false;
-        };
-        let Subscription { fan, number, .. } = subscriptions.swap_remove(index);
-        drop(subscriptions);
+        let mut active = self.active.borrow_mut();
+        let index = active.iter().position(|subscription| subscription.id.as_bytes() == id);
+        let Some(index) = index else { return false };
+        let Subscription { fan, number, .. } = active.swap_remove(index);
+        drop(active);
         fan.remove(number);
         true
     }
 
     /// Returns true if a caller with this grant may still have all the subscriptions.
     pub(crate) fn is_permitted(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
-        let subscriptions = self.active.borrow();
-        subscriptions
+        let active = self.active.borrow();
+        active
             .iter()
-            .all(|Subscription { fan, number, .. }| fan.is_permitted(*number, cx, grant))
+            .all(|subscription| subscription.fan.is_permitted(subscription.number, cx, grant))
     }
 
     /// Returns the bytes of the queued notifications.

@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
-use super::queue::Queues;
-use super::span::{Span, SpanKind, Value};
+use super::span::{AttributeValue, Span, SpanKind, SpanQueues};
 use crate::policy::trace_context::{ClientTrace, SpanId, TraceId, TraceParent};
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ struct RequestTrace {
 /// Collects the spans of one request, and queues them all once the request and the calls that it
 /// has started have ended.
 struct Recorder {
-    queues: Arc<Queues>,
+    queues: Arc<SpanQueues>,
     /// Index of the serving thread.
     thread: usize,
     spans: RefCell<Vec<Span>>,
@@ -49,7 +49,7 @@ impl Recorder {
         if spans.len() < REQUEST_SPANS_MAX || span.kind == SpanKind::Server {
             spans.push(span);
         } else {
-            self.queues.counts.add_dropped(1);
+            self.queues.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -77,7 +77,7 @@ impl fmt::Debug for TraceContext {
 /// The queues of a serving thread, for requests that may be sampled.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sampler<'a> {
-    pub(crate) queues: &'a Arc<Queues>,
+    pub(crate) queues: &'a Arc<SpanQueues>,
     /// Index of the serving thread.
     pub(crate) thread: usize,
 }
@@ -155,13 +155,9 @@ impl TraceContext {
 #[derive(Debug)]
 pub(crate) struct ActiveSpan {
     context: TraceContext,
-    parent: Option<SpanId>,
-    kind: SpanKind,
-    name: &'static str,
-    start: SystemTime,
     began: Instant,
-    attributes: Vec<(&'static str, Value)>,
-    failure: Option<Cow<'static, str>>,
+    /// The span as far as it is known.
+    span: Span,
 }
 
 impl ActiveSpan {
@@ -171,16 +167,19 @@ impl ActiveSpan {
         kind: SpanKind,
         name: &'static str,
     ) -> ActiveSpan {
-        ActiveSpan {
-            context,
+        let start = SystemTime::now();
+        let span = Span {
+            trace: context.trace.id,
+            id: context.span,
             parent,
             kind,
             name,
-            start: SystemTime::now(),
-            began: Instant::now(),
+            start,
+            end: start,
             attributes: Vec::new(),
             failure: None,
-        }
+        };
+        ActiveSpan { context, began: Instant::now(), span }
     }
 
     /// Returns the context in which this span is current.
@@ -188,19 +187,17 @@ impl ActiveSpan {
         &self.context
     }
 
-    /// Replaces the name.
     pub(crate) fn rename(&mut self, name: &'static str) {
-        self.name = name;
+        self.span.name = name;
     }
 
-    /// Adds an attribute.
-    pub(crate) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
-        self.attributes.push((key, value.into()));
+    pub(crate) fn set(&mut self, key: &'static str, value: impl Into<AttributeValue>) {
+        self.span.attributes.push((key, value.into()));
     }
 
     /// Marks the step as failed.
     pub(crate) fn fail(&mut self, failure: impl Into<Cow<'static, str>>) {
-        self.failure = Some(failure.into());
+        self.span.failure = Some(failure.into());
     }
 }
 
@@ -208,16 +205,11 @@ impl Drop for ActiveSpan {
     fn drop(&mut self) {
         let Some(recorder) = &self.context.trace.recorder else { return };
         recorder.push(Span {
-            trace: self.context.trace.id,
-            id: self.context.span,
-            parent: self.parent,
-            kind: self.kind,
-            name: self.name,
-            start: self.start,
             // The system's clock may be set meanwhile; a duration is never negative.
-            end: self.start + self.began.elapsed(),
-            attributes: std::mem::take(&mut self.attributes),
-            failure: self.failure.take(),
+            end: self.span.start + self.began.elapsed(),
+            attributes: std::mem::take(&mut self.span.attributes),
+            failure: self.span.failure.take(),
+            ..self.span
         });
     }
 }

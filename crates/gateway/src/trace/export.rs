@@ -12,8 +12,7 @@ use rustls::crypto::aws_lc_rs;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::otlp;
-use super::queue::Queues;
-use super::span::Span;
+use super::span::{Span, SpanQueues};
 use crate::config::tracing::Tracing;
 use crate::io::background::BackgroundThread;
 
@@ -33,23 +32,23 @@ const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
 ///
 /// # Errors
 /// Errors of starting the thread.
-pub(crate) fn start(queues: Arc<Queues>) -> io::Result<BackgroundThread> {
+pub(crate) fn start(queues: Arc<SpanQueues>) -> io::Result<BackgroundThread> {
     let unfinished = "the last spans were not sent to the collector";
     BackgroundThread::start("weir-tracing", unfinished, move |stop| {
-        Sender { agent: agent(&queues.config), queues, stop, fails: false }.run();
+        Sender { agent: build_agent(&queues.config), queues, stop, fails: false }.run();
     })
 }
 
 struct Sender<'a> {
     agent: ureq::Agent,
-    queues: Arc<Queues>,
+    queues: Arc<SpanQueues>,
     stop: &'a AtomicBool,
     /// True if the last request failed; further failures are not logged.
     fails: bool,
 }
 
-/// Why a request failed.
-struct Fault {
+/// Reason why a request failed.
+struct ExportError {
     reason: String,
     /// True if a later try may succeed.
     may_retry: bool,
@@ -86,17 +85,17 @@ impl Sender<'_> {
                 Ok(rejected) => {
                     self.fails = false;
                     let rejected = rejected.min(spans);
-                    counts.add_failed(rejected);
-                    counts.add_exported(spans - rejected);
+                    counts.failed.fetch_add(rejected, Ordering::Relaxed);
+                    counts.exported.fetch_add(spans - rejected, Ordering::Relaxed);
                     return;
                 }
-                Err(fault) => {
+                Err(error) => {
                     if !std::mem::replace(&mut self.fails, true) {
                         let endpoint = &self.queues.config.endpoint;
-                        tracing::warn!(%endpoint, reason = fault.reason, "cannot send spans");
+                        tracing::warn!(%endpoint, reason = error.reason, "cannot send spans");
                     }
-                    if !fault.may_retry || tries >= TRIES_MAX || self.is_stopping() {
-                        counts.add_failed(spans);
+                    if !error.may_retry || tries >= TRIES_MAX || self.is_stopping() {
+                        counts.failed.fetch_add(spans, Ordering::Relaxed);
                         return;
                     }
                 }
@@ -107,9 +106,9 @@ impl Sender<'_> {
     }
 
     /// Sends a request once. Returns the number of spans that the collector rejected.
-    fn post(&self, body: &[u8]) -> Result<u64, Fault> {
+    fn post(&self, body: &[u8]) -> Result<u64, ExportError> {
         let config = &self.queues.config;
-        let request = self.agent.post(url(config));
+        let request = self.agent.post(build_url(config));
         let mut request = request.header("content-type", "application/x-protobuf");
         if let Some(authorization) = config.endpoint.authorization() {
             request = request.header("authorization", authorization);
@@ -117,15 +116,16 @@ impl Sender<'_> {
         for (name, value) in &config.headers {
             request = request.header(name, value);
         }
-        let fault = |error: ureq::Error| Fault { reason: error.to_string(), may_retry: true };
-        let mut response = request.send(body).map_err(fault)?;
+        let to_error =
+            |error: ureq::Error| ExportError { reason: error.to_string(), may_retry: true };
+        let mut response = request.send(body).map_err(to_error)?;
         let status = response.status().as_u16();
         let reader = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
-        let response_body = reader.read_to_vec().map_err(fault)?;
+        let response_body = reader.read_to_vec().map_err(to_error)?;
         match status {
             200..=299 => Ok(otlp::rejected_spans(&response_body)),
             // The statuses after which OTLP/HTTP allows a retry.
-            _ => Err(Fault {
+            _ => Err(ExportError {
                 reason: format!("the collector responded with status {status}"),
                 may_retry: matches!(status, 429 | 502 | 503 | 504),
             }),
@@ -134,14 +134,14 @@ impl Sender<'_> {
 }
 
 /// Returns the URL with the path of spans, unless the endpoint has a path of its own.
-fn url(config: &Tracing) -> String {
+fn build_url(config: &Tracing) -> String {
     let endpoint = &config.endpoint;
     let scheme = if endpoint.tls() { "https" } else { "http" };
     let target = if endpoint.target() == "/" { "/v1/traces" } else { endpoint.target() };
     format!("{scheme}://{}{target}", endpoint.authority())
 }
 
-fn agent(config: &Tracing) -> ureq::Agent {
+fn build_agent(config: &Tracing) -> ureq::Agent {
     let certificates = |pem: &Arc<[u8]>| {
         let items = parse_pem(pem).filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),

@@ -10,16 +10,14 @@ use prost::{Message, Oneof};
 
 use super::span;
 
-/// Name of the code that records the spans.
-const SCOPE: &str = "weir";
-
-/// `Status.code` of a failed step.
+/// `Status.code` of a span that failed.
 const STATUS_ERROR: i32 = 2;
 
-/// `SpanFlags`: the sampled flag of the trace, and whether the parent is known to be remote.
+/// Bits of `Span.flags` (`SpanFlags`): the trace is sampled; the next bit has a meaning; the parent is
+/// in another process.
 const FLAG_SAMPLED: u32 = 0x01;
-const FLAG_REMOTE_KNOWN: u32 = 0x100;
-const FLAG_REMOTE: u32 = 0x200;
+const FLAG_HAS_IS_REMOTE: u32 = 0x100;
+const FLAG_IS_REMOTE: u32 = 0x200;
 
 #[derive(Clone, PartialEq, Message)]
 struct ExportRequest {
@@ -128,10 +126,10 @@ struct PartialSuccess {
 /// Encodes spans as the body of a request to a collector.
 pub(super) fn encode(service_name: &str, spans: &[span::Span]) -> Vec<u8> {
     let attributes = vec![
-        key_value("service.name", text(service_name)),
-        key_value("service.version", text(env!("CARGO_PKG_VERSION"))),
+        key_value("service.name", string_content(service_name)),
+        key_value("service.version", string_content(env!("CARGO_PKG_VERSION"))),
     ];
-    let scope = Scope { name: SCOPE.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let scope = Scope { name: "weir".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let spans = spans.iter().map(convert_span).collect();
     let resource_spans = vec![ResourceSpans {
         resource: Some(Resource { attributes }),
@@ -140,7 +138,8 @@ pub(super) fn encode(service_name: &str, spans: &[span::Span]) -> Vec<u8> {
     ExportRequest { resource_spans }.encode_to_vec()
 }
 
-/// Returns the number of spans that the collector rejected, by the body of its response.
+/// Returns the number of spans that the collector rejected according to the body of its response.
+/// Returns 0 if the body cannot be decoded.
 pub(super) fn rejected_spans(body: &[u8]) -> u64 {
     let partial = ExportResponse::decode(body).ok().and_then(|response| response.partial_success);
     partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
@@ -151,18 +150,18 @@ fn convert_span(span: &span::Span) -> Span {
         key_value(
             key,
             match value {
-                span::Value::Static(value) => text(value),
-                span::Value::Shared(value) => text(value),
-                span::Value::Integer(number) => Content::Integer(*number),
+                span::AttributeValue::Static(value) => string_content(value),
+                span::AttributeValue::Shared(value) => string_content(value),
+                span::AttributeValue::Integer(number) => Content::Integer(*number),
             },
         )
     });
     let is_remote = span.kind == span::SpanKind::Server && span.parent.is_some();
-    let remote = if is_remote { FLAG_REMOTE } else { 0 };
+    let remote = if is_remote { FLAG_IS_REMOTE } else { 0 };
     Span {
-        trace_id: span.trace.0.to_vec(),
-        span_id: span.id.0.to_vec(),
-        parent_span_id: span.parent.map_or_else(Vec::new, |parent| parent.0.to_vec()),
+        trace_id: span.trace.0.to_be_bytes().to_vec(),
+        span_id: span.id.0.to_be_bytes().to_vec(),
+        parent_span_id: span.parent.map_or_else(Vec::new, |parent| parent.0.to_be_bytes().to_vec()),
         name: span.name.to_owned(),
         kind: span.kind as i32,
         start_time_unix_nano: unix_nanos(span.start),
@@ -172,7 +171,7 @@ fn convert_span(span: &span::Span) -> Span {
             .failure
             .as_ref()
             .map(|failure| Status { message: failure.to_string(), code: STATUS_ERROR }),
-        flags: FLAG_SAMPLED | FLAG_REMOTE_KNOWN | remote,
+        flags: FLAG_SAMPLED | FLAG_HAS_IS_REMOTE | remote,
     }
 }
 
@@ -180,7 +179,7 @@ fn key_value(key: &str, content: Content) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { content: Some(content) }) }
 }
 
-fn text(text: &str) -> Content {
+fn string_content(text: &str) -> Content {
     Content::Text(text.to_owned())
 }
 

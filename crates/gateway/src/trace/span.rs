@@ -1,9 +1,17 @@
-//! A span: one step of a request, with its time and attributes.
+//! Spans, and the queues that move them from the serving threads to the exporter. A *span* is one
+//! step of a request, with its time and attributes.
+//!
+//! A serving thread never waits for the collector. It adds the spans of a request to its own
+//! bounded queue under a lock, which the exporter takes only to empty the queue.
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
+
+use crate::config::tracing::Tracing;
 use crate::policy::trace_context::{SpanId, TraceId};
 
 /// The role of a step, with its number in OTLP (`Span.SpanKind` in `trace.proto`).
@@ -18,27 +26,27 @@ pub(crate) enum SpanKind {
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum AttributeValue {
     Static(&'static str),
     Shared(Arc<str>),
     Integer(i64),
 }
 
-impl From<&'static str> for Value {
-    fn from(text: &'static str) -> Value {
-        Value::Static(text)
+impl From<&'static str> for AttributeValue {
+    fn from(text: &'static str) -> AttributeValue {
+        AttributeValue::Static(text)
     }
 }
 
-impl From<&Arc<str>> for Value {
-    fn from(text: &Arc<str>) -> Value {
-        Value::Shared(Arc::clone(text))
+impl From<&Arc<str>> for AttributeValue {
+    fn from(text: &Arc<str>) -> AttributeValue {
+        AttributeValue::Shared(Arc::clone(text))
     }
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Integer(number)
+impl From<i64> for AttributeValue {
+    fn from(number: i64) -> AttributeValue {
+        AttributeValue::Integer(number)
     }
 }
 
@@ -53,7 +61,62 @@ pub(crate) struct Span {
     pub(crate) name: &'static str,
     pub(crate) start: SystemTime,
     pub(crate) end: SystemTime,
-    pub(crate) attributes: Vec<(&'static str, Value)>,
+    pub(crate) attributes: Vec<(&'static str, AttributeValue)>,
     /// Description of the failure; `None` if the step did not fail.
     pub(crate) failure: Option<Cow<'static, str>>,
+}
+
+/// Numbers of spans by their outcome.
+#[derive(Debug, Default)]
+pub(crate) struct SpanCounts {
+    /// Spans that the collector accepted.
+    pub(crate) exported: AtomicU64,
+    /// Spans that could not be sent, or that the collector rejected.
+    pub(crate) failed: AtomicU64,
+    /// Spans that were dropped because a queue was full, or because their request had too many.
+    pub(crate) dropped: AtomicU64,
+}
+
+/// The queues of all serving threads.
+#[derive(Debug)]
+pub(crate) struct SpanQueues {
+    pub(crate) config: Tracing,
+    /// Counters that continue after a reload.
+    pub(crate) counts: Arc<SpanCounts>,
+    queues: Vec<Mutex<Vec<Span>>>,
+    queue_max: usize,
+}
+
+impl SpanQueues {
+    /// Creates empty queues for a number of serving threads. They continue the counters of the
+    /// previous configuration.
+    pub(crate) fn new(
+        config: Tracing,
+        threads: usize,
+        previous: Option<&SpanQueues>,
+    ) -> SpanQueues {
+        SpanQueues {
+            counts: previous.map(|previous| Arc::clone(&previous.counts)).unwrap_or_default(),
+            queues: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
+            queue_max: config.queue_max.div_ceil(threads.max(1)),
+            config,
+        }
+    }
+
+    /// Moves the spans of a request into the queue of a serving thread. If they do not fit, all of
+    /// them are dropped, because a trace with gaps misleads.
+    pub(super) fn push(&self, thread: usize, spans: &mut Vec<Span>) {
+        let mut queue = self.queues[thread].lock();
+        if queue.len() + spans.len() <= self.queue_max {
+            queue.append(spans);
+        } else {
+            drop(queue);
+            self.counts.dropped.fetch_add(spans.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the spans of all threads.
+    pub(super) fn take(&self) -> Vec<Span> {
+        self.queues.iter().flat_map(|queue| std::mem::take(&mut *queue.lock())).collect()
+    }
 }

@@ -24,20 +24,16 @@ pub(crate) enum Balancer {
 
 impl Balancer {
     pub(crate) fn new(config: &Config, group: &Group) -> Balancer {
-        let upstream = |upstream: &usize| &config.upstreams[*upstream];
+        let upstreams = group.upstreams.iter().map(|upstream| &config.upstreams[*upstream]);
         match &group.balance {
             Balance::LeastLoaded => Balancer::LeastLoaded,
             Balance::Weighted => {
-                let weights: Vec<u32> =
-                    group.upstreams.iter().map(|member| upstream(member).weight).collect();
+                let weights: Vec<u32> = upstreams.map(|upstream| upstream.weight).collect();
                 Balancer::Weighted(SmoothWeighted::new(&weights, config.health.failures_max))
             }
             Balance::Hash { load_factor, .. } => {
-                let weighted_names: Vec<(&str, u32)> = group
-                    .upstreams
-                    .iter()
-                    .map(|member| (&*upstream(member).name, upstream(member).weight))
-                    .collect();
+                let weighted_names = upstreams.map(|upstream| (&*upstream.name, upstream.weight));
+                let weighted_names: Vec<(&str, u32)> = weighted_names.collect();
                 Balancer::Hash(Ring::new(&weighted_names, *load_factor))
             }
         }
@@ -45,7 +41,7 @@ impl Balancer {
 
     /// Chooses an upstream for which `fits` is true among `candidates`, which are indices in the
     /// group. Returns the upstream's index in the configuration. `crowded` is true while calls wait
-    /// for permits.
+    /// for permits, and shortly after.
     pub(crate) fn pick(
         &mut self,
         cx: &UpstreamContext,

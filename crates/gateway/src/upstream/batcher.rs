@@ -7,7 +7,6 @@
 //! read calls are batched, because they may be repeated.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,14 +21,13 @@ use wire::response::{
     Outcome, Response, ResponseError, Responses, parse_responses, write_error_raw,
 };
 
-use crate::call::failure::{Kind, Origin, Sent};
-use crate::call::request::UpstreamRequest;
+use crate::call::UpstreamRequest;
+use crate::call::failure::{Kind, Sent};
 use crate::config::upstream::Upstream;
 use crate::policy::batch::BatchLimit;
 use crate::policy::classify::{CallOutcome, Verdict, classify};
-use crate::upstream::http1::HttpResponse;
 use crate::upstream::multiplexed_pool::LARGE_WEIGHT;
-use crate::upstream::post::{Body, PostError, post};
+use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
 use crate::upstream::send::DEPTH_MAX;
 use crate::upstream::thread::UpstreamContext;
 
@@ -47,12 +45,6 @@ pub(crate) struct Batcher {
     calls_max: RefCell<BatchLimit>,
     /// The batch that collects calls; `None` if there is none.
     current: RefCell<Option<Rc<Batch>>>,
-}
-
-impl fmt::Debug for Batcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").field("calls_max", &self.calls_max).finish_non_exhaustive()
-    }
 }
 
 /// Calls that are sent together.
@@ -81,7 +73,7 @@ struct PendingCall {
 enum BatchedOutcome {
     /// The response, as if the call had been sent alone.
     Response(HttpResponse),
-    Failed(PostError),
+    Failed(ExchangeError),
     /// No response: the call must be sent alone.
     SendAlone,
 }
@@ -117,12 +109,9 @@ impl Batcher {
         upstream: usize,
         request: &UpstreamRequest<'_>,
         deadline: Instant,
-    ) -> Option<Result<(Decimal, HttpResponse), PostError>> {
+    ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
         // A slow call would delay the others, and a write must not be repeated.
-        let is_batchable = |method: &wire::method::Method| {
-            method.repeat == Repeat::Safe && method.weight < LARGE_WEIGHT
-        };
-        if !request.method.is_some_and(is_batchable) {
+        if request.repeat() != Repeat::Safe || request.weight() >= LARGE_WEIGHT {
             return None;
         }
         let calls_max = self.calls_max.borrow_mut().get(cx.now());
@@ -131,7 +120,7 @@ impl Batcher {
         if calls_max < 2 || bytes > BYTES_MAX / 2 {
             return None;
         }
-        let batch = self.batch(cx, upstream, deadline);
+        let batch = self.get_or_start_batch(cx, upstream, deadline);
         let outcome = batch.add(cx, &id, request, deadline);
         if batch.is_full(calls_max) {
             self.current.take();
@@ -139,20 +128,15 @@ impl Batcher {
         }
         match timeout_at(deadline, outcome).await {
             Ok(Ok(BatchedOutcome::Response(response))) => Some(Ok((id, response))),
-            Ok(Ok(BatchedOutcome::Failed(mut error))) => {
-                // The sender of the batch may use an older configuration, in which the upstream has
-                // another index.
-                error.failure.origin = Origin::Upstream(upstream);
-                Some(Err(error))
-            }
+            Ok(Ok(BatchedOutcome::Failed(error))) => Some(Err(error)),
             // `Err` means that the task that sends the batch has ended with its thread.
             Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
-            Err(_) => Some(Err(PostError::new(upstream, Kind::Deadline, Sent::Maybe))),
+            Err(_) => Some(Err(ExchangeError::new(Kind::Deadline, Sent::Maybe))),
         }
     }
 
     /// Returns the batch that collects calls. Starts the task of a new batch.
-    fn batch(
+    fn get_or_start_batch(
         self: &Rc<Batcher>,
         cx: &Rc<UpstreamContext>,
         upstream: usize,
@@ -191,20 +175,21 @@ impl Batcher {
         }
         cx.counters.upstreams[upstream].batches.add(1);
         cx.counters.upstreams[upstream].batched_calls.add(calls.pending.len() as u64);
-        let post =
-            |fresh| post(&cx, upstream, &calls, calls.deadline, fresh, calls.response_bytes_max);
-        let posted = match post(false).await {
+        let bytes_max = calls.response_bytes_max;
+        let post_batch =
+            |new_connection| post(&cx, upstream, &calls, calls.deadline, new_connection, bytes_max);
+        let posted = match post_batch(false).await {
             // The batch is sent again as a whole, because each call alone would need a new
             // connection.
-            Err(error) if error.stale_connection => post(true).await,
+            Err(error) if error.stale_connection => post_batch(true).await,
             posted => posted,
         };
         cx.tick();
         match posted {
             Ok(response) => self.complete_from(&cx, calls, &response),
             // The response of each call alone may be within the limit.
-            Err(error) if error.failure.kind == Kind::TooLarge => self.send_each_alone(&cx, calls),
-            Err(error) => calls.complete(|_| BatchedOutcome::Failed(error.clone())),
+            Err(error) if error.kind == Kind::TooLarge => self.send_each_alone(&cx, calls),
+            Err(error) => calls.complete(|_| BatchedOutcome::Failed(error)),
         }
     }
 
@@ -218,12 +203,12 @@ impl Batcher {
             reusable: true,
         };
         let parsed = parse_responses(body, DEPTH_MAX, calls.pending.len());
-        match parsed.as_ref().map(|responses| (responses, error_of_all(responses))) {
+        match parsed.as_ref().map(|responses| (responses, find_batch_error(responses))) {
             Ok((_, Some((raw, code, message)))) => {
                 let (status, retry_after) = (*status, *retry_after);
-                let reply =
+                let outcome =
                     CallOutcome::Error { status, retry_after, code, message, broadcast: false };
-                if !matches!(classify(&reply), Verdict::RateLimited { .. }) {
+                if !matches!(classify(&outcome), Verdict::RateLimited { .. }) {
                     return self.send_each_alone(cx, calls);
                 }
                 // The upstream limits the rate of calls, so the error is the response to each of
@@ -235,7 +220,7 @@ impl Batcher {
                 });
             }
             Ok((Responses::Batch(responses), None)) => {
-                let mut responses_by_id = responses_by_id(body, responses);
+                let mut responses_by_id = ResponsesById::new(body, responses);
                 calls.complete(|id| {
                     responses_by_id.take(id).map_or(BatchedOutcome::SendAlone, |response_body| {
                         BatchedOutcome::Response(response_with(response_body))
@@ -307,7 +292,7 @@ impl Calls {
 /// Returns the error that rejects a whole batch: its raw JSON, code and message. The error is
 /// usually an object. geth sends an array with the error as its only element, under the id of the
 /// first call (`rpc` package, `respondWithBatchTooLarge`).
-fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
+fn find_batch_error<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
     let response = match responses {
         Responses::Single(response) => response,
         Responses::Batch(responses) => match responses.as_slice() {
@@ -321,11 +306,8 @@ fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a 
     }
 }
 
-/// The responses of a batch by their raw ids.
-struct ResponsesById<'a> {
-    /// Sorted by id.
-    responses: Vec<ResponseEntry<'a>>,
-}
+/// The responses of a batch, sorted by their raw ids.
+struct ResponsesById<'a>(Vec<ResponseEntry<'a>>);
 
 /// A response of a batch under its raw id.
 struct ResponseEntry<'a> {
@@ -334,32 +316,28 @@ struct ResponseEntry<'a> {
     body: Option<Bytes>,
 }
 
-fn responses_by_id<'a>(
-    body: &'a Bytes,
-    responses: &[Result<Response<'a>, ResponseError>],
-) -> ResponsesById<'a> {
-    let raw = walk::elements(body);
-    let mut sorted: Vec<ResponseEntry<'_>> = Vec::with_capacity(responses.len());
-    for (raw, response) in raw.zip(responses) {
-        let Ok(response) = response else { continue };
-        let is_too_large =
-            matches!(&response.outcome, Outcome::Error { code: RESPONSE_TOO_LARGE, .. });
-        let body = (!is_too_large).then(|| body.slice_ref(raw));
-        sorted.push(ResponseEntry { id: response.id, body });
-    }
-    sorted.sort_by_key(|entry| entry.id);
-    for index in 1..sorted.len() {
-        if sorted[index - 1].id == sorted[index].id {
-            sorted[index - 1].body = None;
-            sorted[index].body = None;
+impl<'a> ResponsesById<'a> {
+    fn new(body: &Bytes, responses: &[Result<Response<'a>, ResponseError>]) -> ResponsesById<'a> {
+        let mut entries: Vec<ResponseEntry<'_>> = Vec::with_capacity(responses.len());
+        for (raw, response) in walk::elements(body).zip(responses) {
+            let Ok(response) = response else { continue };
+            let is_too_large =
+                matches!(&response.outcome, Outcome::Error { code: RESPONSE_TOO_LARGE, .. });
+            let body = (!is_too_large).then(|| body.slice_ref(raw));
+            entries.push(ResponseEntry { id: response.id, body });
         }
+        entries.sort_by_key(|entry| entry.id);
+        for index in 1..entries.len() {
+            if entries[index - 1].id == entries[index].id {
+                entries[index - 1].body = None;
+                entries[index].body = None;
+            }
+        }
+        ResponsesById(entries)
     }
-    ResponsesById { responses: sorted }
-}
 
-impl ResponsesById<'_> {
     fn take(&mut self, id: &Decimal) -> Option<Bytes> {
-        let index = self.responses.binary_search_by_key(&id.as_bytes(), |entry| entry.id).ok()?;
-        self.responses[index].body.take()
+        let index = self.0.binary_search_by_key(&id.as_bytes(), |entry| entry.id).ok()?;
+        self.0[index].body.take()
     }
 }

@@ -11,25 +11,24 @@ use bytes::Bytes;
 use wire::json::string::JsonString;
 use wire::json::walk;
 
-use crate::call::request::UpstreamRequest;
-use crate::call::response::Payload;
+use crate::call::{Payload, UpstreamRequest};
 use crate::upstream::fetch::fetch;
 use crate::upstream::thread::UpstreamContext;
 
 /// Returns the raw result for the transaction in `request`, which is its quoted hash. `None` if the
 /// method returns something else or the parameters are malformed.
-pub(crate) fn expected_result(request: &UpstreamRequest<'_>) -> Option<Bytes> {
-    namespace(&request.name)?;
-    quoted_hash(request.params.as_deref()?)
+pub(crate) fn compute_expected_result(request: &UpstreamRequest<'_>) -> Option<Bytes> {
+    find_namespace(&request.name)?;
+    compute_quoted_hash(request.params.as_deref()?)
 }
 
 /// Returns the namespace of a method that accepts a signed transaction and returns its hash.
-fn namespace(method: &str) -> Option<&str> {
+fn find_namespace(method: &str) -> Option<&str> {
     let namespace = method.strip_suffix("_sendRawTransaction")?;
     matches!(namespace, "eth" | "hmy" | "hmyv2").then_some(namespace)
 }
 
-fn quoted_hash(params: &[u8]) -> Option<Bytes> {
+fn compute_quoted_hash(params: &[u8]) -> Option<Bytes> {
     let transaction = walk::elements(params).next()?;
     let digits = JsonString::from_value(transaction)?.raw.strip_prefix(b"0x")?;
     let raw = alloy_primitives::hex::decode(digits).ok()?;
@@ -37,14 +36,14 @@ fn quoted_hash(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Returns the same as [`expected_result`], but only if an upstream knows the transaction.
+/// Returns the same as [`compute_expected_result`], but only if an upstream knows the transaction.
 pub(crate) async fn find_known_transaction(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
 ) -> Option<Bytes> {
-    let hash = expected_result(request)?;
+    let hash = compute_expected_result(request)?;
     let params = [b"[", &*hash, b"]"].concat();
-    let name = format!("{}_getTransactionByHash", namespace(&request.name)?);
+    let name = format!("{}_getTransactionByHash", find_namespace(&request.name)?);
     let table_row = cx.topology.chains[request.chain].family.find(&name);
     let look_up = UpstreamRequest {
         name: Cow::Owned(name),
@@ -70,19 +69,19 @@ mod tests {
         // From Harmony's documentation of hmy_sendRawTransaction.
         let params = br#"["0xf869808082520880809410a02a0a6e95a676ae23e2db04bea3d1b8b7ca2e880de0b6b3a7640000801ba0c8d0c5390086999b5b5a93373953c3c94b44dc8fd06d88a421a7c2461e9e4482a0730d7859d1e3109d499bcd75f00700729b9bc17b03940da4f84b6ea784f51eb1"]"#;
         let hash = "\"0x1156a044c73f85d876780f3bd86d7b0665c2d1b6c8a1abaaaedc08c13968a598\"";
-        assert_eq!(quoted_hash(params).as_deref(), Some(hash.as_bytes()));
+        assert_eq!(compute_quoted_hash(params).as_deref(), Some(hash.as_bytes()));
         for malformed in ["[]", "[7]", "[\"f8\"]", "[\"0xzz\"]"] {
-            assert!(quoted_hash(malformed.as_bytes()).is_none(), "{malformed}");
+            assert!(compute_quoted_hash(malformed.as_bytes()).is_none(), "{malformed}");
         }
     }
 
     #[test]
     fn methods_that_return_more_than_the_hash_are_excluded() {
         for method in ["eth_sendRawTransaction", "hmyv2_sendRawTransaction"] {
-            assert!(namespace(method).is_some(), "{method}");
+            assert!(find_namespace(method).is_some(), "{method}");
         }
         for method in ["eth_sendRawTransactionSync", "hmy_sendRawStakingTransaction", "eth_call"] {
-            assert!(namespace(method).is_none(), "{method}");
+            assert!(find_namespace(method).is_none(), "{method}");
         }
     }
 }

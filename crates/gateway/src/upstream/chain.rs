@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use wire::method::{MethodTable, methods_of};
 
 use crate::config;
-use crate::policy::contents::Headers;
+use crate::policy::block_headers::RecentHeaders;
 use crate::policy::heads::{ChainView, Head};
 
 /// The present state of a chain.
@@ -24,7 +24,7 @@ pub(crate) struct ChainState {
     pub(crate) family: &'static MethodTable,
     pub(crate) view: ArcSwap<ChainView>,
     /// Parsed headers of the newest blocks. Locked while one response is compared with them.
-    pub(crate) headers: RwLock<Headers>,
+    pub(crate) headers: RwLock<RecentHeaders>,
     /// Notified of each new view.
     view_changed: watch::Sender<()>,
     /// The chain id that an upstream has reported, plus one. The value is 1 if the family has no

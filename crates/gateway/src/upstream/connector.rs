@@ -1,18 +1,23 @@
 //! Opens a connection to an upstream: resolves the name, then connects over TCP and TLS, or to a
-//! local socket.
+//! local socket. The result is a byte stream, [`Stream`].
 //!
-//! Each [`Connector::connect`] opens a new connection. `pool.rs` holds idle connections.
+//! Each [`Connector::connect`] opens a new connection. `post.rs` holds idle connections.
 
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::{fmt, io};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use settings::url::{NodeUrl, Transport};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-use crate::config::upstream::{Tls, Upstream};
-use crate::upstream::stream::Stream;
+use crate::config::upstream::Tls;
 
 /// Opens an in-memory stream to a simulated node and returns the gateway's side of it.
 pub type MemoryConnector = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
@@ -26,47 +31,24 @@ pub(crate) enum Connector {
     Memory(MemoryConnector),
 }
 
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Connector::Network => "Network",
-            Connector::Memory(_) => "Memory",
-        })
-    }
-}
-
-/// Selects one of an upstream's addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AddressKind {
-    /// The HTTP address.
-    Http,
-    /// The address of a WebSocket or local socket.
-    Multiplexed,
-}
-
 impl Connector {
-    /// Connects to one of the upstream's addresses within its connect timeout.
+    /// Connects to an address of an upstream within `timeout`. The address is the result of
+    /// `Upstream::http` or `Upstream::multiplexed`.
     ///
     /// # Errors
-    /// Errors of the system or of TLS; `TimedOut` after the connect timeout; `Unsupported` if the
-    /// upstream has no such address.
+    /// Errors of the system or of TLS; `TimedOut` after the timeout; `Unsupported` if the upstream
+    /// has no such address.
     pub(crate) async fn connect(
         &self,
-        upstream: &Upstream,
-        kind: AddressKind,
+        address: Option<(&NodeUrl, Option<&Tls>)>,
+        timeout: Duration,
     ) -> io::Result<Stream> {
-        let address = match kind {
-            AddressKind::Http => upstream.http(),
-            AddressKind::Multiplexed => upstream.multiplexed(),
-        };
         let (url, tls) = address.ok_or(io::ErrorKind::Unsupported)?;
         match self {
             Connector::Memory(open) => open().map(Stream::Memory),
-            Connector::Network => {
-                tokio::time::timeout(upstream.connect_timeout, connect_over_network(url, tls))
-                    .await
-                    .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-            }
+            Connector::Network => tokio::time::timeout(timeout, connect_over_network(url, tls))
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
         }
     }
 }
@@ -83,6 +65,83 @@ async fn connect_over_network(url: &NodeUrl, tls: Option<&Tls>) -> io::Result<St
             let connector = TlsConnector::from(Arc::clone(&tls.client));
             let stream = connector.connect(tls.server_name.clone(), tcp).await?;
             Ok(Stream::Tls(Box::new(stream)))
+        }
+    }
+}
+
+/// Marks a connection as being opened until the guard is dropped, then notifies waiting calls.
+pub(crate) struct DialGuard<'a> {
+    dialing: &'a Cell<bool>,
+    changed: &'a Notify,
+}
+
+impl<'a> DialGuard<'a> {
+    pub(crate) fn new(dialing: &'a Cell<bool>, changed: &'a Notify) -> DialGuard<'a> {
+        dialing.set(true);
+        DialGuard { dialing, changed }
+    }
+}
+
+impl Drop for DialGuard<'_> {
+    fn drop(&mut self) {
+        self.dialing.set(false);
+        self.changed.notify_waiters();
+    }
+}
+
+/// A byte stream to an upstream.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
+    /// A stream to a simulated node, in virtual time.
+    Memory(DuplexStream),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Memory(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Memory(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Memory(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Memory(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -1,34 +1,33 @@
 //! Checks whether a response is complete, by the headers of its blocks. A response that may be
-//! incomplete is doubtful; its summary is an [`Opinion`].
+//! incomplete is doubtful; its summary is an [`DoubtedResponse`].
 //!
 //! `policy/complete.rs` has the decisions. This file collects their inputs: the blocks of the call,
 //! the chain's headers, and the depth of the logs that the upstream has returned before.
 
-use wire::block::ResponseBlock;
-use wire::block::{BlockRef, BlockTag};
+use wire::block::{BlockRef, BlockTag, ResponseBlock};
 use wire::call::Params;
 use wire::filter::LogFilter;
 use wire::json::walk;
 use wire::logs::LogMatcher;
 use wire::method::{Method, Validity};
 
-use crate::call::request::UpstreamRequest;
-use crate::call::response::Payload;
+use crate::call::{Payload, UpstreamRequest};
+use crate::policy::block_headers::BloomQuery;
 use crate::policy::classify::Verdict;
 use crate::policy::complete::{
-    Doubt, Evidence, Opinion, Span, YOUNG_BLOCKS, check_logs, check_receipts, check_transaction,
+    Doubt, DoubtedResponse, Evidence, Span, YOUNG_BLOCKS, check_logs, check_receipts,
+    check_transaction,
 };
-use crate::policy::contents::BloomQuery;
 use crate::policy::heads::ChainView;
 use crate::upstream::send::Attempt;
 use crate::upstream::thread::UpstreamContext;
 
 /// Returns why a response may be incomplete; `None` if nothing indicates it.
-pub(crate) fn judge_completeness(
+pub(crate) fn check_completeness(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
-) -> Option<Opinion> {
+) -> Option<DoubtedResponse> {
     let (Verdict::Response, Some(Payload::Result(result))) = (attempt.verdict, &attempt.payload)
     else {
         return None;
@@ -36,46 +35,49 @@ pub(crate) fn judge_completeness(
     let params = Params::Array(request.params.as_deref()?);
     let doubt = match request.method? {
         method if method.validity == Validity::Logs => {
-            judge_logs(cx, request, attempt.upstream, result)?
+            assess_logs(cx, request, attempt.upstream, result)?
         }
-        method if has_receipts(method) => judge_receipts(cx, request, method, &params, result)?,
+        method if returns_receipts(method) => {
+            assess_receipts(cx, request, method, &params, result)?
+        }
         method if is_null_transaction(method, result) => {
             let Params::Array(params) = params else { return None };
             let hash = walk::elements(params).next()?;
-            judge_with(cx, request, 0, |evidence| check_transaction(hash, evidence))
+            with_evidence(cx, request, 0, |evidence| check_transaction(hash, evidence))
         }
         _ => return None,
     };
-    (doubt != Doubt::None).then(|| Opinion::new(doubt, result))
+    (doubt != Doubt::None).then(|| DoubtedResponse::new(doubt, result))
 }
 
 /// Returns true if the result lists the receipts of a block.
-fn has_receipts(method: &Method) -> bool {
+fn returns_receipts(method: &Method) -> bool {
     method.name.ends_with("_getBlockReceipts") || method.name == "debug_getRawReceipts"
 }
 
+/// Returns true if the result says that the transaction does not exist.
 fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
     method.validity == Validity::Transaction
         && method.response_block == ResponseBlock::Members
         && result == b"null"
 }
 
-/// Calls `judge` with the current view and headers of the chain, and with `depth`, the number of
+/// Calls `check` with the current view and headers of the chain, and with `depth`, the number of
 /// blocks below the head at which the upstream has returned logs.
-fn judge_with<T>(
+fn with_evidence<T>(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     depth: u64,
-    judge: impl FnOnce(Evidence<'_>) -> T,
+    check: impl FnOnce(Evidence<'_>) -> T,
 ) -> T {
     let chain = &cx.topology.chains[request.chain];
     let view = chain.view.load();
     let headers = chain.headers.read();
-    judge(Evidence { view: &view, headers: &headers, depth, now: cx.now() })
+    check(Evidence { view: &view, headers: &headers, depth, now: cx.now() })
 }
 
-/// Judges a list of logs; `None` if the list cannot be checked.
-fn judge_logs(
+/// Checks a list of logs; `None` if the list cannot be checked.
+fn assess_logs(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     upstream: usize,
@@ -83,9 +85,9 @@ fn judge_logs(
 ) -> Option<Doubt> {
     let raw_filter = walk::elements(request.params.as_deref()?).next()?;
     let filter = LogFilter::parse(raw_filter).ok()?;
-    let wanted = BloomQuery::new(&LogMatcher::parse(raw_filter).ok()?);
+    let query = BloomQuery::new(&LogMatcher::parse(raw_filter).ok()?);
     let chain = &cx.topology.chains[request.chain];
-    let span = span(&filter, &chain.view.load())?;
+    let span = find_filtered_blocks(&filter, &chain.view.load())?;
     if result.first() != Some(&b'[') {
         return None;
     }
@@ -93,7 +95,7 @@ fn judge_logs(
     let logs_depth = &cx.topology.upstreams[upstream].logs_depth;
     let depth = logs_depth.lock().get(now);
     let checked =
-        judge_with(cx, request, depth, |evidence| check_logs(&wanted, span, result, evidence));
+        with_evidence(cx, request, depth, |evidence| check_logs(&query, span, result, evidence));
     if let Some(depth) = checked.depth {
         logs_depth.lock().record(depth, now);
     }
@@ -103,8 +105,8 @@ fn judge_logs(
     Some(checked.doubt)
 }
 
-/// Returns the blocks of a filter; `None` if they cannot be determined.
-fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
+/// Returns the blocks that a filter covers; `None` if they cannot be determined.
+fn find_filtered_blocks(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     if let Some(hash) = filter.block_hash {
         return Some(Span::Hash(hash));
     }
@@ -124,9 +126,8 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     Some(Span::Range { from, to })
 }
 
-/// Judges the receipts of a block; `None` if the block is unknown or the receipts cannot be
-/// checked.
-fn judge_receipts(
+/// Checks the receipts of a block; `None` if the block is unknown or the receipts cannot be checked.
+fn assess_receipts(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     method: &Method,
@@ -144,5 +145,6 @@ fn judge_receipts(
         BlockRef::Tag(BlockTag::Latest) => (Some(view.head?.hash), true),
         BlockRef::Tag(_) => return None,
     };
-    Some(judge_with(cx, request, 0, |evidence| check_receipts(hash, by_height, result, evidence)))
+    let check = |evidence: Evidence<'_>| check_receipts(hash, by_height, result, evidence);
+    Some(with_evidence(cx, request, 0, check))
 }

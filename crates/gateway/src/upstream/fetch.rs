@@ -4,6 +4,9 @@
 //! `choose.rs` chooses an upstream. `send.rs` makes one attempt, and `race.rs` makes several at a
 //! time. `policy/retry.rs` has the decisions. Only this file reports outcomes of calls to the
 //! health of upstreams.
+//!
+//! A response that may be incomplete is doubtful (`policy/complete.rs`). A second opinion is an
+//! attempt that checks a doubtful response at another upstream.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,22 +16,21 @@ use tokio::time::Instant;
 use wire::method::Repeat;
 
 use crate::call::failure::{Failure, Kind};
-use crate::call::request::UpstreamRequest;
-use crate::call::response::{Judgement, Payload, UpstreamResponse};
-use crate::policy::cacheable::{Admission, CacheRule, RejectReason};
-use crate::policy::classify::{Blame, Fault, Verdict};
-use crate::policy::complete::{Doubt, Opinion, Opinions, Trust};
+use crate::call::{CacheDecision, Payload, UpstreamRequest, UpstreamResponse};
+use crate::config::group::Group;
+use crate::policy::cacheable::{CacheRule, RejectReason};
+use crate::policy::classify::{Fault, HealthImpact, Verdict};
+use crate::policy::complete::{Doubt, DoubtedResponse, DoubtedResponses, Trust};
 use crate::policy::heads::ChainView;
-use crate::policy::retry;
-use crate::policy::retry::{Decision, Remaining};
-use crate::upstream::choose::{Patience, choose_candidate, choose_or_wait, supports};
+use crate::policy::retry::{self, Decision, Remaining};
+use crate::upstream::choose::{Chooser, Patience};
 use crate::upstream::race::race;
 use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 use crate::upstream::{broadcast, doubt, overload};
 
-/// Shortest timeout of a second opinion: an attempt that checks a doubtful response at another
-/// upstream. The timeout is short, because a stalled upstream must not delay an available response.
+/// Shortest timeout of a second opinion. The timeout is short, because a stalled upstream must not
+/// delay an available response.
 const SECOND_OPINION_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 /// Timeout of a second opinion, as a multiple of the duration of the first attempt.
 const SECOND_OPINION_TIMEOUT_FACTOR: u32 = 4;
@@ -41,13 +43,13 @@ pub(crate) async fn fetch(
     cx.retry_budget.borrow_mut().deposit(cx.now());
     cx.second_opinions.borrow_mut().deposit(cx.now());
     let group = &cx.topology.config.groups[request.group];
-    let mut attempts = Attempts::default();
-    let mut fresh_on = None;
+    let mut attempts = Attempts::new(cx, request);
+    let mut reconnect_to = None;
     let mut best: Option<Attempt> = None;
     loop {
-        let upstream = match fresh_on.take() {
+        let upstream = match reconnect_to.take() {
             Some(upstream) => upstream,
-            None => match attempts.choose(cx, request, patience(&best)).await {
+            None => match attempts.choose(choose_patience(&best)).await {
                 Ok(upstream) => {
                     attempts.count += 1;
                     attempts.tried.push(upstream);
@@ -56,7 +58,7 @@ pub(crate) async fn fetch(
                 Err(failure) => {
                     return best.map_or_else(
                         || UpstreamResponse::from_failure(failure),
-                        |best| attempts.respond(cx, request, best),
+                        |best| attempts.respond(best),
                     );
                 }
             },
@@ -64,32 +66,27 @@ pub(crate) async fn fetch(
         let began = cx.now();
         let timeout = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
         let deadline = request.deadline.min(cx.recent() + timeout);
-        // Once a reused connection was found closed, all further attempts count as `fresh` too.
-        let fresh = attempts.fresh_tried;
-        let mut attempt =
-            attempt_or_race(cx, request, upstream, deadline, fresh, &mut attempts).await;
+        let mut attempt = attempts.attempt_or_race(upstream, deadline).await;
         let out_of_sync = {
             let view = cx.topology.chains[request.chain].view.load();
-            attempt.judgement = judge(request, &attempt, &view);
+            attempt.cache_decision = decide_caching(request, &attempt, &view);
             is_out_of_sync(cx, &attempt, &view)
         };
         if out_of_sync {
             attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
         } else {
-            attempts.check_completeness(cx, request, &mut attempt, cx.now().saturating_sub(began));
+            attempts.check_completeness(&mut attempt, cx.now().saturating_sub(began));
         }
-        attempts.record(cx, request, &attempt);
+        attempts.record(&attempt);
         if let Some(best_failed) = attempts.best_failed.take() {
             best = Some(pick_better(best, best_failed));
         }
-        match attempts.decide(cx, request, &attempt) {
-            Decision::Return => {
-                return attempts.finish(cx, request, pick_better(best, attempt)).await;
-            }
-            Decision::GiveUp => return attempts.respond(cx, request, pick_better(best, attempt)),
-            Decision::SameFresh => {
-                attempts.fresh_tried = true;
-                fresh_on = Some(attempt.upstream);
+        match attempts.decide(&attempt) {
+            Decision::Return => return attempts.finish(pick_better(best, attempt)).await,
+            Decision::GiveUp => return attempts.respond(pick_better(best, attempt)),
+            Decision::Reconnect => {
+                attempts.reconnected = true;
+                reconnect_to = Some(attempt.upstream);
             }
             Decision::Another { pause } => {
                 let counters = &cx.counters;
@@ -107,9 +104,13 @@ pub(crate) async fn fetch(
     }
 }
 
-/// Decides whether a response may be cached. `UpstreamResponse` carries the decision. Returns
-/// `None` if the attempt failed or the method is never cached.
-fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> Option<Judgement> {
+/// Decides whether a response may be cached. Returns `None` if the attempt failed or the method is
+/// never cached.
+fn decide_caching(
+    request: &UpstreamRequest<'_>,
+    attempt: &Attempt,
+    view: &ChainView,
+) -> Option<CacheDecision> {
     let deterministic = match attempt.verdict {
         Verdict::Response => false,
         Verdict::DeterministicError => true,
@@ -118,7 +119,7 @@ fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> 
     if request.caching.rule == CacheRule::Never {
         return None;
     }
-    Some(Judgement::new(request, attempt.payload.as_ref()?, deterministic, view))
+    Some(CacheDecision::new(request, attempt.payload.as_ref()?, deterministic, view))
 }
 
 /// Returns true if the response is about a block that the served chain does not have. Also returns
@@ -126,57 +127,73 @@ fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> 
 /// another branch or behind, so another upstream is called. Otherwise a client that has received a
 /// block might not find its transactions.
 fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
-    match &attempt.judgement {
+    match attempt.cache_decision.map(|decision| decision.admission) {
         _ if attempt.verdict != Verdict::Response => false,
-        Some(Judgement { admit: Admission::No(RejectReason::Null), .. }) => {
+        Some(Err(RejectReason::Null)) => {
             let upstream_view = cx.topology.upstreams[attempt.upstream].in_view(view);
             upstream_view.is_none_or(|view| view.lag > 0 || !view.consistent)
         }
-        Some(Judgement { admit: Admission::No(reason), .. }) => reason.is_wrong(),
-        Some(_) | None => false,
+        Some(Err(reason)) => reason.is_wrong(),
+        Some(Ok(_)) | None => false,
     }
 }
 
 /// The attempts of one call so far.
-#[derive(Default)]
-pub(super) struct Attempts {
+pub(super) struct Attempts<'a> {
+    pub(super) cx: &'a Rc<UpstreamContext>,
+    pub(super) request: &'a UpstreamRequest<'a>,
     /// Upstreams that were called.
     pub(super) tried: SmallVec<[usize; 2]>,
     /// Faults that count against an upstream only if another one responds.
     deferred_faults: Vec<(usize, Fault)>,
     /// Number of attempts, without repeated attempts on a new connection.
     count: u32,
-    /// True if the call was repeated on a new connection.
-    fresh_tried: bool,
+    /// True if the call was repeated on a new connection. All later attempts but hedges then use new
+    /// connections too.
+    pub(super) reconnected: bool,
     /// The best of the failed attempts of a race.
     pub(super) best_failed: Option<Attempt>,
     /// Upstreams of a race whose attempts were cancelled.
     pub(super) cancelled: SmallVec<[usize; 2]>,
     /// Summaries of the responses that may be incomplete.
-    opinions: Opinions,
+    doubted: DoubtedResponses,
     /// Timeout of each attempt that checks a doubtful response; `None` while no response is
     /// doubtful.
     second_opinion_timeout: Option<Duration>,
 }
 
-impl Attempts {
+impl<'a> Attempts<'a> {
+    fn new(cx: &'a Rc<UpstreamContext>, request: &'a UpstreamRequest<'a>) -> Attempts<'a> {
+        Attempts {
+            cx,
+            request,
+            tried: SmallVec::new(),
+            deferred_faults: Vec::new(),
+            count: 0,
+            reconnected: false,
+            best_failed: None,
+            cancelled: SmallVec::new(),
+            doubted: DoubtedResponses::default(),
+            second_opinion_timeout: None,
+        }
+    }
+
+    /// Returns the chooser of the next upstream.
+    pub(super) fn chooser(&self) -> Chooser<'_> {
+        Chooser { cx: self.cx, request: self.request, tried: &self.tried }
+    }
+
     /// Checks whether a response may be incomplete. If so, the verdict changes so that other
     /// upstreams are called too.
-    fn check_completeness(
-        &mut self,
-        cx: &UpstreamContext,
-        request: &UpstreamRequest<'_>,
-        attempt: &mut Attempt,
-        elapsed: Duration,
-    ) {
-        attempt.opinion = doubt::judge_completeness(cx, request, attempt).or_else(|| {
+    fn check_completeness(&mut self, attempt: &mut Attempt, elapsed: Duration) {
+        attempt.doubted = doubt::check_completeness(self.cx, self.request, attempt).or_else(|| {
             // The response is doubtful if another upstream has returned more.
             let Some(Payload::Result(result)) = &attempt.payload else { return None };
-            let has_less = self.opinions.has_more_than(result);
-            has_less.then(|| Opinion::new(Doubt::Unproven, result))
+            let has_less = self.doubted.has_more_than(result);
+            has_less.then(|| DoubtedResponse::new(Doubt::Unproven, result))
         });
-        let Some(opinion) = attempt.opinion else { return };
-        self.opinions.add(opinion);
+        let Some(doubted) = attempt.doubted else { return };
+        self.doubted.add(doubted);
         // An upstream whose attempt was cancelled in a race has not responded, so it may be called
         // again.
         let cancelled = std::mem::take(&mut self.cancelled);
@@ -190,91 +207,72 @@ impl Attempts {
 
     /// Chooses the next upstream. If a doubtful response is available, only a healthy upstream is
     /// chosen.
-    async fn choose(
-        &self,
-        cx: &Rc<UpstreamContext>,
-        request: &UpstreamRequest<'_>,
-        patience: Patience,
-    ) -> Result<usize, Failure> {
+    async fn choose(&self, patience: Patience) -> Result<usize, Failure> {
+        let chooser = self.chooser();
         if self.second_opinion_timeout.is_some() {
-            return choose_candidate(cx, request, &self.tried)
-                .ok_or_else(|| Failure::ours(Kind::NoUpstream));
+            return chooser.choose_healthy().ok_or_else(|| Failure::ours(Kind::NoUpstream));
         }
-        choose_or_wait(cx, request, &self.tried, patience).await
+        chooser.choose_or_wait(patience).await
     }
 
     /// Returns true if no further upstream may be called for a more complete response.
-    fn no_upstream_left(&self, cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
-        let attempts_max = cx.topology.config.groups[request.group].retries_max + 1;
+    fn no_upstream_left(&self) -> bool {
+        let attempts_max = self.group().retries_max + 1;
         // One attempt never counts as all, even if retries are off.
-        self.count >= attempts_max.max(2) || choose_candidate(cx, request, &self.tried).is_none()
+        self.count >= attempts_max.max(2) || self.chooser().choose_healthy().is_none()
+    }
+
+    /// Returns the configuration of the call's group.
+    fn group(&self) -> &'a Group {
+        &self.cx.topology.config.groups[self.request.group]
     }
 
     /// Turns the best attempt into the response of the call.
-    fn respond(
-        &self,
-        cx: &UpstreamContext,
-        request: &UpstreamRequest<'_>,
-        best: Attempt,
-    ) -> UpstreamResponse {
-        let doubted = best.opinion.is_some();
-        let upstream = Some(best.upstream);
-        let payload = best.payload.unwrap_or(Payload::Failed(best.failure));
-        let trust = if doubted {
-            self.opinions.trust(self.no_upstream_left(cx, request))
-        } else {
-            Trust::Undoubted
+    fn respond(&self, best: Attempt) -> UpstreamResponse {
+        let trust = match best.doubted {
+            Some(_) => self.doubted.trust(self.no_upstream_left()),
+            None => Trust::Undoubted,
         };
         UpstreamResponse {
-            upstream,
+            upstream: Some(best.upstream),
             trust,
-            judgement: best.judgement,
-            ..UpstreamResponse::local(payload)
+            cache_decision: best.cache_decision,
+            ..UpstreamResponse::local(best.payload.unwrap_or(Payload::Failed(best.failure)))
         }
     }
 
     /// Turns a final attempt into the response of the call. If the gateway itself has sent the
     /// transaction before, an error that the transaction is known becomes its hash.
-    async fn finish(
-        &self,
-        cx: &Rc<UpstreamContext>,
-        request: &UpstreamRequest<'_>,
-        attempt: Attempt,
-    ) -> UpstreamResponse {
+    async fn finish(&self, attempt: Attempt) -> UpstreamResponse {
+        let (cx, request) = (self.cx, self.request);
         // The gateway itself can have sent the transaction before only if this is a retry. A client
         // that sends a transaction twice gets the upstream's error.
-        let repeated = self.tried.len() > 1 || self.fresh_tried;
-        let repeated = repeated && repeat_safety(request) == Repeat::Broadcast;
+        let repeated = self.tried.len() > 1 || self.reconnected;
+        let repeated = repeated && request.repeat() == Repeat::Broadcast;
         let known_hash = match attempt.verdict {
-            Verdict::AlreadyKnown if repeated => broadcast::expected_result(request),
+            Verdict::AlreadyKnown if repeated => broadcast::compute_expected_result(request),
             Verdict::NonceTooLow if repeated => {
                 Box::pin(broadcast::find_known_transaction(cx, request)).await
             }
             _ => None,
         };
-        let response = self.respond(cx, request, attempt);
-        match known_hash {
-            Some(hash) => {
-                UpstreamResponse { payload: Payload::Result(hash), judgement: None, ..response }
-            }
-            None => response,
+        let mut response = self.respond(attempt);
+        if let Some(hash) = known_hash {
+            response.payload = Payload::Result(hash);
+            response.cache_decision = None;
         }
+        response
     }
 
     /// Reports the outcome of an attempt to the health of upstreams.
-    pub(super) fn record(
-        &mut self,
-        cx: &UpstreamContext,
-        request: &UpstreamRequest<'_>,
-        attempt: &Attempt,
-    ) {
+    pub(super) fn record(&mut self, attempt: &Attempt) {
+        let (cx, request, group) = (self.cx, self.request, self.group());
         let topology = &cx.topology;
         let random = cx.random();
         let record_failure = |upstream: usize, fault: Fault| {
-            cx.balancers[request.group]
-                .borrow_mut()
-                .record_failure(&topology.config.groups[request.group], upstream);
-            topology.update_health(upstream, |health, now| health.call_failed(now, fault, random));
+            cx.balancers[request.group].borrow_mut().record_failure(group, upstream);
+            topology
+                .update_health(upstream, |health, now| health.record_failure(now, fault, random));
             // The upstream is polled at once: the balancer now avoids it, so calls alone would
             // detect an outage late.
             topology.upstreams[upstream].poll_now.notify_one();
@@ -282,32 +280,34 @@ impl Attempts {
         match attempt.verdict {
             // The gateway itself chose the short timeout.
             Verdict::UpstreamFault(Fault::Timeout) if self.second_opinion_timeout.is_some() => {}
-            Verdict::UpstreamFault(fault) => match fault.blame() {
+            Verdict::UpstreamFault(fault) => match fault.health_impact() {
                 // A connection that was closed while idle is no failure. The attempt on a new
                 // connection decides.
-                Blame::Always if attempt.stale_connection => {
-                    cx.upstreams[attempt.upstream].pool.clear();
+                HealthImpact::Always if attempt.stale_connection => {
+                    cx.upstreams[attempt.upstream].pool.close_idle();
                 }
-                Blame::Always => record_failure(attempt.upstream, fault),
-                Blame::IfOtherDoesBetter => self.deferred_faults.push((attempt.upstream, fault)),
-                Blame::None => {}
+                HealthImpact::Always => record_failure(attempt.upstream, fault),
+                HealthImpact::IfOtherSucceeds => {
+                    self.deferred_faults.push((attempt.upstream, fault))
+                }
+                HealthImpact::None => {}
             },
             Verdict::RateLimited { retry_after } => {
                 topology.update_health(attempt.upstream, |health, now| {
-                    health.rate_limited(now, retry_after)
+                    health.record_rate_limit(now, retry_after)
                 });
             }
             Verdict::Unsupported => {
                 let age = topology.config.health.unsupported_age_max;
                 let now = cx.now();
                 let mut unsupported = topology.upstreams[attempt.upstream].unsupported.lock();
-                unsupported.learn(now, &request.name, now + age);
+                unsupported.add(now, &request.name, now + age);
             }
             Verdict::Response
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
             | Verdict::NonceTooLow => {
-                topology.upstreams[attempt.upstream].health.lock().call_ok(cx.now());
+                topology.upstreams[attempt.upstream].health.lock().record_success(cx.now());
                 for (upstream, fault) in self.deferred_faults.drain(..) {
                     record_failure(upstream, fault);
                 }
@@ -316,12 +316,8 @@ impl Attempts {
     }
 
     /// Decides whether to return an attempt's response or to make another attempt.
-    fn decide(
-        &self,
-        cx: &UpstreamContext,
-        request: &UpstreamRequest<'_>,
-        attempt: &Attempt,
-    ) -> Decision {
+    fn decide(&self, attempt: &Attempt) -> Decision {
+        let (cx, request, group) = (self.cx, self.request, self.group());
         if attempt.verdict.is_response() {
             // A final response needs no retry decision.
             return Decision::Return;
@@ -333,12 +329,11 @@ impl Attempts {
             return Decision::GiveUp;
         }
         if self.second_opinion_timeout.is_some()
-            && (self.opinions.is_sufficient() || overload::is_crowded(cx, request))
+            && (self.doubted.is_sufficient() || overload::is_crowded(cx, request))
         {
             return Decision::Return;
         }
-        let group = &cx.topology.config.groups[request.group];
-        let tried = retry::Attempt {
+        let failed_attempt = retry::Attempt {
             verdict: attempt.verdict,
             sent: attempt.failure.sent,
             reused: attempt.stale_connection,
@@ -347,12 +342,12 @@ impl Attempts {
         let remaining = Remaining {
             attempts: self.count,
             attempts_max: group.retries_max + 1,
-            fresh_tried: self.fresh_tried,
+            reconnected: self.reconnected,
             time: request.deadline.saturating_duration_since(cx.recent()),
             other_upstream: group.upstreams.iter().any(|upstream| {
                 // A method that one upstream does not support is retried only at upstreams that may
                 // support it.
-                let supports = || supports(cx, request, *upstream);
+                let supports = || self.chooser().supports(*upstream);
                 !self.tried.contains(upstream)
                     && cx.topology.upstreams[*upstream].is_in_rotation(cx.now())
                     && (attempt.verdict != Verdict::Unsupported || supports())
@@ -361,23 +356,39 @@ impl Attempts {
         let is_second_opinion = self.second_opinion_timeout.is_some();
         let budget = if is_second_opinion { &cx.second_opinions } else { &cx.retry_budget };
         let mut budget = budget.borrow_mut();
-        let now = cx.now();
-        retry::decide(&tried, repeat_safety(request), &remaining, &mut budget, now, cx.random())
+        let (repeat, now) = (request.repeat(), cx.now());
+        retry::decide(&failed_attempt, repeat, &remaining, &mut budget, now, cx.random())
+    }
+
+    /// Makes one attempt. If it is slow, the call may be repeated and the group has another
+    /// upstream, races further attempts (`race.rs`).
+    async fn attempt_or_race(&mut self, upstream: usize, deadline: Instant) -> Attempt {
+        let (cx, request, group) = (self.cx, self.request, self.group());
+        let new_connection = self.reconnected;
+        if group.upstreams.len() == 1 {
+            return run_attempt(cx, upstream, request, deadline, new_connection).await;
+        }
+        let began = cx.now();
+        let (hedge, weight) = (&cx.hedges[request.group], request.weight());
+        let other_upstream = group.upstreams.len() > self.tried.len();
+        let delay = hedge.borrow_mut().record_call(request.repeat(), weight, other_upstream);
+        let (attempt, latency) = if other_upstream {
+            let delay = delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight));
+            // Boxed, so that the future of a call without a race stays small.
+            Box::pin(race(self, upstream, deadline, delay)).await
+        } else {
+            let attempt = run_attempt(cx, upstream, request, deadline, new_connection).await;
+            (attempt, cx.now().saturating_sub(began))
+        };
+        if attempt.verdict == Verdict::Response {
+            hedge.borrow_mut().observe(cx.now(), weight, latency);
+        }
+        attempt
     }
 }
 
-/// Returns whether the call may be sent more than once.
-pub(super) fn repeat_safety(request: &UpstreamRequest<'_>) -> Repeat {
-    request.method.map_or(Repeat::Never, |method| method.repeat)
-}
-
-/// Returns the cost weight of the call's method.
-pub(super) fn weight(request: &UpstreamRequest<'_>) -> u32 {
-    request.method.map_or(1, |method| method.weight)
-}
-
 /// Returns how long a call may wait, by the best attempt so far.
-fn patience(best: &Option<Attempt>) -> Patience {
+fn choose_patience(best: &Option<Attempt>) -> Patience {
     match best.as_ref().map(|best| &best.payload) {
         None | Some(None) => Patience::Long,
         Some(Some(Payload::Result(_))) => Patience::None,
@@ -399,7 +410,7 @@ pub(super) fn pick_better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
 /// upstream out of sync, a result of an upstream out of sync, and a final response. Among doubtful
 /// results, a result with more items ranks higher.
 fn rank(attempt: &Attempt) -> (u8, usize) {
-    let items = attempt.opinion.map_or(0, |opinion| opinion.items);
+    let items = attempt.doubted.map_or(0, |doubted| doubted.items);
     let rank = match attempt.verdict {
         _ if attempt.payload.is_none() => 0,
         Verdict::RateLimited { .. } => 1,
@@ -412,37 +423,4 @@ fn rank(attempt: &Attempt) -> (u8, usize) {
         | Verdict::NonceTooLow => 5,
     };
     (rank, items)
-}
-
-/// Makes one attempt. If it is slow, the call may be repeated and the group has another upstream,
-/// races further attempts (`race.rs`).
-async fn attempt_or_race(
-    cx: &Rc<UpstreamContext>,
-    request: &UpstreamRequest<'_>,
-    upstream: usize,
-    deadline: Instant,
-    fresh: bool,
-    attempts: &mut Attempts,
-) -> Attempt {
-    let group = &cx.topology.config.groups[request.group];
-    if group.upstreams.len() == 1 {
-        return run_attempt(cx, upstream, request, deadline, fresh).await;
-    }
-    let began = cx.now();
-    let hedge = &cx.hedges[request.group];
-    let other_upstream = group.upstreams.len() > attempts.tried.len();
-    let delay =
-        hedge.borrow_mut().record_call(repeat_safety(request), weight(request), other_upstream);
-    let (attempt, latency) = if other_upstream {
-        let delay = delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight(request)));
-        // Boxed, so that the future of a call without a race stays small.
-        Box::pin(race(cx, request, upstream, deadline, fresh, delay, attempts)).await
-    } else {
-        let attempt = run_attempt(cx, upstream, request, deadline, fresh).await;
-        (attempt, cx.now().saturating_sub(began))
-    };
-    if attempt.verdict == Verdict::Response {
-        hedge.borrow_mut().observe(cx.now(), weight(request), latency);
-    }
-    attempt
 }

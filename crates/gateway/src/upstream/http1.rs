@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection to an upstream, which carries one call at a time.
 //!
-//! This file knows HTTP and bytes, not JSON-RPC. `send.rs` interprets responses, `pool.rs` chooses
-//! a connection, and `connector.rs` opens one.
+//! This file knows HTTP and bytes, not JSON-RPC. `post.rs` chooses a connection, and `connector.rs`
+//! opens one.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,12 +12,13 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::Instant;
 
+use crate::call::failure::{Kind, Sent};
 use crate::io::chunked::{ChunkFault, Chunked};
 use crate::io::head_cache::HeadCache;
 use crate::io::memory::{Full, Reservation};
-use crate::io::wait;
-use crate::io::wait::{ReadOutcome, Watchdog};
-use crate::upstream::stream::Stream;
+use crate::io::wait::{self, ReadOutcome, Watchdog};
+use crate::upstream::connector::Stream;
+use crate::upstream::post::{ExchangeError, HttpResponse};
 
 /// Upper limit of header lines of a response; providers behind several proxies send 30 and more.
 const HEADERS_MAX: usize = 100;
@@ -31,44 +32,12 @@ const INTERIM_MAX: u32 = 5;
 /// most a few kB.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A complete HTTP response of an upstream.
-#[derive(Debug)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: u16,
-    pub(crate) retry_after: Option<Duration>,
-    pub(crate) body: Bytes,
-    /// True if the connection may carry another call.
-    pub(crate) reusable: bool,
-}
-
-/// A failed exchange.
-#[derive(Debug)]
-pub(crate) struct ExchangeFault {
-    pub(crate) kind: ExchangeFaultKind,
-    /// True if any byte of a response was read.
-    pub(crate) response_started: bool,
-}
-
-/// How an exchange failed.
-#[derive(Debug)]
-pub(crate) enum ExchangeFaultKind {
-    /// The deadline passed, or a write stalled.
-    Late,
-    /// The upstream closed the connection before the response was complete.
-    Closed,
-    Malformed,
-    TooLarge,
-    /// The gateway has no memory left for the response.
-    Memory,
-    Io(#[expect(dead_code, reason = "read by Debug in logs")] io::Error),
-}
-
 /// Maximum number of parsed heads that one thread caches for one upstream. Few are enough, because
 /// within one second the heads of an upstream differ only in the length of the body.
 const PARSED_HEADS_MAX: usize = 16;
 
 /// Cache of the last parsed heads of an upstream.
-pub(crate) type ParsedHeads = RefCell<HeadCache<(ResponseHead, Framing)>>;
+pub(crate) type ParsedHeads = RefCell<HeadCache<ResponseHead>>;
 
 /// Returns an empty cache.
 pub(crate) fn new_parsed_heads() -> Rc<ParsedHeads> {
@@ -82,7 +51,7 @@ pub(crate) struct Connection {
     heads: Rc<ParsedHeads>,
     watchdog: Watchdog,
     /// True if the connection has carried a call before.
-    pub(crate) used: bool,
+    used: bool,
     /// When the last call ended.
     pub(crate) idle_since: Instant,
 }
@@ -115,31 +84,38 @@ impl Connection {
     /// Sends `request` and reads the response; `hold` counts its bytes.
     ///
     /// # Errors
-    /// An [`ExchangeFault`]; the connection must then be dropped.
+    /// An [`ExchangeError`]; the connection must then be dropped.
     pub(crate) async fn exchange(
         &mut self,
         request: &[u8],
         deadline: Instant,
         body_bytes_max: usize,
         hold: &mut Reservation,
-    ) -> Result<HttpResponse, ExchangeFault> {
-        let mut progress = Progress { response_started: false };
-        wait::write(&mut self.stream, &mut self.watchdog, WRITE_TIMEOUT, [request, &[], &[]])
-            .await
-            .map_err(|error| progress.fault(from_io(error)))?;
-        self.used = true;
-        self.read_response(deadline, body_bytes_max, &mut progress, hold)
-            .await
-            .map_err(|kind| progress.fault(kind))
+    ) -> Result<HttpResponse, ExchangeError> {
+        let was_used = std::mem::replace(&mut self.used, true);
+        let mut response_started = false;
+        let parts: [&[u8]; 3] = [request, &[], &[]];
+        let written = wait::write(&mut self.stream, &mut self.watchdog, WRITE_TIMEOUT, parts).await;
+        let exchanged = match written {
+            Ok(()) => {
+                self.read_response(deadline, body_bytes_max, &mut response_started, hold).await
+            }
+            Err(error) => Err(classify_io_error(error)),
+        };
+        exchanged.map_err(|kind| ExchangeError {
+            kind,
+            sent: if response_started { Sent::Yes } else { Sent::Maybe },
+            stale_connection: was_used && !response_started && kind == Kind::Closed,
+        })
     }
 
     async fn read_response(
         &mut self,
         deadline: Instant,
         body_bytes_max: usize,
-        progress: &mut Progress,
+        response_started: &mut bool,
         hold: &mut Reservation,
-    ) -> Result<HttpResponse, ExchangeFaultKind> {
+    ) -> Result<HttpResponse, Kind> {
         let heads = Rc::clone(&self.heads);
         let mut reader = Reader::new(body_bytes_max, &heads);
         loop {
@@ -147,23 +123,23 @@ impl Connection {
                 reader.feed(bytes)
             })
             .await
-            .map_err(from_io)?;
+            .map_err(classify_io_error)?;
             match filled {
                 ReadOutcome::Bytes(step) => {
-                    progress.response_started = true;
+                    *response_started = true;
                     match step? {
                         Step::Done(response) => return Ok(response),
+                        Step::Long { head, length, mut body } => {
+                            Box::pin(self.read_rest(&mut body, length, deadline, hold)).await?;
+                            return Ok(head.response(body.freeze(), true));
+                        }
                         Step::More => {}
                     }
                 }
                 ReadOutcome::End => return reader.end(),
-                ReadOutcome::Late => return Err(ExchangeFaultKind::Late),
+                ReadOutcome::Late => return Err(Kind::Deadline),
             }
-            if let Some((mut body, head)) = reader.take_long_body() {
-                Box::pin(self.read_rest(&mut body, head.length, deadline, hold)).await?;
-                return Ok(head.response(body.freeze(), true));
-            }
-            hold.set(reader.bytes()).map_err(|Full| ExchangeFaultKind::Memory)?;
+            hold.set(reader.bytes()).map_err(|Full| Kind::Memory)?;
         }
     }
 
@@ -174,43 +150,26 @@ impl Connection {
         length: usize,
         deadline: Instant,
         hold: &mut Reservation,
-    ) -> Result<(), ExchangeFaultKind> {
+    ) -> Result<(), Kind> {
         let read_remaining = async {
             while body.len() < length {
                 let mut limited = (&mut self.stream).take((length - body.len()) as u64);
-                if limited.read_buf(body).await.map_err(from_io)? == 0 {
-                    return Err(ExchangeFaultKind::Closed);
+                if limited.read_buf(body).await.map_err(classify_io_error)? == 0 {
+                    return Err(Kind::Closed);
                 }
                 // Memory is counted as bytes arrive, not by the announced length.
-                hold.set(body.len()).map_err(|Full| ExchangeFaultKind::Memory)?;
+                hold.set(body.len()).map_err(|Full| Kind::Memory)?;
             }
             Ok(())
         };
         let outcome = tokio::time::timeout_at(deadline, read_remaining).await;
-        outcome.unwrap_or(Err(ExchangeFaultKind::Late))
+        outcome.unwrap_or(Err(Kind::Deadline))
     }
 }
 
-/// The progress of an exchange, which its error reports.
-struct Progress {
-    response_started: bool,
-}
-
-impl Progress {
-    fn fault(&self, kind: ExchangeFaultKind) -> ExchangeFault {
-        ExchangeFault { kind, response_started: self.response_started }
-    }
-}
-
-fn from_io(error: io::Error) -> ExchangeFaultKind {
-    match error.kind() {
-        io::ErrorKind::TimedOut => ExchangeFaultKind::Late,
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::ConnectionAborted
-        | io::ErrorKind::BrokenPipe => ExchangeFaultKind::Closed,
-        _ => ExchangeFaultKind::Io(error),
-    }
+fn classify_io_error(error: io::Error) -> Kind {
+    // A write that stalls times out.
+    if error.kind() == io::ErrorKind::TimedOut { Kind::Deadline } else { Kind::Closed }
 }
 
 /// Parses a response as its bytes arrive.
@@ -225,13 +184,11 @@ struct Reader<'a> {
 enum ReaderState {
     /// The head is incomplete; holds its bytes so far.
     Head(Vec<u8>),
-    /// A body of known length.
-    Fixed { head: ResponseHead, body: BytesMut },
     /// A body in chunks; `rest` holds received bytes that the decoder has not used.
     Chunked { head: ResponseHead, body: Chunked, rest: Vec<u8> },
     /// A body that ends with the connection.
     UntilEnd { head: ResponseHead, body: Vec<u8> },
-    /// The response was returned, or its incomplete body was taken.
+    /// The response was returned.
     Taken,
 }
 
@@ -240,6 +197,8 @@ enum Step {
     Done(HttpResponse),
     /// More bytes are needed.
     More,
+    /// The body has a known length. The caller reads its rest into `body`, without a copy.
+    Long { head: ResponseHead, length: usize, body: BytesMut },
 }
 
 /// A parsed response head.
@@ -248,7 +207,15 @@ pub(crate) struct ResponseHead {
     status: u16,
     retry_after: Option<Duration>,
     keep_alive: bool,
-    length: usize,
+    framing: Framing,
+}
+
+/// The delimitation of a response body.
+#[derive(Debug, Clone, Copy)]
+enum Framing {
+    Fixed(u64),
+    Chunked,
+    UntilEnd,
 }
 
 impl ResponseHead {
@@ -267,47 +234,37 @@ impl<'a> Reader<'a> {
         Reader { heads, body_bytes_max, interims: 0, state: ReaderState::Head(Vec::new()) }
     }
 
-    fn feed(&mut self, bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<Step, Kind> {
         match &mut self.state {
             // One read nearly always returns the head and the body of a small response.
             ReaderState::Head(buffered) if buffered.is_empty() => self.read_head(bytes),
             ReaderState::Head(buffered) => {
                 buffered.extend_from_slice(bytes);
                 if buffered.len() > HEAD_BYTES_MAX + self.body_bytes_max {
-                    return Err(ExchangeFaultKind::TooLarge);
+                    return Err(Kind::TooLarge);
                 }
                 let buffered = std::mem::take(buffered);
                 self.read_head(&buffered)
             }
-            ReaderState::Fixed { head, body } => {
-                if body.len() + bytes.len() > head.length {
-                    return Err(ExchangeFaultKind::Malformed);
-                }
-                body.extend_from_slice(bytes);
-                if body.len() < head.length {
-                    return Ok(Step::More);
-                }
-                Ok(Step::Done(head.response(std::mem::take(body).freeze(), true)))
-            }
             ReaderState::Chunked { .. } => self.feed_chunks(bytes),
             ReaderState::UntilEnd { body, .. } => {
                 if body.len() + bytes.len() > self.body_bytes_max {
-                    return Err(ExchangeFaultKind::TooLarge);
+                    return Err(Kind::TooLarge);
                 }
                 body.extend_from_slice(bytes);
                 Ok(Step::More)
             }
-            ReaderState::Taken => Err(ExchangeFaultKind::Malformed),
+            ReaderState::Taken => Err(Kind::Malformed),
         }
     }
 
-    fn feed_chunks(&mut self, bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
+    fn feed_chunks(&mut self, bytes: &[u8]) -> Result<Step, Kind> {
         let ReaderState::Chunked { head, body, rest } = &mut self.state else {
-            return Err(ExchangeFaultKind::Malformed);
+            return Err(Kind::Malformed);
         };
         let fault = |fault| match fault {
-            ChunkFault::TooLarge => ExchangeFaultKind::TooLarge,
-            _ => ExchangeFaultKind::Malformed,
+            ChunkFault::TooLarge => Kind::TooLarge,
+            _ => Kind::Malformed,
         };
         if rest.is_empty() {
             let used = body.feed(bytes).map_err(fault)?;
@@ -321,7 +278,7 @@ impl<'a> Reader<'a> {
             return Ok(Step::More);
         }
         if !rest.is_empty() {
-            return Err(ExchangeFaultKind::Malformed);
+            return Err(Kind::Malformed);
         }
         let (head, body) = (*head, std::mem::replace(body, Chunked::new(0)));
         self.state = ReaderState::Taken;
@@ -329,10 +286,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses the head, once it is complete, and the bytes of the body after it.
-    fn read_head(&mut self, mut bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
-        let cached = self.heads.borrow().find(bytes).map(|(length, entry)| (length, *entry));
-        if let Some((head_bytes, (head, framing))) = cached {
-            return self.start_body(head, framing, &bytes[head_bytes..]);
+    fn read_head(&mut self, mut bytes: &[u8]) -> Result<Step, Kind> {
+        let cached = self.heads.borrow().find(bytes).map(|(head_bytes, head)| (head_bytes, *head));
+        if let Some((head_bytes, head)) = cached {
+            return self.start_body(head, &bytes[head_bytes..]);
         }
         loop {
             let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
@@ -342,54 +299,47 @@ impl<'a> Reader<'a> {
             let head_bytes = match status {
                 Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
                 Ok(httparse::Status::Partial) if bytes.len() > HEAD_BYTES_MAX => {
-                    return Err(ExchangeFaultKind::TooLarge);
+                    return Err(Kind::TooLarge);
                 }
                 Ok(httparse::Status::Partial) => {
                     self.state = ReaderState::Head(bytes.to_vec());
                     return Ok(Step::More);
                 }
-                Err(_) => return Err(ExchangeFaultKind::Malformed),
+                Err(_) => return Err(Kind::Malformed),
             };
             let status = parsed.code.unwrap_or(0);
             let body = &bytes[head_bytes..];
             if !(100..200).contains(&status) {
                 let version = parsed.version.unwrap_or(0);
-                let (head, framing) = parse_head(status, version, parsed.headers)?;
-                self.heads.borrow_mut().insert(bytes, head_bytes, (head, framing));
-                return self.start_body(head, framing, body);
+                let head = parse_head(status, version, parsed.headers)?;
+                self.heads.borrow_mut().insert(bytes, head_bytes, head);
+                return self.start_body(head, body);
             }
             // The response is an interim one, such as 103; the final one follows. The request asked
             // for no upgrade.
             self.interims += 1;
             if status == 101 || self.interims > INTERIM_MAX {
-                return Err(ExchangeFaultKind::Malformed);
+                return Err(Kind::Malformed);
             }
             bytes = body;
         }
     }
 
-    fn start_body(
-        &mut self,
-        mut head: ResponseHead,
-        framing: Framing,
-        body: &[u8],
-    ) -> Result<Step, ExchangeFaultKind> {
-        match framing {
-            Framing::Fixed(length) if length > self.body_bytes_max as u64 => {
-                Err(ExchangeFaultKind::TooLarge)
-            }
+    /// Begins to read the body; `body` holds its first bytes.
+    fn start_body(&mut self, head: ResponseHead, body: &[u8]) -> Result<Step, Kind> {
+        match head.framing {
+            Framing::Fixed(length) if length > self.body_bytes_max as u64 => Err(Kind::TooLarge),
             Framing::Fixed(length) => {
-                head.length = length as usize;
-                if body.len() > head.length {
-                    return Err(ExchangeFaultKind::Malformed);
+                let length = length as usize;
+                if body.len() > length {
+                    return Err(Kind::Malformed);
                 }
-                if body.len() == head.length {
+                if body.len() == length {
                     return Ok(Step::Done(head.response(Bytes::copy_from_slice(body), true)));
                 }
-                let mut buffer = BytesMut::with_capacity(head.length);
+                let mut buffer = BytesMut::with_capacity(length);
                 buffer.extend_from_slice(body);
-                self.state = ReaderState::Fixed { head, body: buffer };
-                Ok(Step::More)
+                Ok(Step::Long { head, length, body: buffer })
             }
             Framing::Chunked => {
                 self.state = ReaderState::Chunked {
@@ -410,81 +360,59 @@ impl<'a> Reader<'a> {
     fn bytes(&self) -> usize {
         match &self.state {
             ReaderState::Head(buffered) => buffered.capacity(),
-            ReaderState::Fixed { body, .. } => body.len(),
             ReaderState::Chunked { body, rest, .. } => body.bytes_held() + rest.capacity(),
             ReaderState::UntilEnd { body, .. } => body.capacity(),
             ReaderState::Taken => 0,
         }
     }
 
-    /// Takes an incomplete body of known length, so that the caller can read the rest into it
-    /// without a copy.
-    fn take_long_body(&mut self) -> Option<(BytesMut, ResponseHead)> {
-        match &mut self.state {
-            ReaderState::Fixed { head, body } => {
-                let incomplete = (std::mem::take(body), *head);
-                self.state = ReaderState::Taken;
-                Some(incomplete)
-            }
-            _ => None,
-        }
-    }
-
     /// Handles the end of the stream.
-    fn end(self) -> Result<HttpResponse, ExchangeFaultKind> {
+    fn end(self) -> Result<HttpResponse, Kind> {
         match self.state {
             ReaderState::UntilEnd { head, body } => Ok(head.response(body.into(), false)),
-            _ => Err(ExchangeFaultKind::Closed),
+            _ => Err(Kind::Closed),
         }
     }
 }
 
 /// Parses the seconds of a `Retry-After`. A date is ignored, because no known upstream sends one.
-pub(crate) fn retry_after(value: &[u8]) -> Option<Duration> {
+pub(crate) fn parse_retry_after(value: &[u8]) -> Option<Duration> {
     let seconds = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
-}
-
-/// The delimitation of a response body.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Framing {
-    Fixed(u64),
-    Chunked,
-    UntilEnd,
 }
 
 fn parse_head(
     status: u16,
     version: u8,
     headers: &[httparse::Header<'_>],
-) -> Result<(ResponseHead, Framing), ExchangeFaultKind> {
-    let mut framing = Framing::UntilEnd;
+) -> Result<ResponseHead, Kind> {
     let mut has_two_lengths = false;
-    let mut head = ResponseHead { status, retry_after: None, keep_alive: version == 1, length: 0 };
+    let (keep_alive, framing) = (version == 1, Framing::UntilEnd);
+    let mut head = ResponseHead { status, retry_after: None, keep_alive, framing };
     for header in headers {
         let value = header.value.trim_ascii();
         if header.name.eq_ignore_ascii_case("content-length") {
             let is_number = value.iter().all(u8::is_ascii_digit);
             let text = std::str::from_utf8(value).ok().filter(|_| is_number);
             let length = text.and_then(|text| text.parse().ok());
-            let length = length.ok_or(ExchangeFaultKind::Malformed)?;
-            match framing {
+            let length = length.ok_or(Kind::Malformed)?;
+            match head.framing {
                 Framing::Chunked => has_two_lengths = true,
                 Framing::Fixed(previous) if previous != length => {
-                    return Err(ExchangeFaultKind::Malformed);
+                    return Err(Kind::Malformed);
                 }
-                _ => framing = Framing::Fixed(length),
+                _ => head.framing = Framing::Fixed(length),
             }
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
             if !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(ExchangeFaultKind::Malformed);
+                return Err(Kind::Malformed);
             }
-            has_two_lengths |= matches!(framing, Framing::Fixed(_));
-            framing = Framing::Chunked;
+            has_two_lengths |= matches!(head.framing, Framing::Fixed(_));
+            head.framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
             // The request offered no encoding, so an encoded body is unreadable.
             if !value.eq_ignore_ascii_case(b"identity") {
-                return Err(ExchangeFaultKind::Malformed);
+                return Err(Kind::Malformed);
             }
         } else if header.name.eq_ignore_ascii_case("connection") {
             if value.eq_ignore_ascii_case(b"close") {
@@ -493,7 +421,7 @@ fn parse_head(
                 head.keep_alive = true;
             }
         } else if header.name.eq_ignore_ascii_case("retry-after") {
-            head.retry_after = retry_after(value);
+            head.retry_after = parse_retry_after(value);
         }
     }
     if has_two_lengths {
@@ -501,9 +429,9 @@ fn parse_head(
         head.keep_alive = false;
     }
     if matches!(status, 204 | 304) {
-        framing = Framing::Fixed(0);
+        head.framing = Framing::Fixed(0);
     }
-    Ok((head, framing))
+    Ok(head)
 }
 
 #[cfg(test)]

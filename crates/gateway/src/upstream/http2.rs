@@ -8,10 +8,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
@@ -30,10 +30,9 @@ use crate::io::memory::{Full, Reservation};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
 use crate::trace::context::TraceContext;
-use crate::upstream::connector::{AddressKind, Connector};
-use crate::upstream::http1::{HttpResponse, retry_after};
-use crate::upstream::post::{Body, PostError};
-use crate::upstream::stream::Stream;
+use crate::upstream::connector::{Connector, DialGuard, Stream};
+use crate::upstream::http1::parse_retry_after;
+use crate::upstream::post::{Body, ExchangeError, HttpResponse};
 use crate::upstream::thread::UpstreamContext;
 
 #[cfg(test)]
@@ -65,19 +64,13 @@ pub(crate) struct Http2 {
     connections: RefCell<Vec<Rc<H2Connection>>>,
     /// True while a connection is being opened.
     dialing: Cell<bool>,
-    /// Number of connections that could not be opened, since the last success.
+    /// Number of failed attempts to open a connection since the last success.
     failures: Cell<u32>,
     /// Notified when a call ends or a connection is opened or closed.
     changed: Notify,
     /// When the upstream last declined HTTP/2; `None` if it never did.
     declined_at: Cell<Option<Instant>>,
     counts: Arc<UpstreamCounters>,
-}
-
-impl fmt::Debug for Http2 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http2").field("upstream", &self.upstream.name).finish_non_exhaustive()
-    }
 }
 
 /// An HTTP/2 connection.
@@ -104,8 +97,8 @@ enum NoConnection {
     Failed,
 }
 
-/// How an exchange failed.
-struct Fault {
+/// Why a stream has no response.
+struct StreamError {
     kind: Kind,
     sent: Sent,
     /// True if the connection cannot be used any more.
@@ -127,7 +120,7 @@ impl Http2 {
         tls.client = Arc::new(client);
         Some(Rc::new(Http2 {
             connector: connector.clone(),
-            head: request_head(&upstream)?,
+            head: build_request_head(&upstream)?,
             connections_max: upstream.connections_max.div_ceil(config.server.threads),
             upstream,
             connections: RefCell::default(),
@@ -144,11 +137,10 @@ impl Http2 {
     pub(crate) async fn post(
         self: &Rc<Http2>,
         cx: &UpstreamContext,
-        upstream: usize,
         body: &impl Body,
         deadline: Instant,
         response_bytes_max: usize,
-    ) -> Option<Result<HttpResponse, PostError>> {
+    ) -> Option<Result<HttpResponse, ExchangeError>> {
         let mut bytes = Vec::with_capacity(body.bytes());
         body.write(&mut bytes);
         let request =
@@ -159,22 +151,22 @@ impl Http2 {
                 Ok(connection) => connection,
                 Err(NoConnection::Declined) => return None,
                 Err(NoConnection::Failed) => {
-                    return Some(Err(PostError::new(upstream, Kind::Connect, Sent::No)));
+                    return Some(Err(ExchangeError::new(Kind::Connect, Sent::No)));
                 }
             };
             tries += 1;
             let hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
             let exchange = self.exchange(&connection, &request, hold);
-            let fault = match timeout_at(deadline, exchange).await {
+            let error = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Some(Ok(response)),
-                Ok(Err(fault)) => fault,
-                Err(_) => Fault { kind: Kind::Deadline, sent: Sent::Maybe, connection_lost: false },
+                Ok(Err(error)) => error,
+                Err(_) => return Some(Err(ExchangeError::new(Kind::Deadline, Sent::Maybe))),
             };
-            if fault.connection_lost {
+            if error.connection_lost {
                 self.remove(&connection);
             }
-            if fault.sent != Sent::No || tries == CONNECTIONS_TRIED_MAX {
-                return Some(Err(PostError::new(upstream, fault.kind, fault.sent)));
+            if error.sent != Sent::No || tries == CONNECTIONS_TRIED_MAX {
+                return Some(Err(ExchangeError::new(error.kind, error.sent)));
             }
         }
     }
@@ -192,11 +184,8 @@ impl Http2 {
     ) -> Result<Rc<H2Connection>, NoConnection> {
         let failures = self.failures.get();
         loop {
-            if self
-                .declined_at
-                .get()
-                .is_some_and(|declined_at| declined_at.elapsed() < HTTP2_RETRY_INTERVAL)
-            {
+            let declined_at = self.declined_at.get();
+            if declined_at.is_some_and(|at| at.elapsed() < HTTP2_RETRY_INTERVAL) {
                 return Err(NoConnection::Declined);
             }
             let changed = self.changed.notified();
@@ -211,7 +200,7 @@ impl Http2 {
                 timeout_at(deadline, changed).await.map_err(|_| NoConnection::Failed)?;
                 continue;
             }
-            let _dial_guard = DialGuard::begin(self);
+            let _dial_guard = DialGuard::new(&self.dialing, &self.changed);
             match timeout_at(deadline, self.open()).await {
                 Ok(Ok(true)) => self.failures.set(0),
                 Ok(Ok(false)) => {
@@ -231,6 +220,7 @@ impl Http2 {
         }
     }
 
+    /// Returns a connection that can take a call now.
     fn find_free(&self) -> Option<Rc<H2Connection>> {
         let is_free = |connection: &&Rc<H2Connection>| {
             let streams_max = connection.requests.current_max_send_streams();
@@ -242,8 +232,13 @@ impl Http2 {
     /// Opens a connection. Returns false if the upstream declines HTTP/2.
     async fn open(self: &Rc<Http2>) -> io::Result<bool> {
         self.counts.connections_opened.add(1);
-        let stream = self.connector.connect(&self.upstream, AddressKind::Http).await?;
-        if !has_negotiated_http2(&stream) {
+        let connect_timeout = self.upstream.connect_timeout;
+        let stream = self.connector.connect(self.upstream.http(), connect_timeout).await?;
+        let has_negotiated_http2 = match &stream {
+            Stream::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Stream::Tcp(_) | Stream::Unix(_) | Stream::Memory(_) => false,
+        };
+        if !has_negotiated_http2 {
             return Ok(false);
         }
         let mut builder = h2::client::Builder::new();
@@ -252,15 +247,12 @@ impl Http2 {
             .initial_connection_window_size(WINDOW_BYTES)
             .initial_max_send_streams(STREAMS_ASSUMED)
             .enable_push(false);
-        let opened = timeout(self.upstream.connect_timeout, builder.handshake(stream)).await;
-        let (requests, mut io) =
-            opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map_err(io_error)?;
+        let opened = timeout(connect_timeout, builder.handshake(stream)).await;
+        let opened = opened.map_err(|_| io::ErrorKind::TimedOut)?;
+        let (requests, mut io) = opened.map_err(io::Error::other)?;
         let pings = io.ping_pong();
-        let connection = Rc::new(H2Connection {
-            requests,
-            calls: Cell::new(0),
-            last_used: Cell::new(Instant::now()),
-        });
+        let (calls, last_used) = (Cell::new(0), Cell::new(Instant::now()));
+        let connection = Rc::new(H2Connection { requests, calls, last_used });
         let (http2, weak) = (Rc::downgrade(self), Rc::downgrade(&connection));
         let (ping_interval, idle_timeout) =
             (self.upstream.ping_interval, self.upstream.idle_timeout);
@@ -288,11 +280,12 @@ impl Http2 {
         connection: &H2Connection,
         exchange: &Exchange<'_>,
         mut hold: Reservation,
-    ) -> Result<HttpResponse, Fault> {
-        let Exchange { response_bytes_max, .. } = *exchange;
+    ) -> Result<HttpResponse, StreamError> {
+        let response_bytes_max = exchange.response_bytes_max;
         let body = exchange.body.clone();
-        let _guard = CallGuard::begin(self, connection);
-        let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
+        connection.calls.update(|calls| calls + 1);
+        let _guard = CallGuard { http2: self, connection };
+        let unsent = |_| StreamError { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
         let mut requests = connection.requests.clone();
         poll_fn(|context| requests.poll_ready(context)).await.map_err(unsent)?;
         let mut head = self.head.clone();
@@ -302,28 +295,29 @@ impl Http2 {
         }
         let (response, mut sending) = requests.send_request(head, false).map_err(unsent)?;
         self.counts.multiplexed_calls.add(1);
-        sending.send_data(body, true).map_err(|error| fault_of(&error, Sent::Maybe))?;
-        let response = response.await.map_err(|error| fault_of(&error, Sent::Maybe))?;
+        sending.send_data(body, true).map_err(|error| classify_error(&error, Sent::Maybe))?;
+        let response = response.await.map_err(|error| classify_error(&error, Sent::Maybe))?;
         let (head, mut incoming) = response.into_parts();
-        let faulty = |kind| Fault { kind, sent: Sent::Yes, connection_lost: false };
-        let length = length_of(&head.headers).map_err(faulty)?;
+        let invalid = |kind| StreamError { kind, sent: Sent::Yes, connection_lost: false };
+        let length = parse_length(&head.headers).map_err(invalid)?;
         if length.is_some_and(|length| length > response_bytes_max) {
-            return Err(faulty(Kind::TooLarge));
+            return Err(invalid(Kind::TooLarge));
         }
         // Memory is counted as bytes arrive, not by the announced length.
         let mut received = BytesMut::with_capacity(length.unwrap_or(BODY_CAPACITY));
         while let Some(chunk) = incoming.data().await {
-            let chunk = chunk.map_err(|error| fault_of(&error, Sent::Yes))?;
+            let chunk = chunk.map_err(|error| classify_error(&error, Sent::Yes))?;
             if received.len() + chunk.len() > response_bytes_max {
-                return Err(faulty(Kind::TooLarge));
+                return Err(invalid(Kind::TooLarge));
             }
             received.extend_from_slice(&chunk);
             let bytes = if length.is_some() { received.len() } else { received.capacity() };
-            hold.set(bytes).map_err(|Full| faulty(Kind::Memory))?;
+            hold.set(bytes).map_err(|Full| invalid(Kind::Memory))?;
             // The release fails only if the stream has ended, and the next read reports that.
             let _released = incoming.flow_control().release_capacity(chunk.len());
         }
-        let retry_after = head.headers.get(RETRY_AFTER).and_then(|v| retry_after(v.as_bytes()));
+        let retry_after =
+            head.headers.get(RETRY_AFTER).and_then(|v| parse_retry_after(v.as_bytes()));
         let (status, body) = (head.status.as_u16(), received.freeze());
         Ok(HttpResponse { status, retry_after, body, reusable: true })
     }
@@ -363,26 +357,19 @@ async fn until_dead_or_idle(
     std::future::pending().await
 }
 
-/// Returns true if the TLS handshake negotiated HTTP/2.
-fn has_negotiated_http2(stream: &Stream) -> bool {
-    match stream {
-        Stream::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
-        Stream::Tcp(_) | Stream::Unix(_) | Stream::Memory(_) => false,
-    }
-}
-
-/// Returns the fault of a call whose stream or connection ended.
-fn fault_of(error: &h2::Error, sent: Sent) -> Fault {
+/// Returns the error of a call whose stream or connection ended. `sent` applies if the upstream
+/// may have processed the stream.
+fn classify_error(error: &h2::Error, sent: Sent) -> StreamError {
     // The upstream has not processed streams above the last one of its GOAWAY frame (RFC 9113,
     // 6.8), nor streams that it refuses (8.7). h2 reports a remote GOAWAY only to such streams.
     let is_unprocessed = error.is_go_away() && error.is_remote();
     let refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
     let sent = if is_unprocessed || refused { Sent::No } else { sent };
-    Fault { kind: Kind::Closed, sent, connection_lost: !error.is_reset() }
+    StreamError { kind: Kind::Closed, sent, connection_lost: !error.is_reset() }
 }
 
-/// Returns the announced length of the body.
-fn length_of(headers: &HeaderMap) -> Result<Option<usize>, Kind> {
+/// Returns the announced length of the body; `None` if it is not announced.
+fn parse_length(headers: &HeaderMap) -> Result<Option<usize>, Kind> {
     // The request offered no encoding, so an encoded body is unreadable.
     let encoding = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
     if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
@@ -393,7 +380,8 @@ fn length_of(headers: &HeaderMap) -> Result<Option<usize>, Kind> {
     length.map(Some).ok_or(Kind::Malformed)
 }
 
-fn request_head(upstream: &Upstream) -> Option<Request<()>> {
+/// Returns the head of each request; `None` if the upstream has no HTTP address.
+fn build_request_head(upstream: &Upstream) -> Option<Request<()>> {
     let (url, _) = upstream.http()?;
     let uri = format!("https://{}{}", url.authority(), url.target());
     let mut head = Request::post(uri).body(()).ok()?;
@@ -410,47 +398,16 @@ fn request_head(upstream: &Upstream) -> Option<Request<()>> {
     Some(head)
 }
 
-fn io_error(error: h2::Error) -> io::Error {
-    if error.is_io() {
-        return error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
-    }
-    io::Error::other(error)
-}
-
-/// Counts a call on a connection until it is dropped.
+/// Ends the count of a call on a connection when it is dropped.
 struct CallGuard<'a> {
     http2: &'a Http2,
     connection: &'a H2Connection,
 }
 
-impl<'a> CallGuard<'a> {
-    fn begin(http2: &'a Http2, connection: &'a H2Connection) -> CallGuard<'a> {
-        connection.calls.set(connection.calls.get() + 1);
-        CallGuard { http2, connection }
-    }
-}
-
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.connection.calls.set(self.connection.calls.get() - 1);
+        self.connection.calls.update(|calls| calls - 1);
         self.connection.last_used.set(Instant::now());
         self.http2.changed.notify_waiters();
-    }
-}
-
-/// Marks a connection as being opened, until it is dropped.
-struct DialGuard<'a>(&'a Http2);
-
-impl<'a> DialGuard<'a> {
-    fn begin(http2: &'a Http2) -> DialGuard<'a> {
-        http2.dialing.set(true);
-        DialGuard(http2)
-    }
-}
-
-impl Drop for DialGuard<'_> {
-    fn drop(&mut self) {
-        self.0.dialing.set(false);
-        self.0.changed.notify_waiters();
     }
 }

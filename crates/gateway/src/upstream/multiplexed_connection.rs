@@ -19,14 +19,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::Instant;
 use wire::quantity::Decimal;
+use wire::websocket::Opcode;
 
-use crate::call::failure::Kind;
-use crate::io::wait;
-use crate::io::wait::Watchdog;
-use crate::io::websocket::frame::{Event, Op};
+use crate::call::failure::{Kind, Sent};
+use crate::io::wait::{self, Watchdog};
+use crate::io::websocket::decoder::Event;
 use crate::io::websocket::keys::Keys;
-use crate::policy::retry::Sent;
-use crate::upstream::stream::Stream;
+use crate::upstream::connector::Stream;
+use crate::upstream::post::ExchangeError;
 
 mod framing;
 mod table;
@@ -34,7 +34,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use framing::{Encoder, Framing, FramingError, Recipient, recipient_of, recipient_of_head};
+use framing::{Encoder, Framing, FramingError, Recipient, find_recipient, find_recipient_in_head};
 use table::{CallKey, Delivery, Table};
 
 /// Maximum number of reads in one poll of the driver. The limit keeps an upstream that sends many
@@ -49,15 +49,6 @@ const OUT_CAPACITY_MAX: usize = 256 * 1024;
 
 /// Receives each message that is not a response, such as notifications of subscriptions.
 pub(crate) type OnNotification = Rc<dyn Fn(&[u8])>;
-
-/// Why a call has no response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CallFailure {
-    pub(crate) kind: Kind,
-    pub(crate) sent: Sent,
-    /// True if the upstream closed a connection that had carried responses before.
-    pub(crate) stale: bool,
-}
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,10 +119,6 @@ impl OutputBuffer {
         self.discarded + self.bytes.len() as u64
     }
 
-    fn sent_end(&self) -> u64 {
-        self.discarded + self.sent as u64
-    }
-
     fn unsent(&self) -> usize {
         self.bytes.len() - self.sent
     }
@@ -146,15 +133,14 @@ impl OutputBuffer {
 
 impl MultiplexedConnection {
     /// Returns a connection over a stream, with its driver. `read_ahead` holds bytes that were read
-    /// after the handshake. The stream is a local socket unless `websocket` is true.
+    /// after the handshake. The stream is a WebSocket if `websocket` is true, else a local socket.
     pub(crate) fn new(
         stream: Stream,
         websocket: bool,
         read_ahead: Vec<u8>,
         settings: Settings,
     ) -> (Rc<MultiplexedConnection>, Driver) {
-        let now = Instant::now();
-        let bytes_max = settings.response_bytes_max;
+        let (now, bytes_max) = (Instant::now(), settings.response_bytes_max);
         let (encoder, framing) = if websocket {
             (Encoder::WebSocket(Keys::default()), Framing::websocket(bytes_max))
         } else {
@@ -187,7 +173,7 @@ impl MultiplexedConnection {
 
     /// Returns the number of calls in flight.
     pub(crate) fn in_flight(&self) -> usize {
-        self.table.borrow().waiting()
+        self.table.borrow().waiting
     }
 
     /// Returns true if the connection can take one more call without exceeding `calls_max` calls in
@@ -251,12 +237,13 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Returns a function from the offset of a call in the output to the failure of the call.
-    fn failure_at(&self, kind: Kind, stale: bool) -> impl Fn(u64) -> CallFailure + use<> {
-        let sent_end = self.out.borrow().sent_end();
+    /// Returns a function from the offset of a call in the output to the error of the call.
+    fn error_at(&self, kind: Kind, stale: bool) -> impl Fn(u64) -> ExchangeError + use<> {
+        let out = self.out.borrow();
+        let sent_end = out.discarded + out.sent as u64;
         move |offset| {
             let sent = if offset >= sent_end { Sent::No } else { Sent::Maybe };
-            CallFailure { kind, sent, stale: stale && sent == Sent::Maybe }
+            ExchangeError { kind, sent, stale_connection: stale && sent == Sent::Maybe }
         }
     }
 
@@ -264,8 +251,8 @@ impl MultiplexedConnection {
     fn dispatch(&self, event: Event<'_>, on_notification: &OnNotification) {
         let mut table = self.table.borrow_mut();
         let recipient = match &event {
-            Event::Message(message) => recipient_of(message),
-            Event::TooLarge(head) => recipient_of_head(head),
+            Event::Message(message) => find_recipient(message),
+            Event::TooLarge(head) => find_recipient_in_head(head),
             // `process` handles control frames. Compression was not negotiated with the upstream.
             Event::Compressed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
         };
@@ -278,8 +265,7 @@ impl MultiplexedConnection {
         let delivery = match (id, event) {
             (Some(id), Event::Message(message)) => table.complete(id, || Ok(message.into_bytes())),
             (Some(id), _) => {
-                let failure = CallFailure { kind: Kind::TooLarge, sent: Sent::Yes, stale: false };
-                table.complete(id, || Err(failure))
+                table.complete(id, || Err(ExchangeError::new(Kind::TooLarge, Sent::Yes)))
             }
             (None, Event::Message(message)) if recipient == Recipient::Notification => {
                 drop(table);
@@ -312,7 +298,7 @@ pub(crate) struct Call {
 }
 
 impl Future for Call {
-    type Output = Result<(Decimal, Bytes), CallFailure>;
+    type Output = Result<(Decimal, Bytes), ExchangeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(key) = self.key else { return Poll::Pending };
@@ -356,7 +342,11 @@ impl Future for Driver {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
         let driver = self.get_mut();
         driver.connection.woken.set(false);
-        driver.register(cx.waker());
+        let mut registered = driver.connection.driver.borrow_mut();
+        if !registered.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            *registered = Some(cx.waker().clone());
+        }
+        drop(registered);
         match driver.drive(cx) {
             Ok(()) => Poll::Pending,
             Err(reason) => {
@@ -378,13 +368,6 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    fn register(&self, waker: &Waker) {
-        let mut registered = self.connection.driver.borrow_mut();
-        if !registered.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *registered = Some(waker.clone());
-        }
-    }
-
     /// Reads, writes and checks deadlines once.
     fn drive(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
         let read_ahead = std::mem::take(&mut self.read_ahead);
@@ -434,9 +417,10 @@ impl Driver {
                     let on_notification = &self.settings.on_notification;
                     let polled = wait::poll_read(&mut self.stream, cx, |bytes| {
                         processed = process(connection, framing, on_notification, bytes);
+                        bytes.len()
                     });
                     processed?;
-                    polled
+                    polled.map_ok(Option::unwrap_or_default)
                 }
             };
             match polled {
@@ -490,15 +474,15 @@ impl Driver {
         let pings = self.connection.encoder.has_pings();
         let interval = self.settings.ping_interval;
         let ping_at = pings.then(|| self.pinged_at.unwrap_or(self.last_read) + interval);
-        let earliest = self.connection.table.borrow().earliest_deadline();
+        let earliest = self.connection.table.borrow().earliest_deadline;
         let Some(next) = [ping_at, earliest].into_iter().flatten().min() else { return Ok(false) };
         if self.watchdog.poll_passed(cx, next).is_pending() {
             return Ok(false);
         }
         let now = Instant::now();
         let mut woken = Vec::new();
-        let failure = self.connection.failure_at(Kind::Deadline, false);
-        let last_started = self.connection.table.borrow_mut().expire(now, failure, &mut woken);
+        let error = self.connection.error_at(Kind::Deadline, false);
+        let last_started = self.connection.table.borrow_mut().expire(now, error, &mut woken);
         woken.into_iter().for_each(Waker::wake);
         // No bytes were received after an overdue call was sent.
         let silent = last_started.is_some_and(|last_started| last_started >= self.last_read);
@@ -510,7 +494,7 @@ impl Driver {
             Some(_) => {}
             None if pings && (silent || now >= self.last_read + interval) => {
                 let mut out = self.connection.out.borrow_mut();
-                self.connection.encoder.control(&mut out.bytes, Op::Ping, b"");
+                self.connection.encoder.control(&mut out.bytes, Opcode::Ping, b"");
                 self.pinged_at = Some(now);
             }
             None => {}
@@ -528,8 +512,8 @@ impl Driver {
         let stale =
             matches!(reason, CloseReason::Closed(_)) && connection.has_carried_response.get();
         let mut woken = Vec::new();
-        let failure = connection.failure_at(kind, stale);
-        connection.table.borrow_mut().fail(failure, &mut woken);
+        let error = connection.error_at(kind, stale);
+        connection.table.borrow_mut().fail(error, &mut woken);
         woken.into_iter().for_each(Waker::wake);
         connection.driver.replace(None);
     }
@@ -549,7 +533,7 @@ fn process(
             Err(error) => {
                 tracing::debug!(?error, "an upstream sent a malformed message");
                 if let FramingError::Frame(fault) = error {
-                    close(connection, fault.code());
+                    close(connection, fault.close_code());
                 }
                 return Err(CloseReason::Malformed);
             }
@@ -562,7 +546,7 @@ fn process(
                 // A peer that does not read gets no pong. RFC 6455, 5.5.3, requires one only for
                 // the last ping.
                 if out.unsent() < UNSENT_BYTES_MAX {
-                    connection.encoder.control(&mut out.bytes, Op::Pong, payload);
+                    connection.encoder.control(&mut out.bytes, Opcode::Pong, &payload);
                 }
             }
             Some(Event::Close(code)) => {
@@ -578,7 +562,7 @@ fn process(
 fn close(connection: &MultiplexedConnection, code: u16) {
     let mut out = connection.out.borrow_mut();
     if out.unsent() == 0 {
-        connection.encoder.control(&mut out.bytes, Op::Close, &code.to_be_bytes());
+        connection.encoder.control(&mut out.bytes, Opcode::Close, &code.to_be_bytes());
         connection.only_close_frame_left.set(true);
     }
 }

@@ -11,21 +11,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use settings::url::Transport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use wire::call::call_bytes;
 
-use crate::call::request::UpstreamRequest;
+use crate::call::{CountGuard, UpstreamRequest};
 use crate::config::Config;
 use crate::config::upstream::Upstream;
 use crate::io::websocket::handshake::{Refusal, UpgradeRequest};
 use crate::metrics::counters::UpstreamCounters;
-use crate::upstream::connector::{AddressKind, Connector};
+use crate::upstream::connector::{Connector, DialGuard, Stream};
 use crate::upstream::multiplexed_connection::{
-    CloseReason, MultiplexedConnection, OnNotification, Settings,
+    CloseReason, Driver, MultiplexedConnection, OnNotification, Settings,
 };
-use crate::upstream::stream::Stream;
+use crate::upstream::state::build_request_head;
 
 #[cfg(test)]
 mod tests;
@@ -50,7 +51,6 @@ const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_DECAY: u8 = 32;
 
 /// Multiplexed connections to one upstream, by the size of responses.
-#[derive(Debug)]
 pub(crate) struct MultiplexedPool {
     connector: Connector,
     upstream: Upstream,
@@ -73,14 +73,14 @@ pub(crate) struct MultiplexedPool {
 }
 
 /// Connections for responses of one size.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct SizeClass {
     connections: RefCell<Vec<Rc<MultiplexedConnection>>>,
     /// True while a connection is being opened.
     dialing: Cell<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Clone, Copy, Default)]
 struct Failures {
     consecutive: u32,
     backoff_until: Option<Instant>,
@@ -151,7 +151,7 @@ impl MultiplexedPool {
         deadline: Instant,
     ) -> Result<Rc<MultiplexedConnection>, NoConnection> {
         let class = usize::from(self.is_large(request));
-        let _waiting = WaiterCount::begin(&self.waiters);
+        let _waiting = CountGuard::new(&self.waiters);
         let failures = self.failures.get().consecutive;
         loop {
             let changed = self.changed.notified();
@@ -171,7 +171,7 @@ impl MultiplexedPool {
         }
     }
 
-    /// Returns a guard for one call. When it is dropped, waiting calls check again for a free
+    /// Returns a guard for one call. After the call, waiting calls check again for a free
     /// connection.
     pub(crate) fn call_guard(&self) -> CallGuard<'_> {
         CallGuard(self)
@@ -191,8 +191,7 @@ impl MultiplexedPool {
     /// Returns true if a large response is expected.
     fn is_large(&self, request: &UpstreamRequest<'_>) -> bool {
         let counts = self.small_responses_left.borrow();
-        counts[request.row.unwrap_or(counts.len() - 1)] > 0
-            || request.method.is_some_and(|method| method.weight >= LARGE_WEIGHT)
+        counts[request.row.unwrap_or(counts.len() - 1)] > 0 || request.weight() >= LARGE_WEIGHT
     }
 
     fn find_free(&self, class: usize) -> Option<Rc<MultiplexedConnection>> {
@@ -224,28 +223,22 @@ impl MultiplexedPool {
 
     /// Opens a connection and drives it to its end.
     async fn run(self: Rc<MultiplexedPool>, class: usize) {
-        let _dial_guard = DialGuard { pool: &self, class };
-        let opened = open(&self.connector, &self.upstream).await;
-        let OpenedStream { stream, websocket, read_ahead } = match opened {
+        let dial_guard = DialGuard::new(&self.size_classes[class].dialing, &self.changed);
+        let bytes_max = self.response_bytes_max;
+        let opened = open(&self.connector, &self.upstream, bytes_max, Rc::new(|_| {})).await;
+        let (connection, driver) = match opened {
             Ok(opened) => opened,
-            Err(fault) => {
-                tracing::debug!(upstream = &*self.upstream.name, %fault, "cannot open a multiplexed connection");
+            Err(error) => {
+                tracing::debug!(upstream = &*self.upstream.name, %error, "cannot open a multiplexed connection");
                 self.record_failure();
                 return;
             }
         };
-        let settings = Settings {
-            response_bytes_max: self.response_bytes_max,
-            ping_interval: self.upstream.ping_interval,
-            on_notification: ignore_notifications(),
-        };
-        let (connection, driver) =
-            MultiplexedConnection::new(stream, websocket, read_ahead, settings);
         if self.closed.get() {
             connection.retire();
         }
         self.size_classes[class].connections.borrow_mut().push(Rc::clone(&connection));
-        drop(_dial_guard);
+        drop(dial_guard);
         let _open_guard = OpenGuard { pool: &self, class, connection: &connection };
         self.counts.multiplexed_open.add(1);
         let reason = driver.await;
@@ -300,19 +293,6 @@ impl SizeClass {
     }
 }
 
-/// Marks a connection as being opened, until it is dropped.
-struct DialGuard<'a> {
-    pool: &'a MultiplexedPool,
-    class: usize,
-}
-
-impl Drop for DialGuard<'_> {
-    fn drop(&mut self) {
-        self.pool.size_classes[self.class].dialing.set(false);
-        self.pool.changed.notify_waiters();
-    }
-}
-
 /// Removes a connection from the pool when it is dropped.
 struct OpenGuard<'a> {
     pool: &'a MultiplexedPool,
@@ -329,110 +309,72 @@ impl Drop for OpenGuard<'_> {
     }
 }
 
-/// Counts a waiting call until it is dropped.
-struct WaiterCount<'a>(&'a Cell<usize>);
-
-impl<'a> WaiterCount<'a> {
-    fn begin(waiters: &'a Cell<usize>) -> WaiterCount<'a> {
-        waiters.set(waiters.get() + 1);
-        WaiterCount(waiters)
-    }
-}
-
-impl Drop for WaiterCount<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
-/// Returns a callback for connections without subscriptions.
-pub(crate) fn ignore_notifications() -> OnNotification {
-    Rc::new(|_| {})
-}
-
 /// Returns the largest limit of any group, because calls of all groups share the connections.
 fn response_bytes_max(config: &Config) -> usize {
     config.groups.iter().map(|group| group.response_bytes_max).max().unwrap_or(0)
 }
 
-/// An open stream for a multiplexed connection.
-#[derive(Debug)]
-pub(crate) struct OpenedStream {
-    pub(crate) stream: Stream,
-    /// True for a WebSocket, false for a local socket.
-    pub(crate) websocket: bool,
-    /// Bytes that were read after the handshake.
-    pub(crate) read_ahead: Vec<u8>,
-}
-
-/// Opens a stream for a multiplexed connection, within the upstream's connect timeout.
+/// Opens a multiplexed connection, within the upstream's connect timeout. The caller runs its
+/// driver.
 ///
 /// # Errors
 /// Errors of the system or of TLS, or the refusal of the WebSocket handshake.
-pub(crate) async fn open(connector: &Connector, upstream: &Upstream) -> io::Result<OpenedStream> {
-    let Some((url, _)) = upstream.multiplexed() else {
-        return Err(io::ErrorKind::Unsupported.into());
-    };
+pub(crate) async fn open(
+    connector: &Connector,
+    upstream: &Upstream,
+    response_bytes_max: usize,
+    on_notification: OnNotification,
+) -> io::Result<(Rc<MultiplexedConnection>, Driver)> {
+    let (url, _) = upstream.multiplexed().ok_or(io::ErrorKind::Unsupported)?;
+    let websocket = url.transport() == Transport::WebSocket;
     let opening = async {
-        let mut stream = connector.connect(upstream, AddressKind::Multiplexed).await?;
-        if !url.is_websocket() {
-            return Ok(OpenedStream { stream, websocket: false, read_ahead: Vec::new() });
-        }
-        let opening = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
-        let mut head = request_head(upstream);
-        opening.write(&mut head);
-        stream.write_all(&head).await?;
-        stream.flush().await?;
-        let mut read_ahead = Vec::with_capacity(1024);
-        loop {
-            if stream.read_buf(&mut read_ahead).await? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            match opening.check_response(&read_ahead) {
-                Ok(None) => {}
-                Ok(Some(head_bytes)) => {
-                    read_ahead.drain(..head_bytes);
-                    return Ok(OpenedStream { stream, websocket: true, read_ahead });
-                }
-                Err(Refusal::Status { status, .. }) => {
-                    let message = format!("the WebSocket handshake got status {status}");
-                    return Err(io::Error::other(message));
-                }
-                Err(Refusal::Malformed) => {
-                    return Err(io::Error::other(
-                        "the response to the WebSocket handshake is malformed",
-                    ));
-                }
-            }
-        }
+        let mut stream =
+            connector.connect(upstream.multiplexed(), upstream.connect_timeout).await?;
+        let read_ahead = if websocket {
+            upgrade(&mut stream, build_request_head("GET", url, "", upstream)).await?
+        } else {
+            Vec::new()
+        };
+        io::Result::Ok((stream, read_ahead))
     };
     let opened = tokio::time::timeout(upstream.connect_timeout, opening).await;
-    opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    let (stream, read_ahead) = opened.map_err(|_| io::ErrorKind::TimedOut)??;
+    let ping_interval = upstream.ping_interval;
+    let settings = Settings { response_bytes_max, ping_interval, on_notification };
+    Ok(MultiplexedConnection::new(stream, websocket, read_ahead, settings))
 }
 
-/// Returns the request for a WebSocket, up to the headers of the handshake.
-fn request_head(upstream: &Upstream) -> Vec<u8> {
-    let mut head = Vec::with_capacity(512);
-    let Some((url, _)) = upstream.multiplexed() else { return head };
-    let mut line = |parts: &[&[u8]]| {
-        parts.iter().for_each(|part| head.extend_from_slice(part));
-        head.extend_from_slice(b"\r\n");
-    };
-    line(&[b"GET ", url.target().as_bytes(), b" HTTP/1.1"]);
-    line(&[b"Host: ", url.authority().as_bytes()]);
-    if let Some(authorization) = url.authorization() {
-        line(&[b"Authorization: ", authorization.as_bytes()]);
-    }
-    for (name, value) in &upstream.headers {
-        let overridden = *name == http::header::AUTHORIZATION && url.authorization().is_some();
-        if !overridden {
-            line(&[name.as_str().as_bytes(), b": ", value.as_bytes()]);
+/// Makes the WebSocket handshake. `head` is the request up to the headers of the handshake. Returns
+/// the bytes that were read after the handshake.
+async fn upgrade(stream: &mut Stream, mut head: Vec<u8>) -> io::Result<Vec<u8>> {
+    let handshake = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
+    handshake.write(&mut head);
+    stream.write_all(&head).await?;
+    stream.flush().await?;
+    let mut read_ahead = Vec::with_capacity(1024);
+    loop {
+        if stream.read_buf(&mut read_ahead).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match handshake.check_response(&read_ahead) {
+            Ok(None) => {}
+            Ok(Some(head_bytes)) => {
+                read_ahead.drain(..head_bytes);
+                return Ok(read_ahead);
+            }
+            Err(Refusal::Status { status, .. }) => {
+                let message = format!("the WebSocket handshake got status {status}");
+                return Err(io::Error::other(message));
+            }
+            Err(Refusal::Malformed) => {
+                let message = "the response to the WebSocket handshake is malformed";
+                return Err(io::Error::other(message));
+            }
         }
     }
-    head
 }
 
-/// Guard of a call, dropped after the call.
+/// Notifies the waiting calls when it is dropped, after a call.
 pub(crate) struct CallGuard<'a>(&'a MultiplexedPool);
 
 impl Drop for CallGuard<'_> {

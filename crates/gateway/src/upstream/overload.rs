@@ -21,14 +21,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::call::UpstreamRequest;
 use crate::call::failure::{Failure, Kind};
-use crate::call::request::UpstreamRequest;
 use crate::config::Config;
-use crate::config::group::Group;
 use crate::metrics::counters::GroupCounters;
 use crate::metrics::thread::Counters;
 use crate::policy::overload::limiter::{Limiter, ResponseSample};
-use crate::policy::overload::queue::{Key, PushResult, Queue, QueueSettings};
+use crate::policy::overload::queue::{PushResult, Queue, QueueKey, QueueSettings};
 use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
 use crate::upstream::thread::UpstreamContext;
@@ -49,36 +48,32 @@ pub(crate) struct ConcurrencyLimit {
     calls_max: AtomicU32,
     /// Copy of the limiter's epoch, which is the number of changes of the limit.
     epoch: AtomicU32,
-    /// Copy of [`Limiter::is_limited`]: true if calls have recently waited.
+    /// Copy of [`Limiter::limited`]: true if calls have recently waited.
     limited: AtomicBool,
-    /// Copy of [`Limiter::is_saturated`]: true if the upstreams are overloaded.
+    /// Copy of [`Limiter::saturated`]: true if the upstreams are overloaded.
     saturated: AtomicBool,
     /// Permits and waiting calls of each thread.
     threads: Vec<Arc<GroupCounters>>,
 }
 
 impl ConcurrencyLimit {
-    /// Returns the limit of a group; `None` if calls are not limited.
+    /// Returns the limit of the group with this index; `None` if calls are not limited. `counters`
+    /// has one element per thread.
     pub(crate) fn new(
         config: &Config,
-        group: &Group,
-        threads: Vec<Arc<GroupCounters>>,
+        group: usize,
+        counters: &[Arc<Counters>],
     ) -> Option<Arc<ConcurrencyLimit>> {
         config.overload.as_ref()?;
-        let limiter = Limiter::new(group.in_flight);
+        let limiter = Limiter::new(config.groups[group].in_flight);
         Some(Arc::new(ConcurrencyLimit {
-            calls_max: AtomicU32::new(limiter.limit()),
-            epoch: AtomicU32::new(limiter.epoch()),
+            calls_max: AtomicU32::new(limiter.limit),
+            epoch: AtomicU32::new(limiter.epoch),
             limited: AtomicBool::new(false),
             saturated: AtomicBool::new(false),
             limiter: Mutex::new(limiter),
-            threads,
+            threads: counters.iter().map(|thread| Arc::clone(&thread.groups[group])).collect(),
         }))
-    }
-
-    /// Returns the counters of a group on all threads.
-    pub(crate) fn threads(counters: &[Arc<Counters>], group: usize) -> Vec<Arc<GroupCounters>> {
-        counters.iter().map(|thread| Arc::clone(&thread.groups[group])).collect()
     }
 
     /// Returns the limit of calls in flight.
@@ -90,10 +85,10 @@ impl ConcurrencyLimit {
     fn update(&self, change: impl FnOnce(&mut Limiter)) {
         let mut limiter = self.limiter.lock();
         change(&mut limiter);
-        self.calls_max.store(limiter.limit(), Ordering::Relaxed);
-        self.epoch.store(limiter.epoch(), Ordering::Relaxed);
-        self.limited.store(limiter.is_limited(), Ordering::Relaxed);
-        self.saturated.store(limiter.is_saturated(), Ordering::Relaxed);
+        self.calls_max.store(limiter.limit, Ordering::Relaxed);
+        self.epoch.store(limiter.epoch, Ordering::Relaxed);
+        self.limited.store(limiter.limited, Ordering::Relaxed);
+        self.saturated.store(limiter.saturated, Ordering::Relaxed);
     }
 
     /// Returns the number of waiting calls on all threads.
@@ -219,14 +214,14 @@ impl GroupPermits {
     /// Counts one more permit as held.
     fn hold(&self, holder: Holder) {
         self.in_flight.update(|calls| calls + 1);
-        self.flows.borrow_mut().enter(holder.class, holder.flow);
+        self.flows.borrow_mut().take_permit(holder.class, holder.flow);
         self.counts.in_flight.add(1);
     }
 
     /// Counts one permit less as held.
     fn release(&self, holder: Holder) {
         self.in_flight.update(|calls| calls - 1);
-        self.flows.borrow_mut().leave(holder.flow);
+        self.flows.borrow_mut().return_permit(holder.flow);
         self.counts.in_flight.subtract_one();
     }
 
@@ -235,9 +230,9 @@ impl GroupPermits {
         let epoch = self.limit.epoch.load(Ordering::Relaxed);
         if now >= self.share_until.get() || epoch != self.share_epoch.get() {
             // The call that asks for a permit counts as queued.
-            let queued = self.queue.borrow().len() as u64 + 1;
+            let queued = self.queue.borrow().len as u64 + 1;
             let share = self.limit.share(&self.counts, u64::from(self.in_flight.get()), queued);
-            self.flows.borrow_mut().renew(now, share);
+            self.flows.borrow_mut().divide_permits(now, share);
             self.share.set(share);
             self.share_until.set(now + SHARE_AGE_MAX);
             self.share_epoch.set(epoch);
@@ -252,11 +247,11 @@ impl GroupPermits {
             return false;
         }
         let flows = self.flows.borrow();
-        !self.is_crowded() || flows.admits(holder.flow, flows.spare(holder.class, available))
+        !self.is_crowded() || flows.admits(holder.flow, flows.count_spare(holder.class, available))
     }
 
     fn is_queueing(&self) -> bool {
-        !self.queue.borrow().is_empty()
+        self.queue.borrow().len > 0
     }
 
     fn is_crowded(&self) -> bool {
@@ -323,11 +318,20 @@ impl<'a> Permit<'a> {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         if let Some(permits) = self.permits {
-            let took = self.cx.now().saturating_sub(self.since);
-            permits.flows.borrow_mut().record_latency(self.holder.flow, took);
-            permits.release_and_serve(self.cx.now(), self.holder);
+            let now = self.cx.now();
+            let latency = now.saturating_sub(self.since);
+            permits.flows.borrow_mut().record_latency(self.holder.flow, latency);
+            permits.release_and_serve(now, self.holder);
         }
     }
+}
+
+/// Returns this thread's permits for the call's group; `None` if calls are not limited.
+fn permits_for<'a>(
+    cx: &'a UpstreamContext,
+    request: &UpstreamRequest<'_>,
+) -> Option<&'a GroupPermits> {
+    cx.permits[request.group].as_deref()
 }
 
 /// Returns a permit if one is available without a wait.
@@ -335,14 +339,9 @@ pub(crate) fn try_acquire<'a>(
     cx: &'a UpstreamContext,
     request: &UpstreamRequest<'_>,
 ) -> Option<Permit<'a>> {
-    let (permits, holder) = (cx.permits[request.group].as_deref(), Holder::of(request));
-    if let Some(permits) = permits {
-        if !permits.admits(cx.now(), holder) {
-            return None;
-        }
-        permits.hold(holder);
-    }
-    Some(Permit::new(cx, permits, holder))
+    let permits = permits_for(cx, request);
+    let is_admitted = permits.is_none_or(|permits| permits.admits(cx.now(), Holder::of(request)));
+    is_admitted.then(|| acquire_over_limit(cx, request))
 }
 
 /// Waits in the queue for a permit.
@@ -354,12 +353,12 @@ pub(crate) async fn acquire<'a>(
     request: &UpstreamRequest<'_>,
 ) -> Result<Permit<'a>, Failure> {
     let holder = Holder::of(request);
-    let Some(permits) = cx.permits[request.group].as_deref() else {
+    let Some(permits) = permits_for(cx, request) else {
         return Ok(Permit::new(cx, None, holder));
     };
     let state = Cell::new(WaiterState::Waiting);
     let waiter = Rc::new(Waiter { holder, state, waker: RefCell::new(None) });
-    permits.flows.borrow_mut().wait(request.class, request.flow);
+    permits.flows.borrow_mut().record_wait(request.class, request.flow);
     let queue_entry = Rc::clone(&waiter);
     let pushed =
         permits.queue.borrow_mut().push(cx.now(), request.class, request.flow, queue_entry);
@@ -371,15 +370,15 @@ pub(crate) async fn acquire<'a>(
         }
         PushResult::Full(_) => {
             permits.counts.shed[request.class][Shed::Full].add(1);
-            return Err(overloaded(cx, permits));
+            return Err(build_overload_failure(cx, permits));
         }
     };
     permits.counts.queued.add(1);
     let now = cx.now();
     permits.admit_waiters(now);
     if matches!(waiter.state.get(), WaiterState::Waiting) {
-        let usual = permits.flows.borrow().typical_latency();
-        permits.limit.update(|limiter| limiter.record_wait(now, usual));
+        let latency = permits.flows.borrow().typical_latency();
+        permits.limit.update(|limiter| limiter.record_wait(now, latency));
         // The limit may have risen.
         permits.admit_waiters(now);
     }
@@ -403,7 +402,7 @@ pub(crate) async fn acquire<'a>(
             waiter.state.set(WaiterState::Done);
             Ok(Permit::new(cx, Some(permits), holder))
         }
-        WaiterState::Waiting | WaiterState::Done => Err(overloaded(cx, permits)),
+        WaiterState::Waiting | WaiterState::Done => Err(build_overload_failure(cx, permits)),
     }
 }
 
@@ -413,7 +412,7 @@ struct QueuedCall<'a> {
     cx: &'a UpstreamContext,
     permits: &'a GroupPermits,
     waiter: &'a Waiter,
-    key: Key,
+    key: QueueKey,
 }
 
 impl QueuedCall<'_> {
@@ -441,7 +440,7 @@ impl Drop for QueuedCall<'_> {
     }
 }
 
-fn overloaded(cx: &UpstreamContext, permits: &GroupPermits) -> Failure {
+fn build_overload_failure(cx: &UpstreamContext, permits: &GroupPermits) -> Failure {
     let retry_after = Duration::from_secs(1 + cx.random() % RETRY_AFTER_SECONDS_MAX);
     let kind = Kind::Overloaded { status: permits.status };
     Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
@@ -464,19 +463,19 @@ impl Drop for LentPermit<'_> {
 /// Lends the permit of a call. The call takes it back even if that exceeds the limit, because a
 /// started call must end.
 pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -> LentPermit<'a> {
-    let (permits, holder) = (cx.permits[request.group].as_deref(), Holder::of(request));
+    let (permits, holder) = (permits_for(cx, request), Holder::of(request));
     if let Some(permits) = permits {
         permits.release_and_serve(cx.now(), holder);
     }
     LentPermit { permits, holder }
 }
 
-/// Returns a permit for a hedge, even if the permit exceeds the limit.
-pub(crate) fn acquire_for_hedge<'a>(
+/// Returns a permit at once, even if the permit exceeds the limit.
+pub(crate) fn acquire_over_limit<'a>(
     cx: &'a UpstreamContext,
     request: &UpstreamRequest<'_>,
 ) -> Permit<'a> {
-    let (permits, holder) = (cx.permits[request.group].as_deref(), Holder::of(request));
+    let (permits, holder) = (permits_for(cx, request), Holder::of(request));
     if let Some(permits) = permits {
         permits.hold(holder);
     }
@@ -485,13 +484,13 @@ pub(crate) fn acquire_for_hedge<'a>(
 
 /// Returns true if the upstreams of this group are overloaded, so that no call may be sent twice.
 pub(crate) fn is_saturated(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
-    let permits = cx.permits[request.group].as_deref();
+    let permits = permits_for(cx, request);
     permits.is_some_and(|permits| permits.limit.saturated.load(Ordering::Relaxed))
 }
 
 /// Returns true if calls wait for permits of this group, or have waited recently.
 pub(crate) fn is_crowded(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
-    cx.permits[request.group].as_deref().is_some_and(GroupPermits::is_crowded)
+    permits_for(cx, request).is_some_and(GroupPermits::is_crowded)
 }
 
 /// Returns true if [`is_crowded`] is true for any group.
@@ -501,23 +500,21 @@ pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
 
 /// Returns the epoch of the limit. An attempt stores the epoch at its start.
 pub(crate) fn epoch(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> u32 {
-    let permits = cx.permits[request.group].as_deref();
+    let permits = permits_for(cx, request);
     permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))
 }
 
-/// Reports the duration of a response to a call that was sent in this epoch.
+/// Records the latency of a response to a call that was sent in this epoch.
 pub(crate) fn record_response(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     epoch: u32,
-    took: Duration,
+    latency: Duration,
 ) {
-    let Some(permits) = cx.permits[request.group].as_deref().filter(|permits| permits.is_crowded())
-    else {
-        return;
-    };
+    let permits = permits_for(cx, request).filter(|permits| permits.is_crowded());
+    let Some(permits) = permits else { return };
     let now = cx.now();
     let queue = if permits.is_queueing() { permits.limit.queued_calls() } else { 0 };
-    let sample = ResponseSample { epoch, flow: request.flow, latency: took, queue };
+    let sample = ResponseSample { epoch, flow: request.flow, latency, queue };
     permits.limit.update(|limiter| limiter.record_response(now, sample));
 }

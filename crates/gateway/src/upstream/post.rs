@@ -1,18 +1,23 @@
 //! One HTTP request to an upstream and its response: over HTTP/2 if HTTP/2 is on and the upstream
-//! supports it, else over HTTP/1.1.
+//! supports it, else over a pooled HTTP/1.1 connection.
 //!
 //! This file knows HTTP and bytes. `send.rs` and `batcher.rs` write the body and interpret the
 //! response.
 
-use tokio::time::Instant;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 use wire::quantity::write_decimal;
 
-use crate::call::failure::{Failure, Kind, Sent};
+use crate::call::failure::{Kind, Sent};
 use crate::io::memory::Reservation;
 use crate::policy::memory::Purpose;
 use crate::trace::context::TraceContext;
-use crate::upstream::connector::AddressKind;
-use crate::upstream::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpResponse};
+use crate::upstream::http1::{Connection, ParsedHeads, new_parsed_heads};
 use crate::upstream::thread::UpstreamContext;
 
 /// The body of a request.
@@ -27,65 +32,84 @@ pub(crate) trait Body {
     }
 }
 
-/// An exchange without a response.
-#[derive(Debug, Clone)]
-pub(crate) struct PostError {
-    pub(crate) failure: Failure,
-    /// True if the exchange failed because a connection that had carried calls before was closed
-    /// without a response.
-    pub(crate) stale_connection: bool,
+/// A complete HTTP response of an upstream.
+#[derive(Debug)]
+pub(crate) struct HttpResponse {
+    pub(crate) status: u16,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) body: Bytes,
+    /// True if the connection may carry another call.
+    pub(crate) reusable: bool,
 }
 
-impl PostError {
-    pub(crate) fn new(upstream: usize, kind: Kind, sent: Sent) -> PostError {
-        PostError { failure: Failure::of_upstream(upstream, kind, sent), stale_connection: false }
+impl HttpResponse {
+    /// Returns a response that did not come over HTTP.
+    pub(crate) fn from_message(body: Bytes) -> HttpResponse {
+        HttpResponse { status: 200, retry_after: None, body, reusable: true }
     }
 }
 
-/// Sends a body to an upstream and reads the response by `deadline`. Opens a new connection if
-/// `fresh` is true. A body of more than `response_bytes_max` bytes is an error.
+/// Why a call or a batch that went to an upstream has no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExchangeError {
+    pub(crate) kind: Kind,
+    pub(crate) sent: Sent,
+    /// True if the upstream closed a connection that had carried responses before, without a byte
+    /// of this response.
+    pub(crate) stale_connection: bool,
+}
+
+impl ExchangeError {
+    pub(crate) fn new(kind: Kind, sent: Sent) -> ExchangeError {
+        ExchangeError { kind, sent, stale_connection: false }
+    }
+}
+
+/// Sends a body to an upstream and reads the response by `deadline`. Over HTTP/1.1, opens a new
+/// connection if `new_connection` is true. A response body of more than `response_bytes_max` bytes
+/// is an error.
 ///
 /// # Errors
-/// A [`PostError`] if no complete response was read.
+/// An [`ExchangeError`] if no complete response was read.
 pub(crate) async fn post(
     cx: &UpstreamContext,
     upstream: usize,
     body: &impl Body,
     deadline: Instant,
-    fresh: bool,
+    new_connection: bool,
     response_bytes_max: usize,
-) -> Result<HttpResponse, PostError> {
+) -> Result<HttpResponse, ExchangeError> {
     if let Some(http2) = &cx.upstreams[upstream].http2 {
         // Boxed, so that the future of a call over HTTP/1.1 stays small.
-        let posted = Box::pin(http2.post(cx, upstream, body, deadline, response_bytes_max)).await;
+        let posted = Box::pin(http2.post(cx, body, deadline, response_bytes_max)).await;
         if let Some(posted) = posted {
             return posted;
         }
     }
     let state = &cx.topology.upstreams[upstream];
     let pool = &cx.upstreams[upstream].pool;
-    let refused = || PostError::new(upstream, Kind::Connect, Sent::No);
-    let _lease = pool.lease(deadline).await.ok_or_else(refused)?;
-    let reused = if fresh { None } else { pool.reuse(cx.recent()) };
+    let not_connected = ExchangeError::new(Kind::Connect, Sent::No);
+    let _permit = pool.acquire(deadline).await.ok_or(not_connected)?;
+    let reused = if new_connection { None } else { pool.reuse(cx.recent()) };
     let mut connection = match reused {
         Some(connection) => connection,
         None => {
             cx.counters.upstreams[upstream].connections_opened.add(1);
             // Boxed, because most calls reuse a connection and their future should stay small.
-            let connecting = state.connector.connect(&state.config, AddressKind::Http);
-            match Box::pin(tokio::time::timeout_at(deadline, connecting)).await {
-                Ok(Ok(stream)) => Connection::new(stream, pool.heads()),
+            let config = &state.config;
+            let connecting = state.connector.connect(config.http(), config.connect_timeout);
+            match Box::pin(timeout_at(deadline, connecting)).await {
+                Ok(Ok(stream)) => Connection::new(stream, Rc::clone(&pool.heads)),
                 Ok(Err(error)) => {
                     tracing::debug!(upstream = &*state.config.name, %error, "cannot connect");
-                    return Err(refused());
+                    return Err(not_connected);
                 }
-                Err(_) => return Err(refused()),
+                Err(_) => return Err(not_connected),
             }
         }
     };
-    let was_used = connection.used;
     let mut request = cx.buffers.take();
-    request.extend_from_slice(&state.request_head);
+    request.extend_from_slice(&state.call_head);
     write_decimal(&mut request, body.bytes() as u64);
     if let Some(trace) = body.trace() {
         write_trace_headers(&mut request, trace);
@@ -95,15 +119,11 @@ pub(crate) async fn post(
     let mut hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
     let exchanged = connection.exchange(&request, deadline, response_bytes_max, &mut hold).await;
     cx.buffers.give(request);
-    match exchanged {
-        Ok(response) => {
-            if response.reusable && state.config.keep_alive {
-                pool.keep(connection, cx.recent());
-            }
-            Ok(response)
-        }
-        Err(fault) => Err(post_error(upstream, fault, was_used)),
+    let response = exchanged?;
+    if response.reusable && state.config.keep_alive {
+        pool.keep(connection, cx.recent());
     }
+    Ok(response)
 }
 
 /// Appends the headers of a trace, each with a line break before it.
@@ -116,15 +136,87 @@ fn write_trace_headers(out: &mut Vec<u8>, trace: &TraceContext) {
     }
 }
 
-fn post_error(upstream: usize, fault: ExchangeFault, was_used: bool) -> PostError {
-    let kind = match fault.kind {
-        ExchangeFaultKind::Late => Kind::Deadline,
-        ExchangeFaultKind::Closed | ExchangeFaultKind::Io(_) => Kind::Closed,
-        ExchangeFaultKind::Malformed => Kind::Malformed,
-        ExchangeFaultKind::TooLarge => Kind::TooLarge,
-        ExchangeFaultKind::Memory => Kind::Memory,
-    };
-    let sent = if fault.response_started { Sent::Yes } else { Sent::Maybe };
-    let stale_connection = was_used && !fault.response_started && kind == Kind::Closed;
-    PostError { failure: Failure::of_upstream(upstream, kind, sent), stale_connection }
+/// The HTTP/1.1 connections of one thread to one upstream. The most recently used connection is
+/// reused first, so that the other connections expire when the load falls.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    idle: RefCell<Vec<Connection>>,
+    /// Idle connections close after this time.
+    idle_timeout: Duration,
+    /// One permit for each connection with a call. An idle connection holds no permit. An idle
+    /// connection is always reused before a new one is opened, so the permits limit the open
+    /// connections.
+    permits: Semaphore,
+    heads: Rc<ParsedHeads>,
+    /// True if connections close after their call.
+    closed: Cell<bool>,
+}
+
+impl Pool {
+    pub(crate) fn new(connections_max: usize, idle_timeout: Duration) -> Pool {
+        Pool {
+            idle: RefCell::default(),
+            idle_timeout,
+            permits: Semaphore::new(connections_max.clamp(1, Semaphore::MAX_PERMITS)),
+            heads: new_parsed_heads(),
+            closed: Cell::new(false),
+        }
+    }
+
+    /// Acquires the permit for one connection. Returns `None` if `deadline` passes first.
+    async fn acquire(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Some(permit);
+        }
+        Box::pin(timeout_at(deadline, self.permits.acquire())).await.ok()?.ok()
+    }
+
+    /// Takes an idle connection that is still usable.
+    fn reuse(&self, now: Instant) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        while let Some(mut connection) = idle.pop() {
+            if now.duration_since(connection.idle_since) > self.idle_timeout {
+                // The remaining connections have been idle for even longer.
+                idle.clear();
+                return None;
+            }
+            if connection.is_quiet() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next call.
+    fn keep(&self, mut connection: Connection, now: Instant) {
+        if !self.closed.get() {
+            connection.idle_since = now;
+            self.idle.borrow_mut().push(connection);
+        }
+    }
+
+    /// Returns true if connections close after their call.
+    #[cfg(test)]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Closes idle connections now, and connections in use after their call. Called after a reload
+    /// has removed or changed the upstream.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        self.close_idle();
+    }
+
+    /// Closes connections that have been idle for too long.
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.idle
+            .borrow_mut()
+            .retain(|connection| now.duration_since(connection.idle_since) <= self.idle_timeout);
+    }
+
+    /// Closes all idle connections.
+    pub(crate) fn close_idle(&self) {
+        self.idle.borrow_mut().clear();
+    }
 }

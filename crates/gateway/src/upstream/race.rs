@@ -14,12 +14,10 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use wire::method::Repeat;
 
-use crate::call::request::UpstreamRequest;
+use crate::call::UpstreamRequest;
 use crate::policy::hedge;
-use crate::upstream::choose::choose;
-use crate::upstream::fetch::{Attempts, pick_better, repeat_safety, weight};
-use crate::upstream::overload;
-use crate::upstream::overload::{LentPermit, Permit};
+use crate::upstream::fetch::{Attempts, pick_better};
+use crate::upstream::overload::{self, LentPermit, Permit};
 use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 
@@ -48,22 +46,20 @@ struct Racer<'a> {
 }
 
 /// Runs an attempt, and starts further attempts once the first has taken longer than `delay`.
-/// Returns the winning attempt and the latency to record ([`hedge::latency`]).
+/// Returns the winning attempt and the latency to record ([`hedge::cap_latency`]).
 pub(super) async fn race(
-    cx: &Rc<UpstreamContext>,
-    request: &UpstreamRequest<'_>,
+    attempts: &mut Attempts<'_>,
     upstream: usize,
     deadline: Instant,
-    fresh: bool,
     delay: Duration,
-    attempts: &mut Attempts,
 ) -> (Attempt, Duration) {
+    let (cx, request, new_connection) = (attempts.cx, attempts.request, attempts.reconnected);
     let began = cx.now();
-    let mut first_attempt = pin!(run_attempt(cx, upstream, request, deadline, fresh));
+    let mut first_attempt = pin!(run_attempt(cx, upstream, request, deadline, new_connection));
     let check_at = cx.recent() + delay;
     tokio::select! {
         biased;
-        attempt_result = &mut first_attempt => return (attempt_result, cx.now().saturating_sub(began)),
+        attempt = &mut first_attempt => return (attempt, cx.now().saturating_sub(began)),
         () = tokio::time::sleep_until(check_at) => {}
     }
     let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first_attempt);
@@ -72,7 +68,7 @@ pub(super) async fn race(
         cx,
         request,
         delay,
-        patience: cx.hedges[request.group].borrow_mut().patience(weight(request)),
+        patience: cx.hedges[request.group].borrow_mut().patience(request.weight()),
         racers: SmallVec::from_iter([racer]),
         started: 1,
         hedge_wait: delay,
@@ -82,9 +78,9 @@ pub(super) async fn race(
     race.run(attempts, check_at).await
 }
 
-struct Race<'a, 'b> {
+struct Race<'a> {
     cx: &'a Rc<UpstreamContext>,
-    request: &'a UpstreamRequest<'b>,
+    request: &'a UpstreamRequest<'a>,
     /// Time from the start of an attempt to the next hedge.
     delay: Duration,
     /// Time without any response after which an upstream is suspected.
@@ -101,16 +97,19 @@ struct Race<'a, 'b> {
     lent: Option<LentPermit<'a>>,
 }
 
-impl Race<'_, '_> {
-    async fn run(mut self, attempts: &mut Attempts, mut check_at: Instant) -> (Attempt, Duration) {
+impl Race<'_> {
+    async fn run(
+        mut self,
+        attempts: &mut Attempts<'_>,
+        mut check_at: Instant,
+    ) -> (Attempt, Duration) {
         // The first attempt began `delay` ago.
         let began = self.cx.now().saturating_sub(self.delay);
         let topology = &self.cx.topology;
         loop {
             let mut lost = pin!(topology.registry.lost_upstream.notified());
             lost.as_mut().enable();
-            let stalled = self.cx.tick().saturating_duration_since(check_at) > THREAD_STALL_MIN;
-            if stalled {
+            if self.cx.tick().saturating_duration_since(check_at) > THREAD_STALL_MIN {
                 // Responses may have arrived that no task has read yet.
                 check_at = self.cx.recent() + CHECK_INTERVAL_MIN;
             } else {
@@ -119,16 +118,16 @@ impl Race<'_, '_> {
             }
             tokio::select! {
                 biased;
-                (racer, finished) = next_done(&mut self.racers) => {
+                (racer, finished) = next_finished(&mut self.racers) => {
                     if finished.verdict.is_response() || self.racers.is_empty() {
                         self.cx.counters.hedges_won.add(u64::from(racer.hedge));
                         attempts.cancelled = self.racers.iter().map(|racer| racer.upstream).collect();
-                        let now = self.cx.now();
-                        let (total_time, attempt_time) = (now.saturating_sub(began), now.saturating_sub(racer.began));
-                        return (finished, hedge::latency(total_time, attempt_time, self.delay));
+                        let call_time = self.cx.now().saturating_sub(began);
+                        let attempt_time = self.cx.now().saturating_sub(racer.began);
+                        return (finished, hedge::cap_latency(call_time, attempt_time, self.delay));
                     }
                     // Other attempts are still in flight.
-                    attempts.record(self.cx, self.request, &finished);
+                    attempts.record(&finished);
                     attempts.best_failed = Some(pick_better(attempts.best_failed.take(), finished));
                     check_at = Instant::now();
                 }
@@ -139,7 +138,7 @@ impl Race<'_, '_> {
     }
 
     /// Marks silent upstreams as suspected and starts an attempt if one is due.
-    fn start_due_attempts(&mut self, attempts: &mut Attempts) {
+    fn start_due_attempts(&mut self, attempts: &mut Attempts<'_>) {
         let (cx, topology, now) = (self.cx, &self.cx.topology, self.cx.now());
         let mut all_lost = true;
         for racer in &self.racers {
@@ -150,7 +149,7 @@ impl Race<'_, '_> {
             }
             all_lost &= topology.is_lost(racer.upstream);
         }
-        let repeatable = repeat_safety(self.request) != Repeat::Never;
+        let repeatable = self.request.repeat() != Repeat::Never;
         if repeatable && self.started < ATTEMPTS_MAX && (all_lost || now >= self.hedge_at) {
             self.start_attempt(attempts, all_lost);
         }
@@ -164,29 +163,25 @@ impl Race<'_, '_> {
 
     /// Starts another attempt. `all_lost` is true if every attempt in flight waits at a stalled
     /// upstream. If it is false, the new attempt is a hedge, which is charged to the hedge budget.
-    fn start_attempt(&mut self, attempts: &mut Attempts, all_lost: bool) {
+    fn start_attempt(&mut self, attempts: &mut Attempts<'_>, all_lost: bool) {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
         let hedging = cx.topology.config.groups[request.group].hedge.is_some();
         if !all_lost && (!hedging || overload::is_saturated(cx, request)) {
-            self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
-            self.hedge_at = now + self.hedge_wait;
-            return;
+            return self.postpone_hedge(now);
         }
-        let Ok(upstream) = choose(cx, request, &attempts.tried) else {
+        let Ok(upstream) = attempts.chooser().choose_now() else {
             self.hedge_at = now + CHECK_INTERVAL_MAX;
             return;
         };
         if !all_lost && !cx.hedges[request.group].borrow_mut().try_charge() {
-            self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
-            self.hedge_at = now + self.hedge_wait;
-            return;
+            return self.postpone_hedge(now);
         }
         let permit = if all_lost {
             cx.counters.retries.add(1);
             None
         } else {
             cx.counters.hedges.add(1);
-            Some(overload::acquire_for_hedge(cx, request))
+            Some(overload::acquire_over_limit(cx, request))
         };
         attempts.tried.push(upstream);
         let timeout = cx.topology.config.groups[request.group].attempt_deadline;
@@ -198,21 +193,27 @@ impl Race<'_, '_> {
         self.hedge_at = now + self.delay;
     }
 
+    /// Doubles the time to the next hedge.
+    fn postpone_hedge(&mut self, now: Duration) {
+        self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
+        self.hedge_at = now + self.hedge_wait;
+    }
+
     /// Returns the time until the next check.
     fn next_check(&self) -> Duration {
         let (cx, now) = (self.cx, self.cx.now());
-        let suspects = self.racers.iter().filter(|racer| !cx.topology.is_lost(racer.upstream));
-        let suspects = suspects.map(|racer| {
+        let waiting = self.racers.iter().filter(|racer| !cx.topology.is_lost(racer.upstream));
+        let suspects = waiting.map(|racer| {
             let silence = cx.upstreams[racer.upstream].silence.get();
             silence.suspect_at(racer.began, self.patience)
         });
-        let next = suspects.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
-        next.saturating_sub(now).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX)
+        let next_at = suspects.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
+        next_at.saturating_sub(now).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX)
     }
 }
 
 /// Waits for the next attempt to end.
-async fn next_done<'a>(racers: &mut SmallVec<[Racer<'a>; 2]>) -> (Racer<'a>, Attempt) {
+async fn next_finished<'a>(racers: &mut SmallVec<[Racer<'a>; 2]>) -> (Racer<'a>, Attempt) {
     std::future::poll_fn(|cx| {
         for index in 0..racers.len() {
             if let Poll::Ready(finished) = racers[index].future.as_mut().poll(cx) {

@@ -15,13 +15,11 @@ use crate::upstream::topology::Topology;
 /// State that outlives every reload.
 pub(crate) struct Registry {
     /// The start of the clock that all policies use.
-    started: Instant,
+    pub(crate) started: Instant,
     /// The topologies in use. Locked briefly, and never on the path of a call.
     in_use: Mutex<Vec<Weak<Topology>>>,
-    /// The last number that `next_chain` returned.
-    last_chain: AtomicU64,
-    /// The last number that `next_upstream` returned.
-    last_upstream: AtomicU64,
+    /// The last number that `next_number` returned.
+    last_number: AtomicU64,
     /// Notified when any upstream is suspected or ejected. Slow calls wait for it.
     pub(crate) lost_upstream: Notify,
     /// Bytes of all bodies, responses and queues.
@@ -33,26 +31,15 @@ impl Registry {
         Arc::new(Registry {
             started: Instant::now(),
             in_use: Mutex::default(),
-            last_chain: AtomicU64::new(0),
-            last_upstream: AtomicU64::new(0),
+            last_number: AtomicU64::new(0),
             lost_upstream: Notify::new(),
             memory: Arc::default(),
         })
     }
 
-    /// Returns the start of the clock.
-    pub(crate) fn started(&self) -> Instant {
-        self.started
-    }
-
     /// Returns the time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
-    }
-
-    /// Returns the time from the start to `instant`.
-    pub(crate) fn since_start(&self, instant: Instant) -> Duration {
-        instant.saturating_duration_since(self.started)
     }
 
     /// Adds a topology and removes unused topologies.
@@ -68,13 +55,9 @@ impl Registry {
         self.in_use.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns a new unique number of an upstream, which is never 0.
-    pub(super) fn next_upstream(&self) -> u64 {
-        self.last_upstream.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Returns a new unique number, for a chain that takes the name of another chain.
-    pub(super) fn next_chain(&self) -> u64 {
-        self.last_chain.fetch_add(1, Ordering::Relaxed) + 1
+    /// Returns a new unique number, which is never 0. The number identifies an upstream, or a chain
+    /// that takes the name of another chain.
+    pub(super) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

@@ -2,7 +2,13 @@
 //!
 //! An attempt leases a connection, sends the call with an id of the gateway, reads the response,
 //! validates it and classifies it (`policy/classify.rs`). `fetch.rs` decides about further
-//! attempts.
+//! attempts. Four types describe what can go wrong:
+//!
+//! - [`ExchangeError`]: why no response was read.
+//! - [`Verdict`]: the class of the response or error. It decides whether the call ends.
+//! - [`Fault`]: how the upstream failed, a part of the verdict. [`Fault::health_impact`] decides
+//!   whether the fault counts against the upstream's health.
+//! - [`Failure`]: the error that the client receives if no upstream responds.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,18 +20,16 @@ use wire::quantity::Decimal;
 use wire::response::{Outcome, Response, parse_response};
 
 use crate::call::failure::{Failure, Kind, Sent, describe};
-use crate::call::request::UpstreamRequest;
-use crate::call::response::{Judgement, Payload};
+use crate::call::{CacheDecision, Payload, UpstreamRequest};
 use crate::metrics::label::AttemptOutcome;
-use crate::policy::classify::{Blame, CallOutcome, Fault, Verdict, classify};
-use crate::policy::complete::Opinion;
+use crate::policy::classify::{CallOutcome, Fault, HealthImpact, Verdict, classify};
+use crate::policy::complete::DoubtedResponse;
 use crate::trace::context::{ActiveSpan, TraceContext};
 use crate::trace::span::SpanKind;
-use crate::upstream::http1::HttpResponse;
-use crate::upstream::multiplexed_connection::{CallFailure, MultiplexedConnection};
+use crate::upstream::multiplexed_connection::MultiplexedConnection;
 use crate::upstream::multiplexed_pool::{MultiplexedPool, NoConnection};
 use crate::upstream::overload;
-use crate::upstream::post::{Body, PostError, post};
+use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
 use crate::upstream::thread::UpstreamContext;
 
 /// Maximum nesting of responses: the maximum of the wire crate. A trace can nest 1024 calls, and
@@ -47,46 +51,36 @@ pub(crate) struct Attempt {
     pub(crate) failure: Failure,
     /// True if the attempt failed because a reused connection was closed without a response.
     pub(crate) stale_connection: bool,
-    /// Why the response may be incomplete; `None` if nothing indicates it.
-    pub(crate) opinion: Option<Opinion>,
-    /// The decision whether the response may be cached. `fetch.rs` sets it after the attempt.
-    pub(crate) judgement: Option<Judgement>,
+    /// Why the response may be incomplete; `None` if nothing indicates it. `fetch.rs` sets it.
+    pub(crate) doubted: Option<DoubtedResponse>,
+    /// The decision whether the response may be cached. `fetch.rs` sets it.
+    pub(crate) cache_decision: Option<CacheDecision>,
 }
 
-impl Attempt {
-    /// Returns an attempt without a payload.
-    fn failed(upstream: usize, verdict: Verdict, failure: Failure) -> Attempt {
-        let (payload, stale_connection, opinion, judgement) = (None, false, None, None);
-        Attempt { upstream, verdict, payload, failure, stale_connection, opinion, judgement }
-    }
-}
-
-/// Runs one attempt, at the latest until `deadline`. Dropping the future closes its HTTP/1.1
-/// connection.
+/// Runs one attempt, at the latest until `deadline`. If `new_connection` is true, idle connections
+/// are not reused. Dropping the future closes its HTTP/1.1 connection.
 pub(crate) async fn run_attempt(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
     request: &UpstreamRequest<'_>,
     deadline: Instant,
-    fresh: bool,
+    new_connection: bool,
 ) -> Attempt {
     cx.attempt_started(upstream);
     let epoch = overload::epoch(cx, request);
     let began = cx.now();
     let mut guard = AttemptGuard { cx, upstream, began, observed: None };
     let mut span = begin_span(cx, upstream, request);
-    let sent = SentCall {
-        request,
-        trace: span.as_ref().map(|span| span.context()).or(request.trace.as_ref()),
-    };
-    let exchanged = exchange(cx, upstream, sent, deadline, fresh).await;
+    let trace = span.as_ref().map(|span| span.context()).or(request.trace.as_ref());
+    let call = OutgoingCall { cx, upstream, request, trace, deadline, new_connection };
+    let exchanged = call.exchange().await;
     cx.tick();
     let attempt = match exchanged {
         Ok((id, response)) => {
             cx.upstreams[upstream].record_response(cx.now());
             classify_response(upstream, request, &id, response)
         }
-        Err(error) => failed_attempt(upstream, error),
+        Err(error) => classify_error(upstream, error),
     };
     let outcome = match attempt.verdict {
         Verdict::UpstreamFault(_) => AttemptOutcome::Failed,
@@ -106,7 +100,7 @@ pub(crate) async fn run_attempt(
         // the health check may take it out of rotation. So a failure counts as several times the
         // upstream's average latency.
         Verdict::UpstreamFault(fault)
-            if fault.blame() == Blame::Always && !attempt.stale_connection =>
+            if fault.health_impact() == HealthImpact::Always && !attempt.stale_connection =>
         {
             // The deadline of the attempt caps the latency. Otherwise consecutive failures would
             // multiply it without limit.
@@ -120,14 +114,6 @@ pub(crate) async fn run_attempt(
         _ => elapsed,
     });
     attempt
-}
-
-/// A call for an upstream, with the trace context that it is sent with.
-#[derive(Clone, Copy)]
-struct SentCall<'a> {
-    request: &'a UpstreamRequest<'a>,
-    /// The context of the attempt's span or, if the request is not sampled, of the client.
-    trace: Option<&'a TraceContext>,
 }
 
 /// Begins the span of an attempt; `None` if the request is not sampled.
@@ -158,11 +144,11 @@ fn describe_attempt(
 ) {
     span.set("weir.outcome", outcome.as_str());
     let Verdict::UpstreamFault(fault) = attempt.verdict else { return };
-    span.set("error.type", fault.name());
+    span.set("error.type", fault.as_str());
     // A payload is the upstream's text, which may hold a secret.
     span.fail(match attempt.payload {
         Some(_) => "the upstream responded with an error".to_owned(),
-        None => describe(attempt.failure.kind, &cx.topology.config).1.to_owned(),
+        None => describe(attempt.failure.kind, &cx.topology.config).message.to_owned(),
     });
 }
 
@@ -190,135 +176,135 @@ impl Drop for AttemptGuard<'_> {
     }
 }
 
-/// Sends the call over a multiplexed connection or over HTTP.
-async fn exchange(
-    cx: &Rc<UpstreamContext>,
+/// A call that is sent to one upstream.
+struct OutgoingCall<'a> {
+    cx: &'a Rc<UpstreamContext>,
     upstream: usize,
-    sent: SentCall<'_>,
+    request: &'a UpstreamRequest<'a>,
+    /// The context of the attempt's span or, if the request is not sampled, of the client.
+    trace: Option<&'a TraceContext>,
     deadline: Instant,
-    fresh: bool,
-) -> Result<(Decimal, HttpResponse), PostError> {
-    let request = sent.request;
-    let Some(pool) = &cx.upstreams[upstream].multiplexed else {
-        return exchange_http(cx, upstream, sent, deadline, fresh).await;
-    };
-    let over_http = cx.topology.upstreams[upstream].config.http().is_some();
-    if !pool.accepts(request) {
-        if over_http {
-            return Box::pin(exchange_http(cx, upstream, sent, deadline, fresh)).await;
-        }
-        return Err(PostError::new(upstream, Kind::CallTooLarge, Sent::No));
-    }
-    let connection = match pool.get(request, cx.recent()) {
-        // After a lost connection (`fresh`), older multiplexed connections may be dead too, so HTTP
-        // is safer.
-        Some(_) if fresh && over_http => None,
-        None if !over_http => match Box::pin(pool.wait(request, deadline)).await {
-            Ok(connection) => Some(connection),
-            Err(NoConnection) => {
-                return Err(PostError::new(upstream, Kind::Connect, Sent::No));
+    /// True if idle connections are not reused.
+    new_connection: bool,
+}
+
+impl OutgoingCall<'_> {
+    /// Sends the call over a multiplexed connection or over HTTP. Returns the response and the id
+    /// that the call was sent with.
+    async fn exchange(&self) -> Result<(Decimal, HttpResponse), ExchangeError> {
+        let not_connected = ExchangeError::new(Kind::Connect, Sent::No);
+        let (cx, request) = (self.cx, self.request);
+        let Some(pool) = &cx.upstreams[self.upstream].multiplexed else {
+            return self.exchange_http().await;
+        };
+        let over_http = cx.topology.upstreams[self.upstream].config.http().is_some();
+        if !pool.accepts(request) {
+            if over_http {
+                return Box::pin(self.exchange_http()).await;
             }
-        },
-        available => available,
-    };
-    let exchanged = match connection {
-        Some(connection) => {
-            exchange_multiplexed(cx, upstream, request, deadline, pool, &connection).await
+            return Err(ExchangeError::new(Kind::CallTooLarge, Sent::No));
         }
-        None => None,
-    };
-    match exchanged {
-        Some(exchanged) => exchanged,
+        let connection = match pool.get(request, cx.recent()) {
+            // After a lost connection, older multiplexed connections may be dead too, so HTTP is
+            // safer.
+            Some(_) if self.new_connection && over_http => None,
+            None if !over_http => match Box::pin(pool.wait(request, self.deadline)).await {
+                Ok(connection) => Some(connection),
+                Err(NoConnection) => return Err(not_connected),
+            },
+            available => available,
+        };
+        if let Some(connection) = connection
+            && let Some(exchanged) = self.exchange_multiplexed(pool, &connection).await
+        {
+            return exchanged;
+        }
         // Nothing was sent.
-        None if over_http => Box::pin(exchange_http(cx, upstream, sent, deadline, fresh)).await,
-        None => Err(PostError::new(upstream, Kind::Connect, Sent::No)),
+        if over_http { Box::pin(self.exchange_http()).await } else { Err(not_connected) }
     }
-}
 
-/// Sends the call over a multiplexed connection. Returns `None` if nothing was sent.
-async fn exchange_multiplexed(
-    cx: &UpstreamContext,
-    upstream: usize,
-    request: &UpstreamRequest<'_>,
-    deadline: Instant,
-    pool: &Rc<MultiplexedPool>,
-    connection: &Rc<MultiplexedConnection>,
-) -> Option<Result<(Decimal, HttpResponse), PostError>> {
-    let _guard = pool.call_guard();
-    let call = connection.call(&request.name, request.params.as_deref(), cx.recent(), deadline)?;
-    cx.counters.upstreams[upstream].multiplexed_calls.add(1);
-    match call.await {
-        Ok((id, body)) => {
-            pool.record_response(request, body.len());
-            let bytes_max = cx.topology.config.groups[request.group].response_bytes_max;
-            if body.len() > bytes_max {
-                return Some(Err(PostError::new(upstream, Kind::TooLarge, Sent::Yes)));
+    /// Sends the call over a multiplexed connection. Returns `None` if nothing was sent.
+    async fn exchange_multiplexed(
+        &self,
+        pool: &MultiplexedPool,
+        connection: &Rc<MultiplexedConnection>,
+    ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
+        let (cx, request) = (self.cx, self.request);
+        let _guard = pool.call_guard();
+        let params = request.params.as_deref();
+        let call = connection.call(&request.name, params, cx.recent(), self.deadline)?;
+        cx.counters.upstreams[self.upstream].multiplexed_calls.add(1);
+        match call.await {
+            Ok((id, body)) => {
+                pool.record_response(request, body.len());
+                if body.len() > cx.topology.config.groups[request.group].response_bytes_max {
+                    return Some(Err(ExchangeError::new(Kind::TooLarge, Sent::Yes)));
+                }
+                Some(Ok((id, HttpResponse::from_message(body))))
             }
-            let response = HttpResponse { status: 200, retry_after: None, body, reusable: true };
-            Some(Ok((id, response)))
+            Err(error) if error.sent == Sent::No && error.kind == Kind::Closed => None,
+            Err(error) => Some(Err(error)),
         }
-        Err(failure) if failure.sent == Sent::No && failure.kind == Kind::Closed => None,
-        Err(CallFailure { kind, sent, stale: stale_connection }) => Some(Err(PostError {
-            failure: Failure::of_upstream(upstream, kind, sent),
-            stale_connection,
-        })),
     }
-}
 
-/// Sends the call over HTTP, in a batch with others if that is on.
-async fn exchange_http(
-    cx: &Rc<UpstreamContext>,
-    upstream: usize,
-    sent: SentCall<'_>,
-    deadline: Instant,
-    fresh: bool,
-) -> Result<(Decimal, HttpResponse), PostError> {
-    if let Some(batcher) = cx.upstreams[upstream].batcher.as_ref().filter(|_| !fresh) {
-        // Boxed, so that the future of a call without a batch stays small.
-        let batched = Box::pin(batcher.send(cx, upstream, sent.request, deadline)).await;
-        if let Some(batched) = batched {
-            return batched;
+    /// Sends the call over HTTP, in a batch with others if batches are on.
+    async fn exchange_http(&self) -> Result<(Decimal, HttpResponse), ExchangeError> {
+        let (cx, upstream, deadline) = (self.cx, self.upstream, self.deadline);
+        let batcher = cx.upstreams[upstream].batcher.as_ref();
+        if let Some(batcher) = batcher.filter(|_| !self.new_connection) {
+            // Boxed, so that the future of a call without a batch stays small.
+            let batched = Box::pin(batcher.send(cx, upstream, self.request, deadline)).await;
+            if let Some(batched) = batched {
+                return batched;
+            }
         }
+        let body = SingleCall { id: Decimal::new(cx.next_id()), call: self };
+        let bytes_max = cx.topology.config.groups[self.request.group].response_bytes_max;
+        let response = post(cx, upstream, &body, deadline, self.new_connection, bytes_max).await?;
+        Ok((body.id, response))
     }
-    let call = SingleCall { id: Decimal::new(cx.next_id()), sent };
-    let bytes_max = cx.topology.config.groups[sent.request.group].response_bytes_max;
-    let response = post(cx, upstream, &call, deadline, fresh, bytes_max).await?;
-    Ok((call.id, response))
 }
 
 /// The body of a request with one call.
 struct SingleCall<'a> {
     id: Decimal,
-    sent: SentCall<'a>,
+    call: &'a OutgoingCall<'a>,
 }
 
 impl Body for SingleCall<'_> {
     fn bytes(&self) -> usize {
-        let request = self.sent.request;
+        let request = self.call.request;
         call_bytes(self.id.as_bytes(), &request.name, request.params.as_deref())
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let request = self.sent.request;
+        let request = self.call.request;
         write_call(out, self.id.as_bytes(), &request.name, request.params.as_deref());
     }
 
     fn trace(&self) -> Option<&TraceContext> {
-        self.sent.trace
+        self.call.trace
     }
 }
 
-fn failed_attempt(upstream: usize, error: PostError) -> Attempt {
-    let PostError { failure, stale_connection } = error;
-    let fault = match failure.kind {
+/// Classifies an attempt without a response.
+fn classify_error(upstream: usize, error: ExchangeError) -> Attempt {
+    let fault = match error.kind {
         Kind::Connect => Fault::Connect,
         Kind::Deadline => Fault::Timeout,
         Kind::Malformed => Fault::Malformed,
         Kind::TooLarge | Kind::CallTooLarge | Kind::Memory => Fault::Limit,
         _ => Fault::Closed,
     };
-    let verdict = classify(&CallOutcome::Broken(fault));
-    Attempt { stale_connection, ..Attempt::failed(upstream, verdict, failure) }
+    Attempt {
+        upstream,
+        verdict: classify(&CallOutcome::Broken(fault)),
+        payload: None,
+        failure: Failure { kind: error.kind, sent: error.sent, retry_after: None },
+        stale_connection: error.stale_connection,
+        doubted: None,
+        cache_decision: None,
+    }
 }
 
 /// Parses and classifies the JSON-RPC response in an HTTP response.
@@ -329,39 +315,44 @@ fn classify_response(
     http: HttpResponse,
 ) -> Attempt {
     let HttpResponse { status, retry_after, body, .. } = http;
-    let response = parse_response(&body, DEPTH_MAX).ok();
-    let response = response.filter(|response| has_id(response, id.as_bytes()));
-    let Some(response) = response else {
-        let verdict = classify(&CallOutcome::Http { status, retry_after });
-        let kind = match status {
-            200 => Kind::Malformed,
-            429 => Kind::RateLimited,
-            _ => Kind::Status(status),
-        };
-        let failure = Failure { retry_after, ..Failure::of_upstream(upstream, kind, Sent::Yes) };
-        return Attempt::failed(upstream, verdict, failure);
-    };
-    let (reply, payload) = match &response.outcome {
-        Outcome::Result(result) => (CallOutcome::Result, Payload::Result(body.slice_ref(result))),
-        Outcome::Error { raw, code, message, .. } => {
-            let broadcast = request.method.is_some_and(|m| m.repeat == Repeat::Broadcast);
-            let reply = CallOutcome::Error { status, retry_after, code: *code, message, broadcast };
-            (reply, Payload::Error(body.slice_ref(raw)))
+    let response = parse_response_to(id, &body, DEPTH_MAX);
+    let (outcome, payload) = match response.as_ref().map(|response| &response.outcome) {
+        Some(Outcome::Result(result)) => {
+            (CallOutcome::Result, Some(Payload::Result(body.slice_ref(result))))
         }
+        Some(Outcome::Error { raw, code, message, .. }) => {
+            let broadcast = request.repeat() == Repeat::Broadcast;
+            let outcome =
+                CallOutcome::Error { status, retry_after, code: *code, message, broadcast };
+            (outcome, Some(Payload::Error(body.slice_ref(raw))))
+        }
+        None => (CallOutcome::Http { status, retry_after }, None),
     };
-    let verdict = classify(&reply);
-    let kind = if matches!(verdict, Verdict::RateLimited { .. }) {
-        Kind::RateLimited
-    } else {
-        Kind::Status(status)
+    let verdict = classify(&outcome);
+    let kind = match (&payload, verdict, status) {
+        (None, _, 200) => Kind::Malformed,
+        (None, _, 429) | (Some(_), Verdict::RateLimited { .. }, _) => Kind::RateLimited,
+        _ => Kind::Status(status),
     };
-    let failure = Failure { retry_after, ..Failure::of_upstream(upstream, kind, Sent::Yes) };
-    Attempt { payload: Some(payload), ..Attempt::failed(upstream, verdict, failure) }
+    Attempt {
+        upstream,
+        verdict,
+        payload,
+        failure: Failure { kind, sent: Sent::Yes, retry_after },
+        stale_connection: false,
+        doubted: None,
+        cache_decision: None,
+    }
 }
 
-/// Returns true if a response belongs to the call with this id. An error has the id `null` if the
-/// upstream could not read the id (JSON-RPC 2.0, section 5).
-pub(crate) fn has_id(response: &Response<'_>, expected: &[u8]) -> bool {
-    response.id == expected
-        || (response.id == b"null" && matches!(response.outcome, Outcome::Error { .. }))
+/// Parses the response to the call with this id; `None` if `body` has no such response. An error has
+/// the id `null` if the upstream could not read the id (JSON-RPC 2.0, section 5).
+pub(crate) fn parse_response_to<'a>(
+    id: &Decimal,
+    body: &'a [u8],
+    depth_max: usize,
+) -> Option<Response<'a>> {
+    let response = parse_response(body, depth_max).ok()?;
+    let has_no_id = response.id == b"null" && matches!(response.outcome, Outcome::Error { .. });
+    (has_no_id || response.id == id.as_bytes()).then_some(response)
 }

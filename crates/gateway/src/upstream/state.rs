@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use settings::url::NodeUrl;
 use tokio::sync::Notify;
 
 use crate::config;
@@ -28,8 +29,8 @@ pub(crate) struct UpstreamState {
     /// Identifies the upstream in cache entries, which outlive reloads.
     pub(crate) number: u16,
     pub(crate) connector: Connector,
-    /// The head of each request, up to the value of `Content-Length`.
-    pub(crate) request_head: Vec<u8>,
+    /// The head of each call over HTTP, up to the value of `Content-Length`.
+    pub(crate) call_head: Vec<u8>,
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
     /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
     pub(crate) poll_now: Arc<Notify>,
@@ -39,7 +40,7 @@ pub(crate) struct UpstreamState {
     /// True if the upstream serves another chain than configured.
     pub(crate) foreign: Arc<AtomicBool>,
     /// The last cordon, which may have expired; `None` after it was ended.
-    cordon: Arc<Mutex<Option<Cordon>>>,
+    pub(super) cordon: Arc<Mutex<Option<Cordon>>>,
     /// Number of ejections, for metrics.
     pub(crate) ejections: Arc<AtomicU64>,
     /// Number of readmissions, for metrics.
@@ -58,14 +59,14 @@ impl UpstreamState {
         number: u16,
         connector: Connector,
     ) -> UpstreamState {
-        let health = UpstreamHealth::new(health_settings(&config.health));
+        let health = UpstreamHealth::new(build_health_settings(&config.health));
         UpstreamState {
             config: upstream.clone(),
             view_index,
             instance_id,
             number,
             connector,
-            request_head: request_head(upstream),
+            call_head: build_call_head(upstream),
             poll_now: Arc::default(),
             health: Arc::new(Mutex::new(health)),
             unsupported: Arc::default(),
@@ -77,9 +78,7 @@ impl UpstreamState {
             confirmed_micros: AtomicU64::new(0),
         }
     }
-}
 
-impl UpstreamState {
     /// Returns the upstream's entry in a view. `None` if the view does not have the upstream yet.
     pub(crate) fn in_view(&self, view: &ChainView) -> Option<UpstreamView> {
         view.upstream(self.view_index, self.instance_id)
@@ -100,11 +99,6 @@ impl UpstreamState {
         !self.foreign.load(Ordering::Relaxed) && !self.is_cordoned(now)
     }
 
-    /// Replaces the cordon.
-    pub(super) fn set_cordon(&self, cordon: Option<Cordon>) {
-        *self.cordon.lock() = cordon;
-    }
-
     /// Removes an expired cordon. Returns false if there is none.
     pub(super) fn remove_expired_cordon(&self, now: Duration) -> bool {
         self.cordon.lock().take_if(|cordon| !cordon.is_active(now)).is_some()
@@ -120,9 +114,7 @@ impl UpstreamState {
     pub(crate) fn confirmed_at(&self) -> Duration {
         Duration::from_micros(self.confirmed_micros.load(Ordering::Acquire))
     }
-}
 
-impl UpstreamState {
     /// Takes over the state of the upstream of the same name in the previous configuration. If
     /// `is_same` is false, takes over only the counters and the cordon, because the upstream has
     /// another address or protocol.
@@ -138,7 +130,7 @@ impl UpstreamState {
         // The TLS client holds sessions that can be resumed.
         self.config.tls.clone_from(&previous.config.tls);
         self.health = Arc::clone(&previous.health);
-        self.health.lock().reconfigure(health_settings(&config.health));
+        self.health.lock().reconfigure(build_health_settings(&config.health));
         self.poll_now = Arc::clone(&previous.poll_now);
         self.unsupported = Arc::clone(&previous.unsupported);
         self.logs_depth = Arc::clone(&previous.logs_depth);
@@ -151,34 +143,45 @@ impl UpstreamState {
     }
 }
 
-/// Returns the head of a request, up to the value of `Content-Length`.
-pub(super) fn request_head(upstream: &config::upstream::Upstream) -> Vec<u8> {
-    let url = &upstream.url;
-    let mut head = Vec::with_capacity(256);
-    let mut line = |parts: &[&[u8]]| {
-        for part in parts {
-            head.extend_from_slice(part);
-        }
-        head.extend_from_slice(b"\r\n");
-    };
-    line(&[b"POST ", url.target().as_bytes(), b" HTTP/1.1"]);
-    line(&[b"Host: ", url.authority().as_bytes()]);
-    line(&[b"Content-Type: application/json"]);
-    line(&[b"Accept: application/json"]);
-    if !upstream.keep_alive {
-        line(&[b"Connection: close"]);
-    }
-    if let Some(authorization) = url.authorization() {
-        line(&[b"Authorization: ", authorization.as_bytes()]);
-    }
-    for (name, value) in &upstream.headers {
-        line(&[name.as_str().as_bytes(), b": ", value.as_bytes()]);
-    }
+/// Returns the head of a call over HTTP, up to the value of `Content-Length`.
+pub(super) fn build_call_head(upstream: &config::upstream::Upstream) -> Vec<u8> {
+    let close = if upstream.keep_alive { "" } else { "Connection: close\r\n" };
+    let headers = format!("Content-Type: application/json\r\nAccept: application/json\r\n{close}");
+    let mut head = build_request_head("POST", &upstream.url, &headers, upstream);
     head.extend_from_slice(b"Content-Length: ");
     head
 }
 
-fn health_settings(config: &config::health::Health) -> HealthSettings {
+/// Returns the start of a request to one of the upstream's addresses: the request line,
+/// `more_headers` and the configured headers. A user part of the address overrides a configured
+/// `authorization`.
+pub(super) fn build_request_head(
+    method: &str,
+    url: &NodeUrl,
+    more_headers: &str,
+    upstream: &config::upstream::Upstream,
+) -> Vec<u8> {
+    let (target, authority) = (url.target(), url.authority());
+    let start = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{more_headers}");
+    let mut head = start.into_bytes();
+    let mut add = |name: &[u8], value: &[u8]| {
+        for part in [name, b": ", value, b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    };
+    let authorization = url.authorization();
+    if let Some(value) = authorization {
+        add(b"Authorization", value.as_bytes());
+    }
+    for (name, value) in &upstream.headers {
+        if *name != http::header::AUTHORIZATION || authorization.is_none() {
+            add(name.as_str().as_bytes(), value.as_bytes());
+        }
+    }
+    head
+}
+
+fn build_health_settings(config: &config::health::Health) -> HealthSettings {
     HealthSettings {
         failures_max: config.failures_max,
         window: config.window,

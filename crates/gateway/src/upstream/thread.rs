@@ -16,7 +16,7 @@ use crate::io::buffers::Buffers;
 use crate::io::clock::Clock;
 use crate::io::random::Random;
 use crate::metrics::thread::Counters;
-use crate::policy::choose::{EWMA_DECAY, EWMA_READMITTED, EWMA_START, PeakEwma};
+use crate::policy::choose::{EWMA_READMITTED, EWMA_START, PeakEwma};
 use crate::policy::hedge::{Hedge, HedgeSettings};
 use crate::policy::retry::RetryBudget;
 use crate::policy::stall::Silence;
@@ -25,9 +25,9 @@ use crate::upstream::batcher::Batcher;
 use crate::upstream::http2::Http2;
 use crate::upstream::multiplexed_pool::MultiplexedPool;
 use crate::upstream::overload::GroupPermits;
-use crate::upstream::pool::Pool;
+use crate::upstream::post::Pool;
 use crate::upstream::state::UpstreamState;
-use crate::upstream::topology::{GroupState, Topology};
+use crate::upstream::topology::Topology;
 
 /// Maximum number of second opinions per call to upstreams. A second opinion is a further attempt
 /// after a response that may be incomplete. The maximum equals the default of `retries_max`,
@@ -58,7 +58,7 @@ pub(crate) struct UpstreamContext {
 
 /// One thread's state of an upstream.
 pub(crate) struct LocalUpstream {
-    pub(crate) pool: Rc<Pool>,
+    pub(crate) pool: Pool,
     /// Multiplexed connections; `None` if the upstream has no address for them.
     pub(crate) multiplexed: Option<Rc<MultiplexedPool>>,
     /// HTTP/2 connections; `None` if HTTP/2 is off.
@@ -78,15 +78,13 @@ impl LocalUpstream {
     fn new(
         topology: &Topology,
         counters: &Counters,
-        upstream: &UpstreamState,
+        index: usize,
         now: Duration,
         latency: Duration,
     ) -> LocalUpstream {
-        let config = &topology.config;
-        let index = topology.upstreams.iter().position(|known| std::ptr::eq(known, upstream));
-        let counts = index.map(|index| Arc::clone(&counters.upstreams[index]));
-        let counts = counts.unwrap_or_default();
-        let methods = topology.chains[upstream.config.chain].family.count();
+        let (config, upstream) = (&topology.config, &topology.upstreams[index]);
+        let counts = &counters.upstreams[index];
+        let methods = topology.chains[upstream.config.chain].family.methods().count();
         let connections_max = upstream.config.connections_max.div_ceil(config.server.threads);
         LocalUpstream {
             pool: Pool::new(connections_max, upstream.config.idle_timeout),
@@ -95,11 +93,11 @@ impl LocalUpstream {
                 &upstream.config,
                 &upstream.connector,
                 methods,
-                &counts,
+                counts,
             ),
-            http2: Http2::new(config, &upstream.config, &upstream.connector, &counts),
+            http2: Http2::new(config, &upstream.config, &upstream.connector, counts),
             batcher: Batcher::new(&upstream.config),
-            latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
+            latency: Cell::new(PeakEwma::new(now, latency)),
             readmissions: Cell::new(upstream.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
             silence: Cell::default(),
@@ -121,7 +119,7 @@ impl LocalUpstream {
     pub(crate) fn cost(&self, upstream: &UpstreamState, now: Duration) -> f64 {
         let readmissions = upstream.readmissions.load(Ordering::Relaxed);
         if self.readmissions.replace(readmissions) != readmissions {
-            self.latency.set(PeakEwma::new(now, EWMA_READMITTED, EWMA_DECAY));
+            self.latency.set(PeakEwma::new(now, EWMA_READMITTED));
         }
         let in_flight = self.in_flight.get();
         self.latency.get().cost(now, in_flight, self.silence(now))
@@ -154,29 +152,7 @@ impl UpstreamContext {
         counters: Arc<Counters>,
         random: Random,
     ) -> Rc<UpstreamContext> {
-        let config = &topology.config;
-        let clock = Clock::new(topology.registry.started());
-        let now = clock.now();
-        let upstreams = topology.upstreams.iter();
-        let upstreams = upstreams.map(|upstream| {
-            Rc::new(LocalUpstream::new(&topology, &counters, upstream, now, EWMA_START))
-        });
-        let hedges = config.groups.iter().map(|group| new_hedge(group.hedge.as_ref()));
-        let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
-        Rc::new(UpstreamContext {
-            upstreams: upstreams.collect(),
-            balancers: balancers(config),
-            hedges: hedges.collect(),
-            retry_budget: Rc::new(RefCell::new(budget)),
-            second_opinions: Rc::new(RefCell::new(second_opinion_budget(config))),
-            permits: permits(&topology, &counters, &[]),
-            buffers: Rc::default(),
-            clock: Rc::new(clock),
-            random: Rc::new(random),
-            next_id: Rc::new(Cell::new(1)),
-            topology,
-            counters,
-        })
+        UpstreamContext::build(topology, counters, Rc::new(random), None)
     }
 
     /// Returns the upstreams under a new configuration. Upstreams with unchanged connection
@@ -187,67 +163,96 @@ impl UpstreamContext {
         topology: Arc<Topology>,
         counters: Arc<Counters>,
     ) -> Rc<UpstreamContext> {
-        let config = &topology.config;
-        let now = topology.now();
-        let is_unchanged = |upstream: &UpstreamState, previous: &UpstreamState| {
-            upstream.is_same_as(previous) && upstream.config.connects_like(&previous.config)
-        };
-        let upstreams = topology.upstreams.iter().map(|upstream| {
-            let mut known = self.topology.upstreams.iter();
-            let index = known.position(|previous| is_unchanged(upstream, previous));
-            let local = index.and_then(|index| self.upstreams.get(index)).cloned();
-            let fits = |local: &Rc<LocalUpstream>| {
-                local
-                    .multiplexed
-                    .as_ref()
-                    .is_none_or(|multiplexed| multiplexed.has_settings_of(config))
-            };
-            local.filter(fits).unwrap_or_else(|| {
-                Rc::new(LocalUpstream::new(&topology, &counters, upstream, now, EWMA_READMITTED))
-            })
-        });
-        let upstreams = upstreams.collect();
-        let upstreams: Vec<Rc<LocalUpstream>> = upstreams;
+        let random = Rc::clone(&self.random);
+        let context = UpstreamContext::build(topology, counters, random, Some(self));
         for local in &self.upstreams {
-            if !upstreams.iter().any(|kept| Rc::ptr_eq(kept, local)) {
+            if !context.upstreams.iter().any(|kept| Rc::ptr_eq(kept, local)) {
                 local.close();
             }
         }
-        let previous = &self.topology.config;
-        let qualified_name = |config: &Config, group: &Group| {
-            (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
-        };
-        let hedges = config.groups.iter().map(|group| {
-            let old_index = previous.groups.iter().position(|old_group| {
-                qualified_name(previous, old_group) == qualified_name(config, group)
-                    && old_group.hedge == group.hedge
-            });
-            let hedge = old_index.map(|old_index| Rc::clone(&self.hedges[old_index]));
-            hedge.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
+        context
+    }
+
+    fn build(
+        topology: Arc<Topology>,
+        counters: Arc<Counters>,
+        random: Rc<Random>,
+        previous: Option<&UpstreamContext>,
+    ) -> Rc<UpstreamContext> {
+        let (config, now) = (&topology.config, topology.now());
+        let latency = if previous.is_some() { EWMA_READMITTED } else { EWMA_START };
+        let upstreams = topology.upstreams.iter().enumerate().map(|(index, upstream)| {
+            let kept = previous.and_then(|previous| previous.kept_upstream(upstream, config));
+            kept.unwrap_or_else(|| {
+                Rc::new(LocalUpstream::new(&topology, &counters, index, now, latency))
+            })
         });
-        let hedges = hedges.collect();
-        let same_budget = (previous.retry.share_max, previous.retry.rate_min)
-            == (config.retry.share_max, config.retry.rate_min);
-        let (retry_budget, second_opinions) = if same_budget {
-            (Rc::clone(&self.retry_budget), Rc::clone(&self.second_opinions))
-        } else {
-            let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
-            (Rc::new(RefCell::new(budget)), Rc::new(RefCell::new(second_opinion_budget(config))))
-        };
+        let hedges = config.groups.iter().map(|group| {
+            let kept = previous.and_then(|previous| previous.kept_hedge(config, group));
+            kept.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
+        });
+        let retry = &config.retry;
+        let same_budget = previous.filter(|previous| {
+            let previous = &previous.topology.config.retry;
+            (previous.share_max, previous.rate_min) == (retry.share_max, retry.rate_min)
+        });
+        let new_budget =
+            |share_max| Rc::new(RefCell::new(RetryBudget::new(share_max, retry.rate_min)));
         Rc::new(UpstreamContext {
-            upstreams,
-            balancers: balancers(config),
-            hedges,
-            retry_budget,
-            second_opinions,
-            permits: permits(&topology, &counters, &self.permits),
-            buffers: Rc::clone(&self.buffers),
-            clock: Rc::clone(&self.clock),
-            random: Rc::clone(&self.random),
-            next_id: Rc::clone(&self.next_id),
+            upstreams: upstreams.collect(),
+            balancers: config
+                .groups
+                .iter()
+                .map(|group| RefCell::new(Balancer::new(config, group)))
+                .collect(),
+            hedges: hedges.collect(),
+            retry_budget: match same_budget {
+                Some(previous) => Rc::clone(&previous.retry_budget),
+                None => new_budget(retry.share_max),
+            },
+            second_opinions: match same_budget {
+                Some(previous) => Rc::clone(&previous.second_opinions),
+                None => new_budget(SECOND_OPINIONS_SHARE),
+            },
+            permits: build_permits(&topology, &counters, previous),
+            buffers: previous.map(|previous| Rc::clone(&previous.buffers)).unwrap_or_default(),
+            clock: match previous {
+                Some(previous) => Rc::clone(&previous.clock),
+                None => Rc::new(Clock::new(topology.registry.started)),
+            },
+            random,
+            next_id: match previous {
+                Some(previous) => Rc::clone(&previous.next_id),
+                None => Rc::new(Cell::new(1)),
+            },
             topology,
             counters,
         })
+    }
+
+    /// Returns the state of an upstream whose connection settings are unchanged.
+    fn kept_upstream(
+        &self,
+        upstream: &UpstreamState,
+        config: &Config,
+    ) -> Option<Rc<LocalUpstream>> {
+        let index = self.topology.upstreams.iter().position(|previous| {
+            upstream.is_same_as(previous) && upstream.config.connects_like(&previous.config)
+        })?;
+        let local = &self.upstreams[index];
+        let fits = local.multiplexed.as_ref().is_none_or(|pool| pool.has_settings_of(config));
+        fits.then(|| Rc::clone(local))
+    }
+
+    /// Returns the hedge budget of a group whose settings are unchanged.
+    fn kept_hedge(&self, config: &Config, group: &Group) -> Option<Rc<RefCell<Hedge>>> {
+        let previous_config = &self.topology.config;
+        let index = previous_config.groups.iter().position(|previous| {
+            previous_config.chains[previous.chain].name == config.chains[group.chain].name
+                && previous.name == group.name
+                && previous.hedge == group.hedge
+        })?;
+        Some(Rc::clone(&self.hedges[index]))
     }
 
     /// Returns the next private id of a call to an upstream.
@@ -273,17 +278,19 @@ impl UpstreamContext {
         self.counters.upstreams[upstream].in_flight.subtract_one();
     }
 
-    /// See [`Clock::tick`].
+    /// Reads the clock, so that `recent` and `now` are current. Call this after each wait. See
+    /// [`Clock::tick`].
     pub(crate) fn tick(&self) -> Instant {
         self.clock.tick()
     }
 
-    /// See [`Clock::recent`].
+    /// Returns the time of the last tick. See [`Clock::recent`].
     pub(crate) fn recent(&self) -> Instant {
         self.clock.recent()
     }
 
-    /// See [`Clock::now`].
+    /// Returns the time of the last tick, counted from the start of the process. See
+    /// [`Clock::now`].
     pub(crate) fn now(&self) -> Duration {
         self.clock.now()
     }
@@ -304,28 +311,20 @@ impl UpstreamContext {
     }
 }
 
-fn balancers(config: &Config) -> Vec<RefCell<Balancer>> {
-    config.groups.iter().map(|group| RefCell::new(Balancer::new(config, group))).collect()
-}
-
 /// Returns the permits of all groups. A group whose limit survives a reload keeps its permits.
-fn permits(
+fn build_permits(
     topology: &Topology,
     counters: &Counters,
-    previous: &[Option<Rc<GroupPermits>>],
+    previous: Option<&UpstreamContext>,
 ) -> Vec<Option<Rc<GroupPermits>>> {
-    let counts = &counters.groups;
-    let permits = |(group, (_, counts)): (&GroupState, (_, _))| {
+    let groups = topology.groups.iter().zip(counters.groups.iter());
+    let permits = groups.map(|(group, (_, counts))| {
         let limit = group.concurrency_limit.as_ref();
-        let kept = previous.iter().flatten().find(|permits| permits.is_of(limit));
-        kept.cloned().or_else(|| GroupPermits::new(&topology.config, limit, counts))
-    };
-    topology.groups.iter().zip(counts.iter()).map(permits).collect()
-}
-
-/// Returns the budget of further attempts after responses that may be incomplete.
-fn second_opinion_budget(config: &Config) -> RetryBudget {
-    RetryBudget::new(SECOND_OPINIONS_SHARE, config.retry.rate_min)
+        let mut known = previous.into_iter().flat_map(|previous| &previous.permits).flatten();
+        let kept = known.find(|permits| permits.is_of(limit)).cloned();
+        kept.or_else(|| GroupPermits::new(&topology.config, limit, counts))
+    });
+    permits.collect()
 }
 
 fn new_hedge(config: Option<&crate::config::group::Hedge>) -> Rc<RefCell<Hedge>> {

@@ -3,31 +3,25 @@
 //! All threads share a topology. Readers load a snapshot and never wait. The poller (`watch.rs`)
 //! replaces the views of chains, which are snapshots of their heads; the health of an upstream
 //! changes under a short lock. A reload makes a new topology beside the old one, which calls in
-//! flight still use (`topology/reload.rs`).
+//! flight still use (`topology/build.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::time::Instant;
 
-use crate::config;
 use crate::config::Config;
-use crate::metrics::thread::Counters;
-use crate::policy::choose::Order;
-use crate::policy::cordon::{Cordon, Member, has_usable_upstream};
+use crate::policy::choose::TierOrder;
+use crate::policy::cordon::{Cordon, Member};
 use crate::policy::heads::ChainView;
-use crate::policy::health::{
-    EjectReason, Fallback, HealthEvent, HealthState, UpstreamHealth, usable_set,
-};
+use crate::policy::health::{EjectReason, HealthEvent, HealthState, UpstreamHealth, select_usable};
 use crate::upstream::chain::ChainState;
-use crate::upstream::connector::Connector;
 use crate::upstream::overload::ConcurrencyLimit;
 use crate::upstream::registry::Registry;
 use crate::upstream::state::UpstreamState;
 
-mod reload;
+mod build;
 
 #[cfg(test)]
 mod tests;
@@ -53,7 +47,7 @@ pub(crate) struct Topology {
 pub(crate) struct GroupState {
     pub(crate) candidates: ArcSwap<Candidates>,
     /// The tiers of upstreams: primaries, backups, and so on.
-    order: Order,
+    order: TierOrder,
     /// Limit of calls in flight at its upstreams; `None` if calls are not limited.
     pub(crate) concurrency_limit: Option<Arc<ConcurrencyLimit>>,
 }
@@ -69,57 +63,6 @@ pub(crate) struct Candidates {
 }
 
 impl Topology {
-    /// Returns the initial state. `connectors` has one element per upstream; missing elements are
-    /// `Connector::Network`. `counters` has one element per thread.
-    pub(crate) fn new(
-        config: Arc<Config>,
-        counters: &[Arc<Counters>],
-        connectors: Vec<Connector>,
-    ) -> Arc<Topology> {
-        let mut connectors = connectors.into_iter();
-        let chains: Vec<_> = config
-            .chains
-            .iter()
-            .map(|chain| Arc::new(ChainState::new(chain, Arc::clone(&chain.name))))
-            .collect();
-        let registry = Registry::new();
-        let upstreams = config.upstreams.iter().enumerate().map(|(index, upstream)| {
-            let view_index = config.chains[upstream.chain]
-                .upstreams
-                .iter()
-                .position(|upstream| *upstream == index);
-            let view_index = view_index.expect("a chain lists its upstreams");
-            let connector = connectors.next().unwrap_or(Connector::Network);
-            let number = u16::try_from(index).unwrap_or(NO_UPSTREAM);
-            UpstreamState::new(
-                &config,
-                upstream,
-                view_index,
-                registry.next_upstream(),
-                number,
-                connector,
-            )
-        });
-        let upstreams: Vec<_> = upstreams.collect();
-        let groups = config.groups.iter().enumerate().map(|(index, group)| {
-            GroupState::new(
-                &config,
-                group,
-                ConcurrencyLimit::new(&config, group, ConcurrencyLimit::threads(counters, index)),
-            )
-        });
-        let groups = groups.collect();
-        let by_number =
-            (0..config.upstreams.len().min(usize::from(NO_UPSTREAM))).map(Some).collect();
-        Topology { config, chains, upstreams, groups, registry, by_number }.register()
-    }
-
-    fn register(self) -> Arc<Topology> {
-        let topology = Arc::new(self);
-        topology.registry.add(&topology);
-        topology
-    }
-
     /// Returns the index of the upstream with this number, if it is still configured.
     pub(crate) fn upstream_of_number(&self, number: u16) -> Option<usize> {
         self.by_number.get(usize::from(number)).copied().flatten()
@@ -133,11 +76,6 @@ impl Topology {
     /// Returns the time since the start, which is the clock of all policies.
     pub(crate) fn now(&self) -> Duration {
         self.registry.now()
-    }
-
-    /// Returns the time from the start to `instant`.
-    pub(crate) fn since_start(&self, instant: Instant) -> Duration {
-        self.registry.since_start(instant)
     }
 
     /// Changes the health of an upstream, logs the resulting event and acts on it. Returns the
@@ -213,7 +151,7 @@ impl Topology {
             }
             None => tracing::info!(upstream = name, "upstream uncordoned"),
         }
-        state.set_cordon(cordon);
+        *state.cordon.lock() = cordon;
         self.renew_candidates(state.config.chain);
         // The poller then excludes the upstream from the election of the head, or includes it.
         state.poll_now.notify_one();
@@ -233,8 +171,8 @@ impl Topology {
         };
         let is_affected = |group: &&usize| {
             let members = &self.config.groups[**group].upstreams;
-            let others = members.iter().filter(|index| **index != upstream).map(member);
-            members.contains(&upstream) && !has_usable_upstream(others)
+            let mut others = members.iter().filter(|index| **index != upstream).map(member);
+            members.contains(&upstream) && !others.any(Member::is_usable)
         };
         self.config.chains[chain].groups.iter().filter(is_affected).copied().collect()
     }
@@ -253,9 +191,8 @@ impl Topology {
     pub(crate) fn renew_candidates(&self, chain: usize) {
         let chain = &self.chains[chain];
         for topology in self.registry.in_use() {
-            let same = |other: &Arc<ChainState>| Arc::ptr_eq(other, chain);
-            if let Some(chain) = topology.chains.iter().position(same) {
-                topology.renew_own_candidates(chain);
+            if let Some(chain_index) = topology.chain_index(chain) {
+                topology.renew_own_candidates(chain_index);
             }
         }
     }
@@ -276,46 +213,20 @@ impl Topology {
             let states: Vec<HealthState> =
                 in_rotation.iter().map(|group_index| state_of(*group_index)).collect();
             let is_healthy = |group_index: u16| {
-                in_rotation
-                    .iter()
-                    .zip(&states)
-                    .any(|(index, state)| *index == group_index && *state == HealthState::Healthy)
+                let mut known = in_rotation.iter().zip(&states);
+                known.any(|(index, state)| *index == group_index && *state == HealthState::Healthy)
             };
             let group = &self.groups[group];
-            let mut candidates = Vec::with_capacity(members.len());
-            group.order.candidates(is_healthy, &mut candidates);
-            let mut paused_until = None;
-            if candidates.is_empty() {
-                let fallback = usable_set(&states, &mut candidates);
-                for group_index in &mut candidates {
+            let mut candidates = Candidates::default();
+            let group_indices = &mut candidates.group_indices;
+            group.order.fill_candidates(is_healthy, group_indices);
+            if group_indices.is_empty() {
+                candidates.paused_until = select_usable(&states, group_indices);
+                for group_index in group_indices {
                     *group_index = in_rotation[usize::from(*group_index)];
                 }
-                if let Fallback::Paused { until } = fallback {
-                    paused_until = Some(until);
-                }
             }
-            group
-                .candidates
-                .store(Arc::new(Candidates { group_indices: candidates, paused_until }));
+            group.candidates.store(Arc::new(candidates));
         }
-    }
-}
-
-impl GroupState {
-    fn new(
-        config: &Config,
-        group: &config::group::Group,
-        concurrency_limit: Option<Arc<ConcurrencyLimit>>,
-    ) -> GroupState {
-        let tiers: Vec<u8> = group
-            .upstreams
-            .iter()
-            .map(|upstream| u8::from(config.upstreams[*upstream].backup))
-            .collect();
-        let order = Order::new(&tiers);
-        let mut group_indices = Vec::new();
-        order.candidates(|_| true, &mut group_indices);
-        let candidates = ArcSwap::from_pointee(Candidates { group_indices, paused_until: None });
-        GroupState { candidates, order, concurrency_limit }
     }
 }

@@ -18,9 +18,10 @@ use wire::family::Family;
 use wire::quantity;
 
 use crate::config;
+use crate::io::random::Random;
 use crate::policy::heads::{
-    Finality, HeadEvent, HeadPoll, HeadSettings, HeadTracker, HeaderRequest, MISSED_MAX,
-    ROLLBACK_MAX, ROLLBACK_POLLS, Step, UpstreamView, WINDOW,
+    Finality, HeadEvent, HeadPoll, HeadSettings, HeadTracker, HeaderRequest, ROLLBACK_MAX, Step,
+    UpstreamView, WINDOW,
 };
 use crate::policy::health::{HealthEvent, HealthState};
 use crate::upstream::chain::ChainState;
@@ -32,7 +33,7 @@ mod poller;
 mod tests;
 
 use new_heads::NewHeads;
-use poller::{PollError, Poller, QueryError, Recovery};
+use poller::{Poller, QueryError, Recovery};
 
 /// Factor by which polls are more frequent after a failed poll, until the upstream responds or is
 /// ejected. The upstream gets few calls meanwhile, so calls alone would detect an outage late.
@@ -102,15 +103,33 @@ struct WatchedChain {
     /// The chain id that all upstreams must have. It is the configured id, or else the first
     /// reported id.
     id: Cell<Option<u64>>,
-    /// The last number of the sequence that [`WatchedChain::random`] returns.
-    random: Cell<u64>,
-    /// The tasks that poll upstreams, each with its upstream's instance id, by the upstream's index
-    /// in views.
-    tasks: RefCell<Vec<Option<(u64, AbortHandle)>>>,
-    /// The upstreams that the last reload removed, as pairs of the index in views and the last
-    /// view. Calls in flight at a removed upstream need its view until another upstream takes the
-    /// index.
-    removed: RefCell<Vec<(usize, UpstreamView)>>,
+    /// Spreads the backoffs of upstreams that failed together.
+    random: Random,
+    /// The tasks that poll upstreams, by the upstream's index in views.
+    tasks: RefCell<Vec<Option<PollTask>>>,
+    /// The upstreams that the last reload removed. Calls in flight at a removed upstream need its
+    /// view until another upstream takes the index.
+    removed: RefCell<Vec<RemovedUpstream>>,
+}
+
+/// The task that polls an upstream.
+struct PollTask {
+    instance_id: u64,
+    _task: OwnedTask,
+}
+
+struct RemovedUpstream {
+    view_index: usize,
+    last_view: UpstreamView,
+}
+
+/// A task that is aborted when this handle is dropped.
+struct OwnedTask(AbortHandle);
+
+impl Drop for OwnedTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Polls the upstream with this index in views, without end.
@@ -148,12 +167,12 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
                     new_heads.record_polled_head();
                 }
                 watched.record_head(&mut poller, family, head_poll).await;
-                watched.confirm(view_index, poller.topology.since_start(began));
+                watched.confirm(view_index, began);
             }
-            Err(PollError::RateLimited { retry_after }) => {
+            Err(QueryError::RateLimited { retry_after }) => {
                 paused_until = watched.record_rate_limit(view_index, retry_after);
             }
-            Err(PollError::NoHead) => {
+            Err(QueryError::NoResponse | QueryError::ErrorResponse) => {
                 id_checked = false;
                 failed_polls = failed_polls.saturating_add(1);
                 watched.record_failed_poll(view_index);
@@ -186,9 +205,9 @@ impl WatchedChain {
             chain: Cell::new(index),
             on_event: RefCell::new(Rc::clone(on_event)),
             state: Arc::clone(&topology.chains[index]),
-            tracker: RefCell::new(HeadTracker::new(head_settings(chain), 0)),
+            tracker: RefCell::new(HeadTracker::new(build_head_settings(chain), 0)),
             id: Cell::new(chain.id),
-            random: Cell::new(index as u64),
+            random: Random::new(0, index),
             tasks: RefCell::default(),
             removed: RefCell::default(),
         })
@@ -215,34 +234,25 @@ impl WatchedChain {
         let count = tasks.len().max(upstreams.len());
         upstreams.resize(count, None);
         tasks.resize_with(count, || None);
-        self.tracker.borrow_mut().reconfigure(head_settings(chain), count);
+        self.tracker.borrow_mut().reconfigure(build_head_settings(chain), count);
         for (view_index, (task, upstream)) in tasks.iter_mut().zip(upstreams).enumerate() {
-            let is_same = match (&*task, upstream) {
-                (Some((instance_id, _)), Some(upstream)) => *instance_id == upstream,
-                (None, None) => true,
-                _ => false,
-            };
+            let is_same = task.as_ref().map(|task| task.instance_id) == upstream;
             if is_same && same_interval {
                 continue;
             }
-            if let Some((_, old_task)) = task.take() {
-                old_task.abort();
-                if upstream.is_none() {
-                    removed.push((
-                        view_index,
-                        old_view.upstreams.get(view_index).copied().unwrap_or_default(),
-                    ));
-                }
+            if task.take().is_some() && upstream.is_none() {
+                let last_view = old_view.upstreams.get(view_index).copied().unwrap_or_default();
+                removed.push(RemovedUpstream { view_index, last_view });
             }
             if !is_same {
                 self.tracker
                     .borrow_mut()
                     .replace_upstream(view_index, upstream.unwrap_or_default());
             }
-            if let Some(instance_id) = upstream {
+            *task = upstream.map(|instance_id| {
                 let new_task = tokio::task::spawn_local(poll_upstream(Rc::clone(self), view_index));
-                *task = Some((instance_id, new_task.abort_handle()));
-            }
+                PollTask { instance_id, _task: OwnedTask(new_task.abort_handle()) }
+            });
         }
         // The published view must have the upstreams that this reload removed, but not those that
         // the previous reload removed.
@@ -255,9 +265,7 @@ impl WatchedChain {
 
     /// Stops polling.
     fn stop(&self) {
-        for (_, task) in self.tasks.borrow().iter().flatten() {
-            task.abort();
-        }
+        self.tasks.borrow_mut().clear();
         self.state.end();
     }
 
@@ -267,7 +275,7 @@ impl WatchedChain {
     }
 
     /// Returns the index in the current configuration of the upstream with this index in views.
-    fn upstream(&self, topology: &Topology, view_index: usize) -> usize {
+    fn find_upstream(&self, topology: &Topology, view_index: usize) -> usize {
         let mut upstreams = topology.config.chains[self.chain.get()].upstreams.iter();
         let index =
             upstreams.find(|upstream| topology.upstreams[**upstream].view_index == view_index);
@@ -278,7 +286,7 @@ impl WatchedChain {
     /// has expired. Returns the remaining time of the cordon.
     fn follow_cordon(&self, view_index: usize) -> Option<Duration> {
         let topology = self.topology();
-        let upstream = &topology.upstreams[self.upstream(&topology, view_index)];
+        let upstream = &topology.upstreams[self.find_upstream(&topology, view_index)];
         let now = topology.now();
         if upstream.remove_expired_cordon(now) {
             let name = &*upstream.config.name;
@@ -297,19 +305,11 @@ impl WatchedChain {
 
     fn publish(&self) {
         let mut view = self.tracker.borrow().view();
-        for (view_index, last_view) in &*self.removed.borrow() {
-            view.upstreams[*view_index] = *last_view;
+        for removed in &*self.removed.borrow() {
+            view.upstreams[removed.view_index] = removed.last_view;
         }
         self.state.publish(view, self.topology().now());
         self.renew_candidates();
-    }
-
-    /// Returns the next number of a Weyl sequence (Knuth's 64-bit constant), which spreads the
-    /// backoffs of upstreams that failed together.
-    fn random(&self) -> u64 {
-        let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.random.set(next);
-        next
     }
 
     /// Returns true if the upstream serves this chain or does not report a chain id. Marks an
@@ -323,7 +323,7 @@ impl WatchedChain {
             Ok(result) => quantity::from_value(&result),
             // An upstream without the method is assumed to serve this chain.
             Err(QueryError::ErrorResponse) => None,
-            Err(QueryError::Poll(_)) => return false,
+            Err(_) => return false,
         };
         let Some(id) = id else {
             self.state.set_id(None);
@@ -333,7 +333,7 @@ impl WatchedChain {
         self.id.set(Some(expected));
         let topology = self.topology();
         self.state.set_id(Some(expected));
-        let state = &topology.upstreams[self.upstream(&topology, poller.view_index)];
+        let state = &topology.upstreams[self.find_upstream(&topology, poller.view_index)];
         let foreign = id != expected;
         if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
             if foreign {
@@ -352,16 +352,17 @@ impl WatchedChain {
 
     async fn record_head(&self, poller: &mut Poller, family: Family, head_poll: HeadPoll) {
         let (topology, view_index) = (self.topology(), poller.view_index);
-        let upstream = self.upstream(&topology, view_index);
+        let upstream = self.find_upstream(&topology, view_index);
         let now = topology.now();
         let no_healthy_upstream = !topology.any_healthy(self.chain.get());
         let event = topology.update_health(upstream, |health, now| {
-            if let Some(cleared) = health.poll_ok() {
+            if let Some(cleared) = health.record_poll() {
                 return Some(cleared);
             }
             // A poll also probes an ejected upstream.
-            let probed = health.probe_due(now) || (no_healthy_upstream && health.probe_early(now));
-            if probed { health.probe_ok(now) } else { None }
+            let probed = health.begin_due_probe(now)
+                || (no_healthy_upstream && health.begin_early_probe(now));
+            if probed { health.record_probe(now) } else { None }
         });
         if event == Some(HealthEvent::Readmitted) {
             poller.recovery = Recovery::Probed;
@@ -375,7 +376,7 @@ impl WatchedChain {
         let header_requests = self.apply(step);
         self.link(poller, family, header_requests).await;
         // The next poll requests the headers again that this poll could not fetch.
-        self.tracker.borrow_mut().headers_failed(view_index);
+        self.tracker.borrow_mut().forget_header_requests(view_index);
         if poller.recovery != Recovery::Done {
             self.log_recovery(poller);
         }
@@ -385,7 +386,7 @@ impl WatchedChain {
     /// was linked, because its lag is unknown before.
     fn log_recovery(&self, poller: &mut Poller) {
         let topology = self.topology();
-        let index = self.upstream(&topology, poller.view_index);
+        let index = self.find_upstream(&topology, poller.view_index);
         let view = self.state.view.load();
         let upstream = &topology.upstreams[index];
         let name = &*upstream.config.name;
@@ -413,12 +414,12 @@ impl WatchedChain {
 
     /// Records that a poll which started at `began` has ended. If the view still shows the upstream
     /// on the served chain, its responses from before the poll were about that chain too.
-    fn confirm(&self, view_index: usize, began: Duration) {
+    fn confirm(&self, view_index: usize, began: Instant) {
         let view = self.state.view.load();
         let topology = self.topology();
-        let upstream = &topology.upstreams[self.upstream(&topology, view_index)];
+        let upstream = &topology.upstreams[self.find_upstream(&topology, view_index)];
         if upstream.in_view(&view).is_some_and(|upstream_view| upstream_view.consistent) {
-            upstream.confirm(began);
+            upstream.confirm(began.saturating_duration_since(topology.registry.started));
         }
     }
 
@@ -431,7 +432,10 @@ impl WatchedChain {
             if fetched > HEADERS_PER_POLL_MAX {
                 return;
             }
-            let Ok((hash, parent)) = poller.query_header(family, number).await else { return };
+            let Ok(HeadPoll { hash, parent, .. }) = poller.query_header(family, Some(number)).await
+            else {
+                return;
+            };
             let now = self.topology().now();
             let step =
                 self.tracker.borrow_mut().record_header(view_index, now, number, hash, parent);
@@ -442,13 +446,13 @@ impl WatchedChain {
     }
 
     fn record_failed_poll(&self, view_index: usize) {
-        let random = self.random();
+        let random = self.random.next();
         let topology = self.topology();
-        topology.update_health(self.upstream(&topology, view_index), |health, now| {
-            if health.probe_due(now) {
-                health.probe_failed(now, random)
+        topology.update_health(self.find_upstream(&topology, view_index), |health, now| {
+            if health.begin_due_probe(now) {
+                health.record_failed_probe(now, random)
             } else {
-                health.poll_failed(now, random)
+                health.record_failed_poll(now, random)
             }
         });
         self.record_no_head(view_index);
@@ -458,8 +462,8 @@ impl WatchedChain {
     fn record_rate_limit(&self, view_index: usize, retry_after: Option<Duration>) -> Duration {
         let topology = self.topology();
         let mut until = Duration::ZERO;
-        topology.update_health(self.upstream(&topology, view_index), |health, now| {
-            let event = health.rate_limited(now, retry_after);
+        topology.update_health(self.find_upstream(&topology, view_index), |health, now| {
+            let event = health.record_rate_limit(now, retry_after);
             until = health.paused_until();
             event
         });
@@ -493,7 +497,7 @@ impl WatchedChain {
         let (topology, state) = (self.topology(), &self.state);
         let chain = &*state.name;
         let name = |view_index: usize| {
-            &*topology.upstreams[self.upstream(&topology, view_index)].config.name
+            &*topology.upstreams[self.find_upstream(&topology, view_index)].config.name
         };
         match *event {
             HeadEvent::Reorg { fork, depth } => {
@@ -530,7 +534,7 @@ impl WatchedChain {
     }
 }
 
-fn head_settings(chain: &config::chain::Chain) -> HeadSettings {
+fn build_head_settings(chain: &config::chain::Chain) -> HeadSettings {
     let depth = chain.finality_depth;
     let finality = match chain.family {
         Family::Ethereum => Finality::FromUpstreamsOr(depth),
@@ -542,8 +546,6 @@ fn head_settings(chain: &config::chain::Chain) -> HeadSettings {
         lag_max: chain.lag_max,
         jump_max: chain.jump_max,
         rollback_max: ROLLBACK_MAX,
-        rollback_polls: ROLLBACK_POLLS,
-        missed_max: MISSED_MAX,
         block_time: chain.block_time,
     }
 }

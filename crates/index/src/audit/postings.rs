@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::Finding;
 use crate::contents::StoredRange;
 use crate::postings::{self, PostingKey, block_and_index};
 use crate::store::{PostingListRow, Store, StoreError};
@@ -52,11 +53,11 @@ impl SegmentSums {
         store: &dyn Store,
         range: StoredRange,
         stop: &AtomicBool,
-    ) -> Result<(SegmentSums, Vec<String>), StoreError> {
+    ) -> Result<(SegmentSums, Vec<Finding>), StoreError> {
         let mut sums = SegmentSums::default();
         let mut damaged = Vec::new();
         let mut previous_end: Option<(PostingKey, i64)> = None;
-        store.posting_lists(|row| {
+        store.visit_posting_lists(&mut |row| {
             sums.add(row, range, &mut previous_end, &mut damaged);
             damaged.len() < DAMAGED_MAX && !stop.load(Ordering::Relaxed)
         })?;
@@ -68,7 +69,7 @@ impl SegmentSums {
         row: PostingListRow<'_>,
         range: StoredRange,
         previous_end: &mut Option<(PostingKey, i64)>,
-        damaged: &mut Vec<String>,
+        damaged: &mut Vec<Finding>,
     ) {
         let mut last = None;
         let mut is_ordered =
@@ -96,22 +97,23 @@ impl SegmentSums {
             (is_complete, "is truncated"),
         ] {
             if !passed {
-                damaged.push(format!(
+                let description = format!(
                     "log_postings, key {key}: the list from block {number} on {description}"
-                ));
+                );
+                damaged.push(Finding { block: None, description });
             }
         }
         *previous_end = last.map(|last| (row.key, last));
     }
 
-    /// Returns the segments that no audited block belongs to, with a description.
-    pub(super) fn into_orphans(self) -> Vec<(u64, String)> {
+    /// Describes the segments that no audited block belongs to.
+    pub(super) fn into_dangling(self) -> Vec<Finding> {
         let segments = self.segments.into_iter();
-        let orphans = segments.map(|(segment, sum)| {
+        let dangling = segments.map(|(segment, sum)| {
             let description = format!("log_postings has {} entries for missing blocks", sum.count);
-            (segment * SEGMENT_BLOCKS, description)
+            Finding::in_block(segment * SEGMENT_BLOCKS, description)
         });
-        orphans.collect()
+        dangling.collect()
     }
 }
 
@@ -147,13 +149,13 @@ impl Segment {
         self.postings.insert((position, key));
     }
 
-    /// Ends the segment, and describes its differences from the table, each with a block number.
+    /// Ends the segment, and describes its differences from the table.
     pub(super) fn finish(
         &mut self,
         sums: &mut SegmentSums,
         store: &dyn Store,
         limit: usize,
-    ) -> Result<Vec<(u64, String)>, StoreError> {
+    ) -> Result<Vec<Finding>, StoreError> {
         let Segment { number, postings, skipped } = std::mem::take(self);
         let Some(segment) = number else { return Ok(Vec::new()) };
         let table_sum = sums.segments.remove(&segment).unwrap_or_default();
@@ -162,20 +164,20 @@ impl Segment {
         if skipped || log_sum == table_sum {
             return Ok(Vec::new());
         }
-        differences(segment, &postings, store, limit)
+        compare_postings(segment, &postings, store, limit)
     }
 }
 
 /// Describes the postings that only the table or only the logs have.
-fn differences(
+fn compare_postings(
     segment: u64,
     log_postings: &BTreeSet<(i64, PostingKey)>,
     store: &dyn Store,
     limit: usize,
-) -> Result<Vec<(u64, String)>, StoreError> {
-    let mut descriptions = Vec::new();
+) -> Result<Vec<Finding>, StoreError> {
+    let mut findings = Vec::new();
     let mut missing = log_postings.clone();
-    store.posting_lists(|row| {
+    store.visit_posting_lists(&mut |row| {
         let key = row.key;
         for position in postings::decode(row.first, row.rest) {
             let (number, index) = block_and_index(position);
@@ -186,18 +188,17 @@ fn differences(
                 true => "lists it twice",
                 false => "lists it, but it has no such log",
             };
-            descriptions.push((
-                number,
-                format!("transaction {index}: log_postings, key {key}, {description}"),
-            ));
+            let description =
+                format!("transaction {index}: log_postings, key {key}, {description}");
+            findings.push(Finding::in_block(number, description));
         }
-        descriptions.len() < limit
+        findings.len() < limit
     })?;
-    let missing = missing.into_iter().take(limit.saturating_sub(descriptions.len()));
-    descriptions.extend(missing.map(|(position, key)| {
+    let missing = missing.into_iter().take(limit.saturating_sub(findings.len()));
+    findings.extend(missing.map(|(position, key)| {
         let (number, index) = block_and_index(position);
         let description = format!("transaction {index}: log_postings, key {key}, does not list it");
-        (number, description)
+        Finding::in_block(number, description)
     }));
-    Ok(descriptions)
+    Ok(findings)
 }

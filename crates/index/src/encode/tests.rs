@@ -58,7 +58,7 @@ fn real_receipts_survive_and_take_a_quarter_of_their_size() {
     // The dictionary was trained on this very block, so other blocks compress less.
     assert!(compressed * 4 < receipts.len(), "{compressed} of {}", receipts.len());
     let mut store = store::in_memory().unwrap();
-    let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [0; 32] };
+    let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis_hash: [0; 32] };
     let metadata = Metadata {
         chain,
         contents,

@@ -7,8 +7,7 @@
 
 use std::ops::Range;
 
-use wire::json::cursor::{Cursor, Malformed, Visitor};
-use wire::json::string::JsonString;
+use wire::json::cursor::{Cursor, Visitor};
 
 use super::context::{
     BLOCK_HASH, BlockContext, HASH, INDEX, NUMBER, TIMESTAMP, TransactionContext,
@@ -16,11 +15,12 @@ use super::context::{
 
 /// A position in raw JSON, and the copy of the JSON before it.
 pub struct FragmentEncoder<'a, 'b> {
-    cursor: Cursor<'a, Copier<'b>>,
+    /// The position. Whatever the cursor reads is copied.
+    pub(crate) cursor: Cursor<'a, Copier<'b>>,
 }
 
 /// Copies the JSON that the cursor passes.
-struct Copier<'b> {
+pub(crate) struct Copier<'b> {
     out: Vec<u8>,
     /// Bytes before this offset have been copied, replaced or omitted.
     copied: usize,
@@ -65,46 +65,6 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         let copier = self.cursor.visitor();
         copier.out = fragment;
         copier.copied = offset;
-    }
-
-    /// Returns the raw bytes from the next value on.
-    pub fn rest(&self) -> &'a [u8] {
-        self.cursor.rest()
-    }
-
-    /// Enters the next value if it is an array. Returns false for other values.
-    pub fn open_array(&mut self) -> bool {
-        self.cursor.open(b'[')
-    }
-
-    /// Enters the next value if it is an object. Returns false for other values.
-    pub fn open_object(&mut self) -> bool {
-        self.cursor.open(b'{')
-    }
-
-    /// Returns true if another element follows. Otherwise moves the cursor behind the array.
-    ///
-    /// # Errors
-    /// Fails if the JSON ends before the array does.
-    pub fn next_element(&mut self) -> Result<bool, Malformed> {
-        self.cursor.next_element()
-    }
-
-    /// Returns the name of the next member. If there is none, moves the cursor behind the object
-    /// and returns `None`.
-    ///
-    /// # Errors
-    /// Fails if the JSON ends before the object does.
-    pub fn next_name(&mut self) -> Result<Option<JsonString<'a>>, Malformed> {
-        self.cursor.next_name()
-    }
-
-    /// Copies the next value, and returns its raw bytes.
-    ///
-    /// # Errors
-    /// Fails if the JSON ends before the value does.
-    pub fn value(&mut self) -> Result<&'a [u8], Malformed> {
-        self.cursor.value()
     }
 }
 

@@ -18,7 +18,7 @@ fn round_trip(raw: &[u8]) -> usize {
     let (block, transaction) = (block(), transaction());
     let mut encoder = FragmentEncoder::new(raw, &block);
     encoder.set_transaction(Some(transaction.clone()));
-    assert_eq!(encoder.value(), Ok(raw));
+    assert_eq!(encoder.cursor.value(), Ok(raw));
     let fragment = encoder.take();
     let mut decoded = Vec::new();
     decode(&mut decoded, &fragment, &block, Some(&transaction));
@@ -48,11 +48,11 @@ fn transactions_are_written_in_place_of_their_placeholder() {
     let raw = br#"{"a":"0x1234","transactions":["x"],"z":1}"#;
     let block = block();
     let mut encoder = FragmentEncoder::new(raw, &block);
-    assert!(encoder.open_object());
+    assert!(encoder.cursor.open(b'{'));
     let mut fragment = Vec::new();
-    while let Some(name) = encoder.next_name().unwrap() {
+    while let Some(name) = encoder.cursor.next_name().unwrap() {
         fragment.extend_from_slice(&encoder.take());
-        encoder.value().unwrap();
+        encoder.cursor.value().unwrap();
         if name.raw == b"transactions" {
             encoder.discard();
             fragment.push(TRANSACTIONS);
@@ -70,23 +70,23 @@ fn a_caller_can_step_into_values() {
     let block = block();
     let mut encoder = FragmentEncoder::new(raw, &block);
     encoder.set_transaction(Some(transaction()));
-    assert!(!encoder.open_array() && encoder.open_object());
-    assert_eq!(encoder.next_name().unwrap().unwrap().raw, b"hash");
-    assert!(encoder.open_array());
-    assert!(encoder.next_element().unwrap());
-    assert_eq!(encoder.value().unwrap(), br#""0x7""#);
-    assert!(encoder.next_element().unwrap());
-    assert!(encoder.open_object());
-    let name = encoder.next_name().unwrap().unwrap();
+    assert!(!encoder.cursor.open(b'[') && encoder.cursor.open(b'{'));
+    assert_eq!(encoder.cursor.next_name().unwrap().unwrap().raw, b"hash");
+    assert!(encoder.cursor.open(b'['));
+    assert!(encoder.cursor.next_element().unwrap());
+    assert_eq!(encoder.cursor.value().unwrap(), br#""0x7""#);
+    assert!(encoder.cursor.next_element().unwrap());
+    assert!(encoder.cursor.open(b'{'));
+    let name = encoder.cursor.next_name().unwrap().unwrap();
     assert_eq!(&*name.decode(), b"ab");
-    assert_eq!(encoder.value().unwrap(), b"null");
-    assert_eq!(encoder.next_name(), Ok(None));
-    assert!(encoder.next_element().unwrap());
-    assert_eq!(encoder.value().unwrap(), b"12");
-    assert!(!encoder.next_element().unwrap());
-    assert_eq!(encoder.next_name().unwrap().unwrap().raw, b"z");
-    assert!(encoder.open_array() && !encoder.next_element().unwrap());
-    assert_eq!(encoder.next_name(), Ok(None));
+    assert_eq!(encoder.cursor.value().unwrap(), b"null");
+    assert_eq!(encoder.cursor.next_name(), Ok(None));
+    assert!(encoder.cursor.next_element().unwrap());
+    assert_eq!(encoder.cursor.value().unwrap(), b"12");
+    assert!(!encoder.cursor.next_element().unwrap());
+    assert_eq!(encoder.cursor.next_name().unwrap().unwrap().raw, b"z");
+    assert!(encoder.cursor.open(b'[') && !encoder.cursor.next_element().unwrap());
+    assert_eq!(encoder.cursor.next_name(), Ok(None));
     let fragment = encoder.take();
     let mut decoded = Vec::new();
     decode(&mut decoded, &fragment, &block, Some(&transaction()));
@@ -138,13 +138,13 @@ proptest! {
         let (raw, block) = (parts.concat(), block());
         let mut encoder = FragmentEncoder::new(raw.as_bytes(), &block);
         let mut steps = 0;
-        while !encoder.rest().is_empty() && steps < 200 {
-            let bytes_left = encoder.rest().len();
-            let failed = encoder.open_object() && encoder.next_name().is_err();
-            if failed || encoder.value().is_err() || encoder.next_element().is_err() {
+        while !encoder.cursor.rest().is_empty() && steps < 200 {
+            let bytes_left = encoder.cursor.rest().len();
+            let failed = encoder.cursor.open(b'{') && encoder.cursor.next_name().is_err();
+            if failed || encoder.cursor.value().is_err() || encoder.cursor.next_element().is_err() {
                 break;
             }
-            prop_assert!(encoder.rest().len() < bytes_left);
+            prop_assert!(encoder.cursor.rest().len() < bytes_left);
             steps += 1;
         }
         prop_assert!(encoder.take().len() <= raw.len());

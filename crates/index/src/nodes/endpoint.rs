@@ -38,11 +38,11 @@ pub fn parse_header(text: &str) -> Result<Header, String> {
 /// A node to call. Its printed form is the masked URL, which contains no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    url: NodeUrl,
+    pub(super) url: NodeUrl,
     /// Headers of each request, or of a WebSocket's handshake.
-    headers: Vec<Header>,
+    pub(super) headers: Vec<Header>,
     /// The trusted root certificates; `None` for the certificates that browsers trust.
-    roots: Option<Arc<[CertificateDer<'static>]>>,
+    pub(super) roots: Option<Arc<[CertificateDer<'static>]>>,
 }
 
 impl From<NodeUrl> for Endpoint {
@@ -79,18 +79,6 @@ impl Endpoint {
     /// Returns the transport of calls to the node.
     pub fn transport(&self) -> Transport {
         self.url.transport()
-    }
-
-    pub(super) fn url(&self) -> &NodeUrl {
-        &self.url
-    }
-
-    pub(super) fn roots(&self) -> Option<&[CertificateDer<'static>]> {
-        self.roots.as_deref()
-    }
-
-    pub(super) fn headers(&self) -> &[Header] {
-        &self.headers
     }
 
     /// Masks the values of headers in a text of the node, which may repeat a rejected token.

@@ -19,7 +19,7 @@ pub(super) struct HttpConnection {
 impl HttpConnection {
     /// Creates a client that connects with its first exchange.
     pub(super) fn new(node: &Endpoint) -> HttpConnection {
-        let roots = match node.roots() {
+        let roots = match &node.roots {
             None => RootCerts::WebPki,
             Some(roots) => {
                 RootCerts::from(roots.iter().map(|root| Certificate::from_der(root).to_owned()))
@@ -40,8 +40,8 @@ impl HttpConnection {
             .timeout_global(Some(EXCHANGE_TIMEOUT))
             .build()
             .new_agent();
-        let scheme = if node.url().tls() { "https" } else { "http" };
-        HttpConnection { agent, url: node.with_scheme(scheme), headers: node.headers().to_vec() }
+        let scheme = if node.url.tls() { "https" } else { "http" };
+        HttpConnection { agent, url: node.with_scheme(scheme), headers: node.headers.clone() }
     }
 
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {

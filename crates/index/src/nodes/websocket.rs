@@ -31,11 +31,11 @@ impl WebSocketConnection {
     pub(super) fn connect(node: &Endpoint) -> Result<WebSocketConnection, CallError> {
         let stream = connect_tcp(node)?;
         let stream: Box<dyn Stream> =
-            if node.url().tls() { Box::new(connect_tls(node, stream)?) } else { Box::new(stream) };
-        let url = node.with_scheme(if node.url().tls() { "wss" } else { "ws" });
+            if node.url.tls() { Box::new(connect_tls(node, stream)?) } else { Box::new(stream) };
+        let url = node.with_scheme(if node.url.tls() { "wss" } else { "ws" });
         let mut request =
             url.into_client_request().map_err(|_| CallError::Transport("not a url".to_owned()))?;
-        request.headers_mut().extend(node.headers().iter().cloned());
+        request.headers_mut().extend(node.headers.iter().cloned());
         let bytes_max = usize::try_from(MESSAGE_BYTES_MAX).ok();
         let config =
             WebSocketConfig::default().max_message_size(bytes_max).max_frame_size(bytes_max);
@@ -72,10 +72,8 @@ impl WebSocketConnection {
 }
 
 fn connect_tcp(node: &Endpoint) -> Result<TcpStream, CallError> {
-    let mut last_error = CallError::Transport(format!("{} has no address", node.url().host()));
-    for address in
-        (node.url().host(), node.url().port()).to_socket_addrs().map_err(transport_error)?
-    {
+    let mut last_error = CallError::Transport(format!("{} has no address", node.url.host()));
+    for address in (node.url.host(), node.url.port()).to_socket_addrs().map_err(transport_error)? {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
                 stream.set_nodelay(true).map_err(transport_error)?;
@@ -93,18 +91,18 @@ fn connect_tls(
     node: &Endpoint,
     stream: TcpStream,
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, CallError> {
-    let roots = match node.roots() {
+    let roots = match &node.roots {
         None => crate::tls::public_roots(),
         Some(certificates) => {
             let mut roots = RootCertStore::empty();
-            for root in certificates {
+            for root in certificates.iter() {
                 roots.add(root.clone()).map_err(transport_error)?;
             }
             roots
         }
     };
     let config = crate::tls::client_config(roots).map_err(transport_error)?;
-    let name = ServerName::try_from(node.url().host().to_owned()).map_err(transport_error)?;
+    let name = ServerName::try_from(node.url.host().to_owned()).map_err(transport_error)?;
     let connection = ClientConnection::new(Arc::new(config), name).map_err(transport_error)?;
     Ok(StreamOwned::new(connection, stream))
 }

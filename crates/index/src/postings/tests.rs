@@ -50,8 +50,8 @@ proptest! {
         positions.dedup();
         let rows = lists.drain();
         prop_assert_eq!(rows.len(), 1);
-        let decoded: Vec<i64> = decode(rows[0].1, &rows[0].2).collect();
+        let decoded: Vec<i64> = decode(rows[0].first, &rows[0].rest).collect();
         prop_assert_eq!(&decoded, &positions);
-        prop_assert_eq!(&encode_rest(&positions), &rows[0].2);
+        prop_assert_eq!(&encode_rest(&positions), &rows[0].rest);
     }
 }

@@ -1,7 +1,6 @@
 //! The interface of a store, which both backends implement.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::error::StoreError;
@@ -9,8 +8,7 @@ use super::location::Location;
 use super::merge::MergeStep;
 use super::metadata;
 use super::rows::{
-    BlockRow, HarmonyRow, HashEntryCounts, NewBlock, PostingListRow, Postings, TransactionPart,
-    TransactionRow,
+    BlockRow, HarmonyRow, NewBlock, PostingListRow, Postings, TransactionPart, TransactionRow,
 };
 use crate::compression::Dictionary;
 use crate::contents::{Metadata, StoredRange};
@@ -20,9 +18,9 @@ use crate::postings::PostingKey;
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Bytes of a file's pages that the connection caches in memory.
-    pub page_cache: u64,
+    pub page_cache_bytes: u64,
     /// Bytes of a file that are mapped instead of read; 0 for none.
-    pub mmap: u64,
+    pub mmap_bytes: u64,
     /// Timeout of one query on a server, or of one step of a write. Queries over whole tables have
     /// no limit.
     pub query_timeout: Duration,
@@ -30,7 +28,11 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { page_cache: 64 << 20, mmap: 0, query_timeout: Duration::from_secs(60) }
+        Settings {
+            page_cache_bytes: 64 << 20,
+            mmap_bytes: 0,
+            query_timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -156,7 +158,8 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     }
 }
 
-/// Reading rows. Every method fails if the index cannot be read.
+/// Reading rows. Every method fails if the index cannot be read. A `visit` function returns false to
+/// end the visit.
 pub trait ReadRows {
     /// Begins a snapshot. All reads until [`ReadRows::end_snapshot`] see the same state, even if
     /// rows are written meanwhile. A file is locked once for all these reads.
@@ -183,14 +186,14 @@ pub trait ReadRows {
         from: i64,
         to: i64,
         part: TransactionPart,
-        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> bool,
     ) -> Result<(), StoreError>;
 
     /// Visits the receipts at these positions, which must ascend.
     fn visit_receipts(
         &self,
         positions: &[i64],
-        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> bool,
     ) -> Result<(), StoreError>;
 
     /// Visits the `hmyv2_` form of the blocks from one number to another, both included, in
@@ -199,7 +202,7 @@ pub trait ReadRows {
         &self,
         from: u64,
         to: u64,
-        visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(HarmonyRow<'_>) -> bool,
     ) -> Result<(), StoreError>;
 
     /// Returns the postings of these keys from one position to another, both included. Reads at
@@ -270,13 +273,11 @@ impl Table {
     }
 }
 
-/// Reading whole tables, to check that they agree. Every method fails if the index cannot be read.
+/// Queries that check if the tables agree: they count rows, look for single rows, and find dangling
+/// rows, which refer to a missing row. Every method fails if the index cannot be read.
 pub trait AuditRows {
     /// Returns the number of rows of a table, by a scan.
     fn count(&self, table: Table) -> Result<u64, StoreError>;
-
-    /// Returns how many block numbers are missing between the first and the last.
-    fn missing_blocks(&self) -> Result<u64, StoreError>;
 
     /// Returns the first block at or above this number.
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError>;
@@ -292,39 +293,29 @@ pub trait AuditRows {
     /// `entries` are positions and hashes.
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError>;
 
-    /// Returns the block numbers of hash table entries whose hash differs from the hash of the
-    /// block. Returns at most `limit`.
-    fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+    /// Returns the block numbers of hash table entries whose block is missing or has another hash,
+    /// at most `limit`.
+    fn dangling_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// Returns the positions of hash table entries whose hash differs from the hash of the
-    /// transaction. Returns at most `limit`.
-    fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+    /// Returns the positions of hash table entries whose transaction is missing or has another
+    /// hash, at most `limit`.
+    fn dangling_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
     /// Returns the positions of transactions whose block is missing, at most `limit`.
-    fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+    fn dangling_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
     /// Returns the numbers of `hmyv2_` forms whose block is missing, at most `limit`.
-    fn orphan_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
+    fn dangling_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// Visits all posting lists in the order of their table.
+    /// Visits all posting lists in the order of their table, until `visit` returns false.
     fn visit_posting_lists(
         &self,
-        visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PostingListRow<'_>) -> bool,
     ) -> Result<(), StoreError>;
 
     /// Returns the numbers of blocks and transactions, by a scan.
     fn totals(&self) -> Result<(u64, u64), StoreError> {
         Ok((self.count(Table::Blocks)?, self.count(Table::Transactions)?))
-    }
-
-    /// Returns the numbers of hash table entries and of rows, first for blocks and then for
-    /// transactions.
-    fn hash_entry_counts(&self) -> Result<(HashEntryCounts, HashEntryCounts), StoreError> {
-        let counts = |entries, rows| -> Result<_, StoreError> {
-            Ok(HashEntryCounts { entries: self.count(entries)?, rows: self.count(rows)? })
-        };
-        let blocks = counts(Table::BlockHashes, Table::Blocks)?;
-        Ok((blocks, counts(Table::TransactionHashes, Table::Transactions)?))
     }
 }
 
@@ -332,7 +323,7 @@ pub trait AuditRows {
 /// visit.
 impl dyn Store + '_ {
     /// Visits transactions; see [`ReadRows::visit_transactions`].
-    pub fn transactions<E: From<StoreError>>(
+    pub fn try_visit_transactions<E: From<StoreError>>(
         &self,
         from: i64,
         to: i64,
@@ -340,54 +331,42 @@ impl dyn Store + '_ {
         mut visit: impl FnMut(TransactionRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut failure = None;
-        let mut visit_row = |row: TransactionRow<'_>| to_flow(visit(row), &mut failure);
+        let mut visit_row = |row: TransactionRow<'_>| continues(visit(row), &mut failure);
         self.visit_transactions(from, to, part, &mut visit_row)?;
         failure.map_or(Ok(()), Err)
     }
 
     /// Visits receipts; see [`ReadRows::visit_receipts`].
-    pub fn receipts<E: From<StoreError>>(
+    pub fn try_visit_receipts<E: From<StoreError>>(
         &self,
         positions: &[i64],
         mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut failure = None;
         let mut visit_row =
-            |row: TransactionRow<'_>| to_flow(visit(row).map(|()| true), &mut failure);
+            |row: TransactionRow<'_>| continues(visit(row).map(|()| true), &mut failure);
         self.visit_receipts(positions, &mut visit_row)?;
         failure.map_or(Ok(()), Err)
     }
 
     /// Visits blocks in their `hmyv2_` form; see [`ReadRows::visit_harmony_blocks`].
-    pub fn harmony_blocks<E: From<StoreError>>(
+    pub fn try_visit_harmony_blocks<E: From<StoreError>>(
         &self,
         from: u64,
         to: u64,
         mut visit: impl FnMut(HarmonyRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut failure = None;
-        let mut visit_row = |row: HarmonyRow<'_>| to_flow(visit(row), &mut failure);
+        let mut visit_row = |row: HarmonyRow<'_>| continues(visit(row), &mut failure);
         self.visit_harmony_blocks(from, to, &mut visit_row)?;
         failure.map_or(Ok(()), Err)
     }
-
-    /// Visits all posting lists; see [`AuditRows::visit_posting_lists`].
-    pub fn posting_lists(
-        &self,
-        mut visit: impl FnMut(PostingListRow<'_>) -> bool,
-    ) -> Result<(), StoreError> {
-        self.visit_posting_lists(&mut |row| to_flow(Ok::<_, StoreError>(visit(row)), &mut None))
-    }
 }
 
-/// Converts the result of a visit. Stores its error in `failure`.
-fn to_flow<E>(result: Result<bool, E>, failure: &mut Option<E>) -> ControlFlow<()> {
-    match result {
-        Ok(true) => ControlFlow::Continue(()),
-        Ok(false) => ControlFlow::Break(()),
-        Err(error) => {
-            *failure = Some(error);
-            ControlFlow::Break(())
-        }
-    }
+/// Returns true if the visit continues. Stores the error of a visit in `failure`.
+fn continues<E>(result: Result<bool, E>, failure: &mut Option<E>) -> bool {
+    result.unwrap_or_else(|error| {
+        *failure = Some(error);
+        false
+    })
 }

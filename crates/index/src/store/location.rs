@@ -31,21 +31,9 @@ pub enum Location {
     Server(Box<Server>),
 }
 
-impl From<&Path> for Location {
-    fn from(path: &Path) -> Location {
-        Location::File(path.to_owned())
-    }
-}
-
-impl From<&PathBuf> for Location {
-    fn from(path: &PathBuf) -> Location {
-        Location::File(path.clone())
-    }
-}
-
-impl From<PathBuf> for Location {
-    fn from(path: PathBuf) -> Location {
-        Location::File(path)
+impl<P: Into<PathBuf>> From<P> for Location {
+    fn from(path: P) -> Location {
+        Location::File(path.into())
     }
 }
 
@@ -124,17 +112,17 @@ impl Server {
     fn new(url: &DatabaseUrl) -> Result<Server, String> {
         // The source of the parser's error names a parameter, and none of the text.
         let mut client: Config =
-            url.client_url().parse().map_err(|error: tokio_postgres::Error| {
+            url.client_url.parse().map_err(|error: tokio_postgres::Error| {
                 error.source().map_or_else(|| error.to_string(), |source| source.to_string())
             })?;
         if client.get_application_name().is_none() {
             client.application_name("weir");
         }
-        let root = url.root_certificates();
-        let is_encrypted = url.tls().unwrap_or_else(|| !is_local(&client) || root.is_some());
+        let root = url.root_certificates.as_deref();
+        let is_encrypted = url.tls.unwrap_or_else(|| !is_local(&client) || root.is_some());
         let tls = is_encrypted.then(|| tls_config(root)).transpose()?;
         client.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        let schema = url.schema().unwrap_or(DEFAULT_SCHEMA).to_owned();
+        let schema = url.schema.as_deref().unwrap_or(DEFAULT_SCHEMA).to_owned();
         Ok(Server { client, tls, schema, printed: url.to_string() })
     }
 }

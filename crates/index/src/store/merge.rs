@@ -2,7 +2,7 @@
 //! other syncs write one row per key and 256 blocks. Fewer rows make a search faster.
 
 use super::rows::LIST_BLOCKS_MAX;
-use crate::postings::{self, PostingKey, block_and_index};
+use crate::postings::{self, EncodedList, PostingKey, block_and_index};
 
 #[cfg(test)]
 mod tests;
@@ -61,9 +61,10 @@ impl MergedList {
         self.absorbed.iter().map(|first| (self.key, *first))
     }
 
-    /// Returns the row to update: key, first position, encoded rest.
-    pub(super) fn row(&self) -> (PostingKey, i64, Vec<u8>) {
-        (self.key, self.first(), postings::encode_rest(&self.positions))
+    /// Encodes the row to update.
+    pub(super) fn encode(&self) -> EncodedList {
+        let rest = postings::encode_rest(&self.positions);
+        EncodedList { key: self.key, first: self.first(), rest }
     }
 
     fn first(&self) -> i64 {

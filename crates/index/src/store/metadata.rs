@@ -34,15 +34,15 @@ pub(super) fn from_rows(rows: &BTreeMap<String, String>) -> Result<Option<Metada
     let damaged_error =
         |name: &str| StoreError::Damaged(format!("the fact `{name}` is missing or invalid"));
     let required = |name: &str| rows.get(name).cloned().ok_or_else(|| damaged_error(name));
-    let mut genesis = [0; 32];
-    hex::decode_to_slice(required("genesis")?, &mut genesis)
+    let mut genesis_hash = [0; 32];
+    hex::decode_to_slice(required("genesis")?, &mut genesis_hash)
         .map_err(|_| damaged_error("genesis"))?;
     let names = |name: &str| {
         let names = rows.get(name).map(String::as_str).unwrap_or_default();
         names.split_whitespace().map(str::to_owned).collect()
     };
     Ok(Some(Metadata {
-        chain: Chain { family: family.clone(), id: required("chain")?, genesis },
+        chain: Chain { family: family.clone(), id: required("chain")?, genesis_hash },
         contents: required("contents")?.parse().map_err(|_| damaged_error("contents"))?,
         verification: required(VERIFICATION)?,
         differing_forms: names(DIFFERING_FORMS),
@@ -55,7 +55,7 @@ pub(super) fn to_rows(metadata: &Metadata) -> [(&'static str, String); 7] {
     [
         ("family", metadata.chain.family.clone()),
         ("chain", metadata.chain.id.clone()),
-        ("genesis", hex::encode(metadata.chain.genesis)),
+        ("genesis", hex::encode(metadata.chain.genesis_hash)),
         ("contents", metadata.contents.to_string()),
         (VERIFICATION, metadata.verification.clone()),
         (DIFFERING_FORMS, metadata.differing_forms.join(" ")),

@@ -1,7 +1,22 @@
 //! Rows as both backends write and read them.
+//!
+//! The columns have short names: `short` holds the first eight bytes of a hash, `first` the first
+//! position of a posting list, and `rest` its other positions, encoded.
 
 use crate::fragments::BlockHeader;
-use crate::postings::{self, PostingKey, PostingLists, position};
+use crate::postings::{self, EncodedList, PostingKey, PostingLists, position};
+
+/// A migration of both backends. It renames tables and columns to standard terms.
+pub(super) const RENAMES: &str = "
+    ALTER TABLE log_places RENAME TO log_postings;
+    ALTER TABLE log_postings RENAME COLUMN others TO rest;
+    ALTER TABLE transactions RENAME COLUMN place TO position;
+    ALTER TABLE transaction_hashes RENAME COLUMN place TO position;
+    UPDATE facts SET name = 'contents' WHERE name = 'what';
+    UPDATE facts SET name = 'verification' WHERE name = 'verified';
+    UPDATE facts SET name = 'differing_forms' WHERE name = 'unlike';
+    UPDATE facts SET name = 'untested_forms' WHERE name = 'untried';
+";
 
 /// Maximum number of blocks from the first to the last position of a posting list. A sync commits
 /// at most this many blocks at once. A search on a server relies on this limit.
@@ -101,15 +116,6 @@ pub enum TransactionPart {
     Receipt,
 }
 
-/// The sizes of a hash table and of the table whose rows it finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HashEntryCounts {
-    /// Entries that lead from a hash to a row.
-    pub entries: u64,
-    /// Rows that have a hash.
-    pub rows: u64,
-}
-
 /// A posting list as it is read.
 #[derive(Debug, Clone, Copy)]
 pub struct PostingListRow<'a> {
@@ -165,9 +171,9 @@ pub(super) fn short_hash(hash: &[u8; 32]) -> i64 {
     i64::from_be_bytes(bytes)
 }
 
-/// Returns the new entries of the transactions' hash table in the order of the table. In this
-/// order, a database transaction looks up each page once.
-pub(super) fn hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
+/// Collects the new entries of the transactions' hash table in the order of the table: a short hash
+/// and a position. In this order, a database transaction looks up each page once.
+pub(super) fn collect_hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
     let entries = blocks.iter().flat_map(|block| {
         let number = block.header.number;
         let entry =
@@ -179,8 +185,8 @@ pub(super) fn hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
     entries
 }
 
-/// Returns the posting lists of consecutive blocks, in the order of their table.
-pub(super) fn posting_lists(blocks: &[NewBlock]) -> Vec<(PostingKey, i64, Vec<u8>)> {
+/// Collects the posting lists of consecutive blocks, in the order of their table.
+pub(super) fn collect_posting_lists(blocks: &[NewBlock]) -> Vec<EncodedList> {
     let mut rows = Vec::new();
     for batch in blocks.chunks(LIST_BLOCKS_MAX as usize) {
         let mut lists = PostingLists::default();
@@ -193,7 +199,7 @@ pub(super) fn posting_lists(blocks: &[NewBlock]) -> Vec<(PostingKey, i64, Vec<u8
         rows.extend(lists.drain());
     }
     if blocks.len() > LIST_BLOCKS_MAX as usize {
-        rows.sort_unstable_by_key(|(key, first, _)| (*key, *first));
+        rows.sort_unstable_by_key(|list| (list.key, list.first));
     }
     rows
 }

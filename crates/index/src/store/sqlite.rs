@@ -101,7 +101,7 @@ impl Store for Sqlite {
     }
 
     fn disk_bytes(&self) -> Result<u64, StoreError> {
-        let log = schema::beside(&self.path, "-wal");
+        let log = schema::path_with_suffix(&self.path, "-wal");
         let files = [self.path.as_path(), &log].into_iter().filter_map(|path| path.metadata().ok());
         Ok(files.map(|file| file.len()).sum())
     }

@@ -14,7 +14,7 @@ use crate::postings::{INDEX_MAX, block_and_index, position};
 
 pub(super) fn metadata() -> Metadata {
     Metadata {
-        chain: Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [1; 32] },
+        chain: Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis_hash: [1; 32] },
         contents: "blocks,receipts,logs".parse().unwrap(),
         verification: "full".to_owned(),
         differing_forms: vec!["logs".to_owned()],
@@ -54,7 +54,7 @@ pub(super) fn blocks(numbers: std::ops::RangeInclusive<u64>) -> Vec<NewBlock> {
 fn harmony(store: &dyn Store, from: u64, to: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     store
-        .harmony_blocks(from, to, |row| {
+        .try_visit_harmony_blocks(from, to, |row| {
             let expected = (block(row.number).header.hash, [6; 40].as_slice());
             assert_eq!((row.hash, row.body), expected);
             numbers.push(row.number);
@@ -135,7 +135,7 @@ fn a_rewind_restores_the_state_before() {
         assert_eq!(store.transaction_position(&block(8).transactions[0].hash).unwrap(), None);
         assert_eq!(store.totals().unwrap(), (8, 24));
         assert_eq!(harmony(&*store, 0, 99), [0, 2, 4, 6], "even blocks have that form");
-        assert_eq!(store.orphan_harmony_blocks(9).unwrap(), Vec::<i64>::new());
+        assert_eq!(store.dangling_harmony_blocks(9).unwrap(), Vec::<i64>::new());
         // The same blocks can be appended again.
         store.append(&blocks(8..=12), 0).unwrap();
         assert_eq!(all_postings(&*store, 7).len(), 13 * 3);
@@ -313,7 +313,7 @@ fn receipts_are_found_at_any_distance() {
             requested.sort_unstable();
             let mut visited = Vec::new();
             store
-                .receipts(&requested, |row| {
+                .try_visit_receipts(&requested, |row| {
                     let (number, index) = block_and_index(row.position);
                     let expected = block(number);
                     assert_eq!(row.fragment, Some([3; 40].as_slice()));

@@ -14,7 +14,7 @@ pub(super) const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Blocks that wait to be written together.
 #[derive(Default)]
 pub(super) struct Batch {
-    blocks: Vec<NewBlock>,
+    pub(super) blocks: Vec<NewBlock>,
     /// Bytes of the compressed rows.
     bytes: usize,
     first_pushed_at: Option<Instant>,
@@ -27,10 +27,6 @@ impl Batch {
         self.first_pushed_at.get_or_insert_with(Instant::now);
     }
 
-    pub(super) fn blocks(&self) -> &[NewBlock] {
-        &self.blocks
-    }
-
     /// Returns true if no further block fits.
     pub(super) fn is_full(&self) -> bool {
         self.blocks.len() >= COMMIT_BLOCKS || self.bytes >= COMMIT_BYTES
@@ -39,9 +35,5 @@ impl Batch {
     /// Returns true if the first block has waited long enough.
     pub(super) fn is_due(&self) -> bool {
         self.first_pushed_at.is_some_and(|pushed_at| pushed_at.elapsed() >= COMMIT_INTERVAL)
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = Batch::default();
     }
 }

@@ -28,14 +28,14 @@ pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Ch
     let id = responses.result(0).map_err(|error| format!("eth_chainId: {error}"))?;
     let id = quantity::from_value(id).ok_or("eth_chainId: not a quantity")?;
     let block = responses.result(1).map_err(|error| format!("block 0: {error}"))?;
-    let genesis = walk::member(block, "hash")
+    let genesis_hash = walk::member(block, "hash")
         .and_then(hex::hash_from_value)
         .ok_or("the node does not have block 0, which identifies the chain")?;
     if contents.hmyv2 {
         responses.result(2).map_err(|error| format!("{HARMONY_PROBE}: {error}"))?;
     }
     let family = if contents.hmyv2 { "harmony" } else { "ethereum" };
-    Ok(Chain { family: family.to_owned(), id: id.to_string(), genesis })
+    Ok(Chain { family: family.to_owned(), id: id.to_string(), genesis_hash })
 }
 
 /// Returns the reason why a node can never return Harmony's blocks, or `None` if the index does not
@@ -51,7 +51,7 @@ pub(super) fn describe_wrong_chain(chain: &Chain) -> String {
     format!(
         "it is on another chain (id {}, genesis block {})",
         chain.id,
-        short_hash(&chain.genesis)
+        short_hash(&chain.genesis_hash)
     )
 }
 
@@ -60,9 +60,9 @@ pub(super) fn describe_mismatch(index: &Chain, node: &Chain) -> String {
     format!(
         "the index is of chain {} (genesis block {}), the node of chain {} (genesis block {})",
         index.id,
-        short_hash(&index.genesis),
+        short_hash(&index.genesis_hash),
         node.id,
-        short_hash(&node.genesis),
+        short_hash(&node.genesis_hash),
     )
 }
 

@@ -36,7 +36,7 @@ pub(super) struct FetchPlan {
 impl FetchPlan {
     /// Creates the plan for an index.
     pub(super) fn new(metadata: &Metadata, options: &Options) -> FetchPlan {
-        let (contents, genesis) = (metadata.contents, metadata.chain.genesis);
+        let (contents, genesis) = (metadata.contents, metadata.chain.genesis_hash);
         // Harmony's hashes cannot be recomputed. The metadata of the index records that.
         let verify = if contents.hmyv2 { Level::Off } else { options.verify };
         FetchPlan { contents, genesis, verify, receipts_together: AtomicBool::new(true) }
@@ -150,7 +150,7 @@ pub(super) fn fetch(
 impl FetchPlan {
     /// Returns the calls for a range: all blocks first, then their other parts.
     fn calls(&self, (from, to): (u64, u64)) -> Vec<Call> {
-        let full = self.contents.blocks || self.contents.receipts;
+        let full = self.contents.transactions || self.contents.receipts;
         let mut calls: Vec<Call> = (from..=to).map(|number| calls::block(number, full)).collect();
         if self.contents.receipts {
             if self.receipts_together.load(Ordering::Relaxed) {
@@ -177,7 +177,7 @@ impl FetchPlan {
         if self.verify == Level::Off {
             return Ok(());
         }
-        let full = self.contents.blocks || self.contents.receipts;
+        let full = self.contents.transactions || self.contents.receipts;
         verify::verify_all(raw.block, full, raw.receipts, raw.logs, self.verify)
             .map_err(|error| error.to_string())
     }

@@ -275,7 +275,7 @@ impl Worker {
                 size.record_rejection(to - from + 1, rejection);
                 let blocks = size.blocks();
                 if blocks < previous_size {
-                    run.nodes.observer().on_event(&Event::BatchReduced { blocks, reason });
+                    run.nodes.observer.on_event(&Event::BatchReduced { blocks, reason });
                 }
                 return Ok(());
             }

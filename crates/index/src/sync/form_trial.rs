@@ -45,7 +45,7 @@ impl FormTrial {
         nodes: &NodePool<'_>,
     ) -> Result<FormTrial, SyncError> {
         let mut trial = FormTrial::default();
-        let Contents { blocks, receipts, logs, hmyv2 } = metadata.contents;
+        let Contents { transactions, receipts, logs, hmyv2 } = metadata.contents;
         let mut mark_untested = |forms: &[(&str, bool)]| {
             let served_forms = forms.iter().filter(|(_, is_served)| *is_served);
             trial.untested.extend(served_forms.map(|(form, _)| (*form).to_owned()));
@@ -55,7 +55,7 @@ impl FormTrial {
             mark_untested(&[(harmony::FORM_HASHES, hmyv2)]);
         }
         let transaction_forms =
-            [("hashes", blocks), ("transaction", blocks), ("receipt", receipts)];
+            [("hashes", transactions), ("transaction", transactions), ("receipt", receipts)];
         let log_forms = [("logs", receipts && logs)];
         let Some(sample) = sample else {
             mark_untested(&transaction_forms);
@@ -145,7 +145,7 @@ impl Comparison<'_> {
         let position = position(number, transaction.index);
         let hash = fragments::hash_text(&transaction.hash);
         let hash_params = format!(r#"["{}"]"#, String::from_utf8_lossy(&hash));
-        if contents.blocks {
+        if contents.transactions {
             self.compare("hashes", calls::block(number, false), &mut |reader, out| {
                 reader.write_block(out, number, TransactionPart::Hash).map(drop)
             })?;

@@ -54,7 +54,7 @@ pub(super) fn initialize(
         return Ok(None);
     }
     store.initialize(&metadata, &dictionaries)?;
-    nodes.observer().on_event(&Event::Initialized {
+    nodes.observer.on_event(&Event::Initialized {
         chain: metadata.chain.id.clone(),
         differing_forms: metadata.differing_forms.clone(),
         untested_forms: metadata.untested_forms.clone(),

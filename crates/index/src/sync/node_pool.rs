@@ -46,7 +46,7 @@ pub(super) struct NodePool<'a> {
     chain: OnceLock<(Chain, Contents)>,
     /// Clients for the calls that are not fetches.
     clients: Mutex<Vec<Client>>,
-    observer: &'a dyn Observer,
+    pub(super) observer: &'a dyn Observer,
     stop: &'a AtomicBool,
 }
 
@@ -90,11 +90,6 @@ impl<'a> NodePool<'a> {
             observer,
             stop,
         }
-    }
-
-    /// Returns the observer of the sync.
-    pub(super) fn observer(&self) -> &'a dyn Observer {
-        self.observer
     }
 
     /// Returns true if the sync was stopped.

@@ -84,7 +84,7 @@ impl SampleBlock {
         number: u64,
         nodes: &NodePool<'_>,
     ) -> Result<Option<SampleBlock>, SyncError> {
-        let mut calls = vec![calls::block(number, contents.blocks || contents.receipts)];
+        let mut calls = vec![calls::block(number, contents.transactions || contents.receipts)];
         if contents.receipts {
             calls.push(calls::block_receipts(number));
         } else if contents.logs {

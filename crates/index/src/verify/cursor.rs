@@ -61,7 +61,6 @@ impl<'a> Cursor<'a> {
     /// value of the member, and may store it in `fields`. Returns `None` at the end of the object.
     ///
     /// # Errors
-    ///
     /// Fails if a known name occurs twice, with or without escapes, or a name differs from a known
     /// name only in letter case. Parsers differ in which of two such members they use (Go's
     /// `encoding/json` ignores case and uses the last member), so a check of one member would be

@@ -122,7 +122,6 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Returns the raw value.
     ///
     /// # Errors
-    ///
     /// Fails if it is missing or null.
     pub(super) fn required_raw(
         &self,
@@ -135,7 +134,6 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Returns the parsed value, or `None` if it is missing or null.
     ///
     /// # Errors
-    ///
     /// Fails if it is malformed.
     #[inline]
     pub(super) fn optional<T: Value>(&self, field: usize) -> Result<Option<T>, Error> {
@@ -149,7 +147,6 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Returns the value.
     ///
     /// # Errors
-    ///
     /// Fails if it is missing, null or malformed.
     #[inline]
     pub(super) fn required<T: Value>(&self, field: usize) -> Result<T, Error> {
@@ -162,7 +159,6 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Checks that the value is the computed one.
     ///
     /// # Errors
-    ///
     /// Fails if it is missing, null, malformed or different.
     #[inline]
     pub(super) fn check_required<T: Value>(
@@ -178,7 +174,6 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Checks that the value is the computed one, unless it is missing or null.
     ///
     /// # Errors
-    ///
     /// Fails if it is malformed or different.
     #[inline]
     pub(super) fn check_optional<T: Value>(
@@ -196,7 +191,6 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Checks that the value is missing or null.
     ///
     /// # Errors
-    ///
     /// Fails if it is present.
     pub(super) fn check_absent(&self, field: usize, allowed: &'static str) -> Result<(), Error> {
         match self.raw(field) {

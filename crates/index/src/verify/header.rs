@@ -75,7 +75,6 @@ pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Error> {
 /// Verifies the header by the block's hash, and returns it.
 ///
 /// # Errors
-///
 /// Returns the first of these errors:
 /// - a malformed or missing member of the header;
 /// - a missing member, if a member of a later fork is present. The encoding is a list without

@@ -34,16 +34,15 @@ impl fmt::Display for Level {
     }
 }
 
-/// The name of no [`Level`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no level of verification, allowed are off, headers, full and senders")]
-pub struct UnknownLevel(pub String);
-
 impl FromStr for Level {
-    type Err = UnknownLevel;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, UnknownLevel> {
+    fn from_str(name: &str) -> Result<Self, String> {
         let entry = Self::NAMES.iter().find(|(_, known)| *known == name);
-        entry.map(|(level, _)| *level).ok_or_else(|| UnknownLevel(name.to_owned()))
+        entry.map(|(level, _)| *level).ok_or_else(|| {
+            format!(
+                "{name:?} is no level of verification, allowed are off, headers, full and senders"
+            )
+        })
     }
 }

@@ -65,7 +65,7 @@ fn levels_are_parsed_as_they_are_printed() {
     for name in ["off", "headers", "full", "senders"] {
         assert_eq!(name.parse::<Level>().unwrap().to_string(), name);
     }
-    let error = "all".parse::<Level>().unwrap_err().to_string();
+    let error = "all".parse::<Level>().unwrap_err();
     assert_eq!(
         error,
         "\"all\" is no level of verification, allowed are off, headers, full and senders"

@@ -2,7 +2,7 @@
 //! hash and the block's root cover every member. Members that follow from these members or from the
 //! block are compared.
 
-use alloy_consensus::transaction::RlpEcdsaEncodableTx;
+use alloy_consensus::transaction::{EthereumTypedTransaction, RlpEcdsaEncodableTx};
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
 use alloy_eips::eip1559::calc_effective_gas_price;
 use alloy_eips::eip2930::{AccessList, AccessListItem};
@@ -141,7 +141,7 @@ fn verify_transaction(
     let base_fee = block.header.as_ref().and_then(|header| header.base_fee_per_gas);
     let transaction = RebuiltTransaction::read(fields, base_fee)?;
     let RebuiltTransaction { typed, signature, body } = &transaction;
-    typed.encode(signature, &mut encodings.bytes);
+    typed.eip2718_encode(signature, &mut encodings.bytes);
     let encoding = encodings.end();
     let (hash, bytes) = (keccak256(encoding), encoding.len());
     encodings.rlp_bytes += match body.kind {
@@ -171,37 +171,8 @@ fn verify_transaction(
     Ok(transaction.body)
 }
 
-/// A transaction of a known type.
-enum TypedTransaction {
-    Legacy(TxLegacy),
-    Eip2930(TxEip2930),
-    Eip1559(TxEip1559),
-    Eip4844(TxEip4844),
-    Eip7702(TxEip7702),
-}
-
-impl TypedTransaction {
-    fn encode(&self, signature: &Signature, out: &mut Vec<u8>) {
-        match self {
-            Self::Legacy(tx) => tx.eip2718_encode(signature, out),
-            Self::Eip2930(tx) => tx.eip2718_encode(signature, out),
-            Self::Eip1559(tx) => tx.eip2718_encode(signature, out),
-            Self::Eip4844(tx) => tx.eip2718_encode(signature, out),
-            Self::Eip7702(tx) => tx.eip2718_encode(signature, out),
-        }
-    }
-
-    /// Returns the hash that the sender signed.
-    fn signature_hash(&self) -> B256 {
-        match self {
-            Self::Legacy(tx) => tx.signature_hash(),
-            Self::Eip2930(tx) => tx.signature_hash(),
-            Self::Eip1559(tx) => tx.signature_hash(),
-            Self::Eip4844(tx) => tx.signature_hash(),
-            Self::Eip7702(tx) => tx.signature_hash(),
-        }
-    }
-}
+/// A transaction of a known type. Blobs are not among its members.
+type TypedTransaction = EthereumTypedTransaction<TxEip4844>;
 
 /// A transaction that was rebuilt from its members.
 struct RebuiltTransaction {
@@ -258,9 +229,7 @@ fn read_parity(fields: &TxFields<'_>) -> Result<bool, Error> {
     let is_y_odd = match fields.required::<u64>(field)? {
         0 => false,
         1 => true,
-        _ => {
-            return Err(fields.form_error(field, "0x0 or 0x1"));
-        }
+        _ => return Err(fields.form_error(field, "0x0 or 0x1")),
     };
     fields.check_optional(V, &u64::from(is_y_odd), "yParity")?;
     Ok(is_y_odd)
@@ -274,9 +243,7 @@ fn read_legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(TypedTransacti
         v if v >= 35 && (v - 35) / 2 <= u128::from(u64::MAX) => {
             (Some(((v - 35) / 2) as u64), (v - 35) % 2 == 1) // fits by the line before
         }
-        _ => {
-            return Err(fields.form_error(V, "0x1b, 0x1c, or from 0x23 on"));
-        }
+        _ => return Err(fields.form_error(V, "0x1b, 0x1c, or from 0x23 on")),
     };
     fields.check_optional(CHAIN, &chain_id.unwrap_or(0), "v")?;
     fields.check_optional(Y_PARITY, &u64::from(is_y_odd), "v")?;

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use lab_model::plan::Model;
-use lab_model::record::{Class, Interval, Iterations, Slot, Totals, times};
+use lab_model::record::{Class, Interval, Iterations, Slot, Totals, empty_times};
 use lab_model::samples;
 use proptest::prelude::*;
 
-use super::{delivered, methods, percentile_ms, quantiles, stages};
+use super::{
+    compute_method_rows, compute_quantiles, compute_stage_rows, delivered_share, percentile_ms,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -17,15 +19,15 @@ fn close(a: f64, b: f64) -> bool {
 
 #[test]
 fn statistics_without_values_are_zero() {
-    assert_eq!(quantiles(&times()).count, 0);
-    assert_eq!(percentile_ms(&times(), 99.0), None);
+    assert_eq!(compute_quantiles(&empty_times()).count, 0);
+    assert_eq!(percentile_ms(&empty_times(), 99.0), None);
 }
 
 #[test]
 fn statistics_of_one_value_equal_that_value() {
-    let mut one = times();
+    let mut one = empty_times();
     one.saturating_record(5 * MS);
-    let told = quantiles(&one);
+    let told = compute_quantiles(&one);
     for value in [told.min_ms, told.p50_ms, told.p99_ms, told.max_ms, told.p99_interval_ms.0] {
         assert!(close(value, 5.0), "{told:?}");
     }
@@ -33,9 +35,9 @@ fn statistics_of_one_value_equal_that_value() {
 
 #[test]
 fn ranks_and_interval_of_a_p99_are_those_of_the_formula() {
-    let mut ten_thousand = times();
+    let mut ten_thousand = empty_times();
     (1..=10_000).for_each(|n| ten_thousand.saturating_record(n * MS / 10));
-    let told = quantiles(&ten_thousand);
+    let told = compute_quantiles(&ten_thousand);
     assert!(close(told.p50_ms, 500.05), "{told:?}");
     assert!(close(told.p99_ms, 990.001), "{told:?}");
     // Ranks 9,900 ± 19.5.
@@ -51,7 +53,7 @@ proptest! {
         values in prop::collection::vec(1_000_u64..100_000_000_000, 1..60),
         percentile in 0.0_f64..=100.0,
     ) {
-        let mut recorded = times();
+        let mut recorded = empty_times();
         values.iter().for_each(|value| recorded.saturating_record(*value));
         let mut sorted = values;
         sorted.sort_unstable();
@@ -91,7 +93,7 @@ fn example_totals() -> Totals {
 #[test]
 fn rows_separate_the_classes_and_exclude_429_from_failures() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs", "never_called"]);
-    let (all, rows) = methods(&plan, &example_totals(), 10.0);
+    let (all, rows) = compute_method_rows(&plan, &example_totals(), 10.0);
     assert_eq!((all.calls, all.method.as_str()), (120, "all"));
     assert_eq!(all.goodput, 8.5);
     assert_eq!(all.codes, [(-32_000, 3)]);
@@ -115,22 +117,23 @@ fn iterations_after_the_end_count_in_times_and_in_no_rate() {
     totals.iterations[0].started_after_end = 20;
     totals.ended_after_end.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 15);
     totals.ended_after_end.insert(Slot { stage: 0, method: 1, class: Class::Timeout }, 5);
-    let (all, rows) = methods(&plan, &totals, 10.0);
+    let (all, rows) = compute_method_rows(&plan, &totals, 10.0);
     assert_eq!((all.calls, all.latency.count, all.goodput, all.rate), (120, 120, 7.0, 10.0));
     assert_eq!((rows[0].goodput, rows[1].goodput), (6.5, 0.5));
-    assert_eq!(delivered(super::iterations(&totals)), 100.0 / 130.0);
-    let stage = |totals: &Totals| stages(&plan, totals, Duration::from_secs(10)).remove(0);
+    assert_eq!(delivered_share(super::sum_iterations(&totals)), 100.0 / 130.0);
+    let stage =
+        |totals: &Totals| compute_stage_rows(&plan, totals, Duration::from_secs(10)).remove(0);
     assert_eq!((stage(&totals).rate_started, stage(&totals).overall.goodput), (10.0, 7.0));
     // What ended in the next stage is none of this one's rate, and still one of the run's.
     totals.carried.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 10);
     assert_eq!((stage(&totals).overall.goodput, stage(&totals).overall.rate), (6.0, 9.0));
-    assert_eq!(methods(&plan, &totals, 10.0).0.goodput, 7.0);
+    assert_eq!(compute_method_rows(&plan, &totals, 10.0).0.goodput, 7.0);
 }
 
 #[test]
 fn an_interrupted_stage_has_its_actual_length() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
-    let rows = stages(&plan, &example_totals(), Duration::from_secs(6));
+    let rows = compute_stage_rows(&plan, &example_totals(), Duration::from_secs(6));
     let [row] = rows.as_slice() else { panic!("one stage") };
     assert_eq!((row.from, row.to, row.rate_started), (0.0, 6.0, 20.0));
     assert_eq!((row.model.as_str(), row.level_from, row.level_to), ("open", 100.0, 100.0));
@@ -144,7 +147,7 @@ fn stages_follow_each_other_from_the_start_of_their_scenario() {
     samples::stage(&mut plan, 0, 20, 100.0, 200.0);
     plan.scenarios[0].start = Duration::from_secs(5);
     plan.scenarios[0].model = Model::Closed;
-    let rows = stages(&plan, &Totals::new(2), Duration::from_secs(100));
+    let rows = compute_stage_rows(&plan, &Totals::new(2), Duration::from_secs(100));
     let spans: Vec<_> = rows.iter().map(|row| (row.from, row.to)).collect();
     assert_eq!(spans, [(5.0, 15.0), (15.0, 35.0)]);
     assert_eq!(rows[1].model, "closed");
@@ -152,6 +155,9 @@ fn stages_follow_each_other_from_the_start_of_their_scenario() {
 
 #[test]
 fn a_run_without_scheduled_iterations_delivers_all() {
-    assert_eq!(delivered(Iterations::default()), 1.0);
-    assert_eq!(delivered(Iterations { scheduled: 4, started: 3, ..Iterations::default() }), 0.75);
+    assert_eq!(delivered_share(Iterations::default()), 1.0);
+    assert_eq!(
+        delivered_share(Iterations { scheduled: 4, started: 3, ..Iterations::default() }),
+        0.75
+    );
 }

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use lab_model::plan::{Draw, Piece, Plan, RecordedRequest, Reuse, Step, Target, Template};
+use lab_model::plan::{Batch, Draw, Piece, Plan, RecordedRequest, Reuse, Step, Target, Template};
 use wire::json::string;
-use wire::quantity::{write, write_decimal};
+use wire::quantity;
 
 use super::EngineFault;
 use super::rng::Rng;
@@ -46,6 +46,18 @@ pub(crate) enum RequestKind {
     },
 }
 
+impl RequestKind {
+    /// Returns the method's index into the plan's methods, or `None` for a batch.
+    pub(crate) fn method(self) -> Option<u16> {
+        match self {
+            RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => {
+                Some(method)
+            }
+            RequestKind::Batch { .. } => None,
+        }
+    }
+}
+
 /// Identifies a request of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestKey {
@@ -74,7 +86,7 @@ pub(crate) struct Composer {
     /// Request head up to `content-length: `.
     head: Vec<u8>,
     scenarios: Vec<ScenarioRequests>,
-    facts: Facts,
+    writer: CallWriter,
     /// Buffer with the last request.
     bytes: Vec<u8>,
     /// Offset of the request's head in `bytes`.
@@ -86,8 +98,7 @@ pub(crate) struct Composer {
 /// The requests of one scenario.
 struct ScenarioRequests {
     steps: Vec<StepSource>,
-    /// Probability and size of a batch.
-    batch: Option<(f64, usize)>,
+    batch: Option<Batch>,
     /// Number of ids per iteration.
     ids: u64,
 }
@@ -108,7 +119,7 @@ struct Call {
 }
 
 /// Writes calls with random values of the chain.
-struct Facts {
+struct CallWriter {
     chain: Arc<ChainFacts>,
 }
 
@@ -119,25 +130,24 @@ impl Composer {
     /// Fails if a draw has no values, or if a header cannot be sent.
     pub(crate) fn new(plan: &Plan, chain: &Arc<ChainFacts>) -> Result<Composer, EngineFault> {
         let closing = matches!(plan.connections.reuse, Reuse::Never);
-        let facts = Facts { chain: Arc::clone(chain) };
+        let writer = CallWriter { chain: Arc::clone(chain) };
         let mut scenarios = Vec::new();
         for scenario in &plan.scenarios {
             let mix = &plan.mixes[scenario.mix];
             let steps: Result<Vec<StepSource>, EngineFault> =
-                mix.steps.iter().map(|step| facts.step_source(plan, &mix.name, step)).collect();
-            let batch = scenario.batch.map(|batch| (batch.probability, batch.size.max(1)));
+                mix.steps.iter().map(|step| writer.prepare_step(plan, &mix.name, step)).collect();
             scenarios.push(ScenarioRequests {
-                ids: (mix.steps.len() * batch.map_or(1, |(_, size)| size)) as u64,
+                ids: (mix.steps.len() * scenario.batch.map_or(1, |batch| batch.size)) as u64,
                 steps: steps?,
-                batch,
+                batch: scenario.batch,
             });
         }
         Ok(Composer {
             seed: plan.seed,
             sample_share: plan.reference.as_ref().map_or(0.0, |reference| reference.share),
-            head: head(&plan.target, closing)?,
+            head: build_head(&plan.target, closing)?,
             scenarios,
-            facts,
+            writer,
             bytes: Vec::with_capacity(4096),
             head_start: 0,
             body_start: 0,
@@ -145,7 +155,7 @@ impl Composer {
     }
 
     /// Returns the number of requests in an iteration of the scenario.
-    pub(crate) fn steps(&self, scenario: u16) -> u16 {
+    pub(crate) fn step_count(&self, scenario: u16) -> u16 {
         self.scenarios[usize::from(scenario)].steps.len() as u16
     }
 
@@ -171,7 +181,7 @@ impl Composer {
                 RequestKind::Recorded { method: bodies[index].method as u16, index: index as u32 }
             }
             StepSource::Choose { cumulative, calls: choices } => match requests.batch {
-                Some((probability, size)) if rng.unit() < probability => {
+                Some(Batch { probability, size }) if rng.unit() < probability => {
                     methods.clear();
                     calls = size;
                     for index in 0..size as u64 {
@@ -179,14 +189,14 @@ impl Composer {
                         let call = choose(cumulative, choices, &mut rng);
                         methods.push(call.method);
                         let id = id.wrapping_add(index * stride);
-                        self.facts.write_call(&mut self.bytes, call, id, &mut rng);
+                        self.writer.write_call(&mut self.bytes, call, id, &mut rng);
                     }
                     self.bytes.push(b']');
                     RequestKind::Batch { first: id, stride }
                 }
                 _ => {
                     let call = choose(cumulative, choices, &mut rng);
-                    self.facts.write_call(&mut self.bytes, call, id, &mut rng);
+                    self.writer.write_call(&mut self.bytes, call, id, &mut rng);
                     RequestKind::Single { method: call.method, id }
                 }
             },
@@ -246,7 +256,7 @@ fn choose<'a>(cumulative: &[f64], calls: &'a [Call], rng: &mut Rng) -> &'a Call 
 }
 
 /// Returns the head of every request, up to the value of its content-length.
-fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
+fn build_head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
     let defaults = [
         ("Content-Type", "application/json"),
         ("Accept", "application/json"),
@@ -274,7 +284,7 @@ pub(crate) fn header_fields(
     let is_set = |name: &str| target.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
     let mut fields = String::new();
     if !is_set("host") {
-        fields += &format!("Host: {}\r\n", authority(target));
+        fields += &format!("Host: {}\r\n", host_header(target));
     }
     for (name, value) in defaults {
         if !is_set(name) {
@@ -301,38 +311,37 @@ pub(crate) fn header_fields(
 pub const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the Host header: the host, with the port unless it is the default.
-pub(crate) fn authority(target: &Target) -> String {
+pub(crate) fn host_header(target: &Target) -> String {
     let default_port = if target.url.tls() { ":443" } else { ":80" };
     let authority = target.url.authority();
     authority.strip_suffix(default_port).unwrap_or(authority).to_owned()
 }
 
-impl Facts {
-    fn step_source(&self, plan: &Plan, mix: &str, step: &Step) -> Result<StepSource, EngineFault> {
+impl CallWriter {
+    fn prepare_step(&self, plan: &Plan, mix: &str, step: &Step) -> Result<StepSource, EngineFault> {
+        let fault = |missing| EngineFault::MissingValues { mix: mix.to_owned(), missing };
         let weighted = match step {
-            Step::Replay(bodies) if bodies.is_empty() => {
-                return Err(EngineFault::MissingValues {
-                    mix: mix.to_owned(),
-                    missing: "recorded bodies",
-                });
-            }
+            Step::Replay(bodies) if bodies.is_empty() => return Err(fault("recorded bodies")),
             Step::Replay(bodies) => return Ok(StepSource::Replay(bodies.clone())),
+            Step::Choose(weighted) if weighted.is_empty() => return Err(fault("calls")),
             Step::Choose(weighted) => weighted,
         };
-        if weighted.is_empty() {
-            return Err(EngineFault::MissingValues { mix: mix.to_owned(), missing: "calls" });
-        }
         let sum: f64 = weighted.iter().map(|call| call.weight).sum();
         let mut cumulative = Vec::new();
         let mut calls = Vec::new();
         for call in weighted {
             cumulative.push(cumulative.last().copied().unwrap_or(0.0) + call.weight / sum);
-            calls.push(self.call(plan, mix, &call.template)?);
+            calls.push(self.prepare_call(plan, mix, &call.template)?);
         }
         Ok(StepSource::Choose { cumulative, calls })
     }
 
-    fn call(&self, plan: &Plan, mix: &str, template: &Template) -> Result<Call, EngineFault> {
+    fn prepare_call(
+        &self,
+        plan: &Plan,
+        mix: &str,
+        template: &Template,
+    ) -> Result<Call, EngineFault> {
         let mut constant = br#","method":"#.to_vec();
         string::write(&mut constant, &plan.methods[template.method]);
         if !template.params.is_empty() {
@@ -372,7 +381,7 @@ impl Facts {
 
     fn write_call(&self, out: &mut Vec<u8>, call: &Call, id: u64, rng: &mut Rng) {
         out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-        write_decimal(out, id);
+        quantity::write_decimal(out, id);
         for piece in &call.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text),
@@ -394,37 +403,37 @@ impl Facts {
                 out.extend_from_slice(br#","toBlock":"#);
                 self.write_block(out, to);
             }
-            Draw::BlockHash => quote(out, one_of(&self.chain.block_hashes, rng).as_bytes()),
+            Draw::BlockHash => write_quoted(out, pick::<Box<str>>(&self.chain.block_hashes, rng)),
             Draw::TransactionHash => {
-                quote(out, one_of(&self.chain.transaction_hashes, rng).as_bytes());
+                write_quoted(out, pick::<Box<str>>(&self.chain.transaction_hashes, rng))
             }
             Draw::Address(listed) => {
                 let addresses = if listed.is_empty() { &self.chain.addresses } else { listed };
-                quote(out, one_of(addresses, rng).as_bytes());
+                write_quoted(out, pick::<Box<str>>(addresses, rng));
             }
             Draw::RandomBytes(count) => write_random(out, *count, rng),
-            Draw::OneOf(texts) => out.extend_from_slice(&one_of::<Box<[u8]>>(texts, rng)[..]),
+            Draw::OneOf(texts) => out.extend_from_slice(&pick::<Box<[u8]>>(texts, rng)[..]),
         }
     }
 
     fn write_block(&self, out: &mut Vec<u8>, number: u64) {
         if self.chain.decimal {
-            write_decimal(out, number);
+            quantity::write_decimal(out, number);
         } else {
             out.push(b'"');
-            write(out, number);
+            quantity::write(out, number);
             out.push(b'"');
         }
     }
 }
 
-fn one_of<'a, T>(list: &'a [T], rng: &mut Rng) -> &'a T {
+fn pick<'a, T>(list: &'a [T], rng: &mut Rng) -> &'a T {
     &list[rng.between(0, list.len() as u64 - 1) as usize]
 }
 
-fn quote(out: &mut Vec<u8>, text: &[u8]) {
+fn write_quoted(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
-    out.extend_from_slice(text);
+    out.extend_from_slice(text.as_bytes());
     out.push(b'"');
 }
 

@@ -94,11 +94,6 @@ impl<S: Socket> Connection<S> {
         &self.socket
     }
 
-    /// Returns the error of a failed connect, or `None`.
-    pub(crate) fn connect_fault(&self) -> Option<io::Error> {
-        self.socket.connect_fault()
-    }
-
     /// Records the end of the TCP connect and prepares TLS, if the target uses it.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::EngineFault;
 use super::body::{Body, ReceivedBody};
-use super::compose::{AGENT, authority};
+use super::compose::{AGENT, host_header};
 use super::connection::{Connection, PIECE_BYTES, ReadResult};
 use super::reader;
 use super::world::Socket;
@@ -198,8 +198,8 @@ impl Exchange {
 ///
 /// # Errors
 /// Fails if a header of the plan cannot be sent.
-pub(crate) fn head(target: &Target) -> Result<Request<()>, EngineFault> {
-    let mut host = authority(target);
+pub(crate) fn build_head(target: &Target) -> Result<Request<()>, EngineFault> {
+    let mut host = host_header(target);
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));

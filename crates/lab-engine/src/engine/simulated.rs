@@ -236,7 +236,7 @@ impl NetworkState {
 
     /// Decides the outcome of a request when its first byte is sent.
     fn start_request(&mut self, number: usize, request: &[u8]) {
-        let calls = ids(request);
+        let calls = find_ids(request);
         self.endpoints[number].requests += 1;
         let (class, actions) = match self.endpoints[number].state {
             // The server has closed and does not receive the request.
@@ -256,31 +256,28 @@ impl NetworkState {
         requests: u64,
     ) -> (Class, Vec<(u64, SimEvent)>) {
         let batch = request.ends_with(b"]");
-        let results = |error: bool, shift: u64| {
-            let response = |id: &u64| match error {
-                true => format!(
-                    r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"no"}}}}"#,
-                    id + shift
-                ),
-                false => format!(r#"{{"jsonrpc":"2.0","id":{},"result":"0x1"}}"#, id + shift),
-            };
+        let result = r#""result":"0x1""#;
+        let error = r#""error":{"code":-32000,"message":"no"}"#;
+        let respond = |outcome: &str, shift: u64| {
+            let response =
+                |id: &u64| format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id + shift);
             let joined = calls.iter().map(response).collect::<Vec<_>>().join(",");
             if batch { format!("[{joined}]") } else { joined }
         };
         let fault = if self.chance(self.faults.request) { self.rng.between(1, 9) } else { 0 };
         let (class, status, body) = match fault {
-            1 => (Class::RpcError, 200, results(true, 0)),
+            1 => (Class::RpcError, 200, respond(error, 0)),
             2 => (Class::Limited, 429, "slow down".to_owned()),
             3 => (Class::Http5xx, 503, "no".to_owned()),
             4 => (Class::Http4xx, 404, "no".to_owned()),
             5 => (Class::Malformed, 200, "<html>".to_owned()),
-            6 if !batch => (Class::WrongId, 200, results(false, 1_000_000)),
-            7 => (Class::Timeout, 200, results(false, 0)),
-            8 => (Class::Reset, 200, results(false, 0)),
-            _ => (Class::Ok, 200, results(false, 0)),
+            6 if !batch => (Class::WrongId, 200, respond(result, 1_000_000)),
+            7 => (Class::Timeout, 200, respond(result, 0)),
+            8 => (Class::Reset, 200, respond(result, 0)),
+            _ => (Class::Ok, 200, respond(result, 0)),
         };
         let form = self.rng.between(0, 9);
-        let (mut bytes, closes) = response_bytes(status, &body, form);
+        let (mut bytes, closes) = encode_response(status, &body, form);
         let mut actions = Vec::new();
         match class {
             // No response, or an incomplete one.
@@ -324,37 +321,29 @@ impl NetworkState {
 
 /// Returns the bytes of a response, and true if the server closes the connection after it. `form`
 /// selects one of the ways in which HTTP/1.1 marks the end of a body.
-fn response_bytes(status: u16, body: &str, form: u64) -> (Vec<u8>, bool) {
+fn encode_response(status: u16, body: &str, form: u64) -> (Vec<u8>, bool) {
     let retry = if status == 429 { "retry-after: 1\r\n" } else { "" };
-    let text = match form {
-        0 => format!("HTTP/1.1 {status} x\r\n{retry}connection: close\r\n\r\n{body}"),
-        1 => {
-            let length = body.len();
-            format!(
-                "HTTP/1.1 {status} x\r\n{retry}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-            )
-        }
+    let length = body.len();
+    let (framing, body) = match form {
+        0 => ("connection: close".to_owned(), body.to_owned()),
+        1 => (format!("connection: close\r\ncontent-length: {length}"), body.to_owned()),
         2 | 3 => {
-            let (first, second) = body.split_at(body.len() / 2);
+            let (first, second) = body.split_at(length / 2);
             let chunk = |part: &str| match part.len() {
                 0 => String::new(),
                 length => format!("{length:x}\r\n{part}\r\n"),
             };
-            let (first, second) = (chunk(first), chunk(second));
-            format!(
-                "HTTP/1.1 {status} x\r\n{retry}transfer-encoding: chunked\r\n\r\n{first}{second}0\r\n\r\n"
-            )
+            let body = format!("{}{}0\r\n\r\n", chunk(first), chunk(second));
+            ("transfer-encoding: chunked".to_owned(), body)
         }
-        _ => {
-            let length = body.len();
-            format!("HTTP/1.1 {status} x\r\n{retry}content-length: {length}\r\n\r\n{body}")
-        }
+        _ => (format!("content-length: {length}"), body.to_owned()),
     };
+    let text = format!("HTTP/1.1 {status} x\r\n{retry}{framing}\r\n\r\n{body}");
     (text.into_bytes(), form < 2)
 }
 
 /// Returns the ids of all calls of a request.
-fn ids(request: &[u8]) -> Vec<u64> {
+fn find_ids(request: &[u8]) -> Vec<u64> {
     let name = br#""id":"#;
     let id = |offset: usize| {
         let digits = request[offset + name.len()..].iter().take_while(|byte| byte.is_ascii_digit());

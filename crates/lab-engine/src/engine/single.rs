@@ -51,11 +51,8 @@ impl SingleCalls {
     /// Builds the next call. Returns the index of its method in the plan, and its body.
     pub fn next_call(&mut self) -> (usize, &[u8]) {
         self.kind = self.composer.compose(self.key, &mut self.batch_methods).kind;
-        let method = match self.kind {
-            RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => method,
-            // `new` disables batches.
-            RequestKind::Batch { .. } => 0,
-        };
+        // `new` disables batches, so there is a method.
+        let method = self.kind.method().unwrap_or_default();
         (usize::from(method), self.composer.request_body())
     }
 
@@ -75,7 +72,7 @@ impl SingleCalls {
     /// Moves on to the next call.
     pub fn advance(&mut self) {
         self.key.step += 1;
-        if self.key.step == self.composer.steps(0) {
+        if self.key.step == self.composer.step_count(0) {
             self.key = RequestKey { iteration: self.key.iteration + 1, step: 0, ..self.key };
         }
     }

@@ -1,12 +1,10 @@
-//! Subscriptions: holds WebSocket connections that subscribe to new blocks or logs, and counts their
-//! notifications.
+//! Holds WebSocket connections that subscribe to new blocks or logs, and counts their notifications.
 //!
 //! One thread reads all connections, so its times of arrival are in one order. A connection that
 //! ends is counted and not opened again. The memory of a connection is bounded: it stores one
 //! message of at most [`MESSAGE_BYTES_MAX`] and a fixed window of what it received.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,13 +12,12 @@ use std::time::Instant;
 
 use lab_model::plan::Plan;
 use lab_model::results::subscription::SubscriptionRow;
-use rustix::event::{EventfdFlags, eventfd};
 
 use self::thread::SubscriptionThread;
 use super::EngineFault;
-use super::world::System;
+use super::world::{System, Wakeup};
 
-mod arrivals;
+mod bit_ring;
 mod counter;
 mod group;
 mod heads;
@@ -38,7 +35,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// The subscriptions of a run. Dropping it closes all connections.
 pub struct Subscriptions {
     stop: Arc<AtomicBool>,
-    wakeup: Arc<OwnedFd>,
+    wakeup: Wakeup,
     /// `None` once it was joined.
     thread: Option<JoinHandle<Result<Vec<SubscriptionRow>, EngineFault>>>,
 }
@@ -59,11 +56,9 @@ impl Subscriptions {
             return Ok(None);
         }
         super::allow_files(plan)?;
-        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| EngineFault::Wait(errno.into()))?;
-        let wakeup = Arc::new(wakeup);
+        let wakeup = Wakeup::new()?;
         let stop = Arc::<AtomicBool>::default();
-        let world = System::new(origin, &wakeup)?;
+        let world = System::new(origin, wakeup.clone())?;
         let thread = SubscriptionThread::new(plan, addresses, world, Arc::clone(&stop))?;
         let builder = std::thread::Builder::new().name("subscriptions".to_owned());
         let thread = builder.spawn(move || thread.run()).map_err(EngineFault::Start)?;
@@ -82,8 +77,7 @@ impl Subscriptions {
 
     fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        // The write fails only if a wake-up is pending already.
-        let _ignored = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
+        self.wakeup.wake();
     }
 }
 

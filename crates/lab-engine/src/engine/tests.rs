@@ -12,7 +12,7 @@ mod tls;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lab_model::plan::{Delayed, HttpVersion, Model, Plan, Reuse};
+use lab_model::plan::{HttpVersion, Model, Plan, Reuse};
 use lab_model::record::{Class, Totals};
 use lab_model::samples;
 
@@ -41,10 +41,11 @@ fn open(
     rate: f64,
     duration: Duration,
     workers_max: usize,
-    delayed: Delayed,
+    queue_max: usize,
 ) -> Plan {
     let scenario = &mut plan.scenarios[0];
-    scenario.model = Model::Open { delayed };
+    scenario.model = Model::Open;
+    scenario.queue_max = queue_max;
     scenario.workers_max = workers_max;
     scenario.iterations_max = None;
     scenario.stages[0].duration = duration;

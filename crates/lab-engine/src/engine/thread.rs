@@ -25,6 +25,7 @@ use super::thread_recorder::{Gauges, ThreadRecorder};
 use super::world::{WAKEUP, World};
 use super::{EngineFault, Sample, Shared};
 use crate::chain::ChainFacts;
+use call::SampleSender;
 use h2_pool::H2Pool;
 use pace::ScenarioState;
 
@@ -160,7 +161,7 @@ pub(crate) struct EngineThread<W: World> {
     deadlines: Deadlines,
     composer: Composer,
     recorder: ThreadRecorder,
-    samples: SyncSender<Sample>,
+    samples: SampleSender,
     /// Buffer for reading from sockets.
     input: Vec<u8>,
     /// Outcomes of the current request's calls.
@@ -223,7 +224,7 @@ impl<W: World> EngineThread<W> {
             workers,
             composer: Composer::new(plan, args.chain)?,
             recorder: ThreadRecorder::new(args.index, stages, methods, args.filled, args.spare),
-            samples: args.samples,
+            samples: SampleSender { queue: args.samples, shared: Arc::clone(args.shared) },
             input: vec![0; PIECE_BYTES],
             outcomes: Vec::new(),
             draining: VecDeque::new(),
@@ -399,6 +400,13 @@ impl<W: World> EngineThread<W> {
 }
 
 impl<S> Worker<S> {
+    /// Builds the worker's request. The composer holds its bytes until the next request.
+    fn compose(&mut self, composer: &mut Composer) {
+        let composed = composer.compose(self.request.key, &mut self.methods);
+        (self.request.kind, self.request.calls) = (composed.kind, composed.calls);
+        self.sample = composed.sampled.then(|| composer.request_body().to_vec());
+    }
+
     fn new(scenario: usize, worker_index: usize) -> Worker<S> {
         Worker {
             state: WorkerState::Idle,

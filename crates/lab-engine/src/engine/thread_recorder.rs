@@ -108,11 +108,9 @@ impl ThreadRecorder {
 
     /// Counts the bytes of a response. The calls of a batch get equal shares.
     pub(crate) fn bytes(&mut self, kind: RequestKind, methods: &[u16], count: usize) {
-        match kind {
-            RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => {
-                self.interval.record_bytes(method, count as u64);
-            }
-            RequestKind::Batch { .. } => {
+        match kind.method() {
+            Some(method) => self.interval.record_bytes(method, count as u64),
+            None => {
                 let each = (count / methods.len().max(1)) as u64;
                 methods.iter().for_each(|method| self.interval.record_bytes(*method, each));
             }

@@ -1,6 +1,7 @@
-//! The TLS settings of a plan for rustls. `crates/lab-engine/src/engine/connection.rs` runs the
+//! Converts the TLS settings of a plan for rustls. `crates/lab-engine/src/engine/connection.rs` runs the
 //! handshakes.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,18 +26,22 @@ const SESSIONS_MAX: usize = 256;
 ///
 /// # Errors
 /// Fails if a name, file or cipher of the plan cannot be used.
-pub(crate) fn peer(target: &Target, tls: &Tls, http: HttpVersion) -> Result<Peer, EngineFault> {
+pub(crate) fn build_peer(
+    target: &Target,
+    tls: &Tls,
+    http: HttpVersion,
+) -> Result<Peer, EngineFault> {
     if !target.url.tls() {
         return Ok(Peer { tls: None });
     }
     let host = target.url.host();
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| EngineFault::ServerName { host: host.to_owned() })?;
-    Ok(Peer { tls: Some((name, Arc::new(config(tls, http)?))) })
+    Ok(Peer { tls: Some((name, Arc::new(build_config(tls, http)?))) })
 }
 
-fn config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault> {
-    let provider = Arc::new(provider(settings)?);
+fn build_config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault> {
+    let provider = Arc::new(build_provider(settings)?);
     let versions = match settings.version {
         None => vec![&version::TLS13, &version::TLS12],
         Some(TlsVersion::Tls12) => vec![&version::TLS12],
@@ -48,7 +53,7 @@ fn config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault
     let mut config = if settings.insecure {
         builder.dangerous().with_custom_certificate_verifier(unverified).with_no_client_auth()
     } else {
-        let anchors = anchors(settings.ca.as_deref())?;
+        let anchors = read_anchors(settings.ca.as_deref())?;
         builder.with_root_certificates(anchors).with_no_client_auth()
     };
     config.alpn_protocols = match http {
@@ -63,25 +68,26 @@ fn config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault
     Ok(config)
 }
 
-fn anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
+fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     let mut anchors = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let Some(path) = file else { return Ok(anchors) };
-    let fault = |reason: String| EngineFault::Anchors { path: path.to_owned(), reason };
-    let certificates =
-        CertificateDer::pem_file_iter(path).map_err(|error| fault(error.to_string()))?;
-    let mut count = 0;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| fault(error.to_string()))?;
-        anchors.add(certificate).map_err(|error| fault(error.to_string()))?;
-        count += 1;
+    let fault = |reason: &dyn Display| EngineFault::Anchors {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    };
+    let mut certificates =
+        CertificateDer::pem_file_iter(path).map_err(|error| fault(&error))?.peekable();
+    if certificates.peek().is_none() {
+        return Err(fault(&"the file has no certificate"));
     }
-    if count == 0 {
-        return Err(fault("the file has no certificate".to_owned()));
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| fault(&error))?;
+        anchors.add(certificate).map_err(|error| fault(&error))?;
     }
     Ok(anchors)
 }
 
-fn provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
+fn build_provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     let mut provider = aws_lc_rs::default_provider();
     if settings.ciphers.is_empty() {
         return Ok(provider);

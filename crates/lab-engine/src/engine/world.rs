@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketFlags, SocketType, connect, ipproto, send, socket_with, sockopt,
@@ -19,7 +19,7 @@ use rustix::net::{
 use super::EngineFault;
 use super::thread::pace;
 
-/// Event token of the eventfd that wakes the thread.
+/// Event token of the [`Wakeup`].
 pub(crate) const WAKEUP: u64 = u64::MAX;
 
 /// A clock, non-blocking sockets, and a way to wait for both.
@@ -101,24 +101,44 @@ impl<S: Socket> io::Write for Plain<'_, S> {
     }
 }
 
+/// Interrupts the wait of a [`System`] from another thread, through an eventfd that clones share.
+#[derive(Clone)]
+pub(crate) struct Wakeup(Arc<OwnedFd>);
+
+impl Wakeup {
+    /// Creates the eventfd.
+    ///
+    /// # Errors
+    /// Fails if the system has no eventfd.
+    pub(crate) fn new() -> Result<Wakeup, EngineFault> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Wakeup(Arc::new(eventfd(0, flags).map_err(wait_fault)?)))
+    }
+
+    /// Wakes the thread that waits.
+    pub(crate) fn wake(&self) {
+        // The write fails only if a wake-up is pending already.
+        let _ignored = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
 /// The kernel's clock and sockets.
 pub(crate) struct System {
     origin: Instant,
     epoll: OwnedFd,
-    wakeup: Arc<OwnedFd>,
+    wakeup: Wakeup,
 }
 
 impl System {
-    /// Creates a world whose times count from `origin`. `wakeup` is an eventfd that interrupts a
-    /// wait.
+    /// Creates a world whose times count from `origin`.
     ///
     /// # Errors
     /// Fails if the system has no epoll.
-    pub(crate) fn new(origin: Instant, wakeup: &Arc<OwnedFd>) -> Result<System, EngineFault> {
+    pub(crate) fn new(origin: Instant, wakeup: Wakeup) -> Result<System, EngineFault> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(wait_fault)?;
-        epoll::add(&epoll, wakeup, EventData::new_u64(WAKEUP), EventFlags::IN)
+        epoll::add(&epoll, &wakeup.0, EventData::new_u64(WAKEUP), EventFlags::IN)
             .map_err(wait_fault)?;
-        Ok(System { origin, epoll, wakeup: Arc::clone(wakeup) })
+        Ok(System { origin, epoll, wakeup })
     }
 }
 
@@ -170,7 +190,7 @@ impl World for System {
 
     fn clear_wakeup(&mut self) {
         // The event needs no further action, because every turn of the loop checks the stop flag.
-        let _ignored = rustix::io::read(&self.wakeup, &mut [0; 8]);
+        let _ignored = rustix::io::read(&self.wakeup.0, &mut [0; 8]);
     }
 }
 

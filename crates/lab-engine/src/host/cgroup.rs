@@ -1,8 +1,9 @@
-//! Limits and pressure of a process's cgroup. Version 2 is supported in full. Of version 1, which
-//! many hosts still have, the CPU quota and the memory and disk limits are supported.
+//! Samples limits and pressure of a process's cgroup. Version 2 is supported in full. Of version 1,
+//! which many hosts still have, the CPU quota and the memory and disk limits are supported.
 //!
-//! A limit can be set at any level of the hierarchy. All levels below the root are read. The lowest
-//! CPU quota counts, and the memory and disk limits of which the most is used.
+//! Version 2 has one hierarchy of folders, version 1 one for each controller (kind of resource). A
+//! limit can be set at any level of a hierarchy. All levels below the root are read. The lowest CPU
+//! quota counts, and the memory and disk limits of which the most is used.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use std::collections::BTreeMap;
@@ -18,14 +19,12 @@ use super::values::{Values, larger, rate, share};
 /// Maximum number of levels of a hierarchy. Hosts usually have fewer.
 const LEVELS_MAX: usize = 16;
 
-/// Mount points of the hierarchies.
+/// Key of version 2 in [`Mounts`], whose hierarchy has all controllers.
+const VERSION_2: &str = "";
+
+/// Mount point of each hierarchy by controller: `cpu`, `memory`, `blkio`, or [`VERSION_2`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mounts {
-    /// Mount point of version 2.
-    unified: Option<PathBuf>,
-    /// Mount points of version 1, by controller: `cpu`, `memory`, `blkio`.
-    controllers: BTreeMap<String, PathBuf>,
-}
+pub(super) struct Mounts(BTreeMap<String, PathBuf>);
 
 impl Mounts {
     /// Reads the mount points of this process.
@@ -34,26 +33,30 @@ impl Mounts {
     }
 
     fn parse(mountinfo: &str) -> Mounts {
-        let mut mounts = Mounts::default();
+        let mut mounts = BTreeMap::new();
         for line in mountinfo.lines() {
             // The separator ends the optional fields. The type of the file system follows it.
             let Some((mount_fields, type_fields)) = line.split_once(" - ") else { continue };
             let Some(mount_point) = mount_fields.split(' ').nth(4) else { continue };
-            let mut type_fields = type_fields.split(' ');
-            match type_fields.next() {
-                Some("cgroup2") => {
-                    mounts.unified.get_or_insert_with(|| mount_point.into());
-                }
-                Some("cgroup") => {
-                    for controller in type_fields.nth(1).unwrap_or_default().split(',') {
-                        let mount = mounts.controllers.entry(controller.to_owned());
-                        mount.or_insert_with(|| mount_point.into());
-                    }
-                }
-                _ => {}
+            let type_fields: Vec<&str> = type_fields.split(' ').collect();
+            let controllers = match type_fields[..] {
+                ["cgroup2", ..] => VERSION_2,
+                ["cgroup", _, controllers, ..] => controllers,
+                _ => continue,
+            };
+            for controller in controllers.split(',') {
+                let mount = mounts.entry(controller.to_owned());
+                mount.or_insert_with(|| mount_point.into());
             }
         }
-        mounts
+        Mounts(mounts)
+    }
+
+    /// Returns the mount point of a controller's hierarchy, and the path of a process in it.
+    /// `membership` is the process's `/proc/PID/cgroup`.
+    fn find<'a>(&'a self, membership: &'a str, controller: &str) -> Option<(&'a Path, &'a str)> {
+        let mount = self.0.get(controller)?;
+        Some((mount, find_path(membership, controller)?))
     }
 }
 
@@ -108,18 +111,16 @@ const STALLS: [(&str, StallMetrics); 3] = [
 impl Cgroup {
     /// Finds the cgroup of a process.
     pub(super) fn of(pid: u32, mounts: &Mounts) -> Cgroup {
-        let text = text::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let controller_levels = |controller: &str| {
-            let path = membership(&text, controller);
-            let levels = mounts.controllers.get(controller).zip(path);
-            levels.map(|(mount, path)| levels_of(mount, path)).unwrap_or_default()
+        let membership = text::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let levels = |controller: &str| {
+            let hierarchy = mounts.find(&membership, controller);
+            hierarchy.map(|(mount, path)| levels_of(mount, path)).unwrap_or_default()
         };
-        let unified = mounts.unified.as_ref().zip(membership(&text, ""));
         Cgroup {
-            unified: unified.map(|(mount, path)| levels_of(mount, path)).unwrap_or_default(),
-            cpu: controller_levels("cpu"),
-            memory: controller_levels("memory"),
-            disk: controller_levels("blkio"),
+            unified: levels(VERSION_2),
+            cpu: levels("cpu"),
+            memory: levels("memory"),
+            disk: levels("blkio"),
             previous: None,
             cpu_limit: None,
         }
@@ -127,10 +128,10 @@ impl Cgroup {
 
     /// Adds the changes since the last call as `cgroup.NAME.…`.
     pub(super) fn sample(&mut self, now: Instant, name: &str, values: &mut Values) {
-        let counters = self.counters();
-        let limits = self.disk_limits();
+        let counters = self.read_counters();
+        let limits = self.read_disk_limits();
         values.add_of(host!("cgroup.*.cpu_limit"), name, self.cpu_limit);
-        self.memory(name, values);
+        self.add_memory(name, values);
         if let Some((last_time, previous)) = &self.previous {
             let elapsed = now.saturating_duration_since(*last_time);
             counters.add_values(previous, &limits, elapsed, name, values);
@@ -138,14 +139,14 @@ impl Cgroup {
         self.previous = Some((now, counters));
     }
 
-    fn counters(&mut self) -> Counters {
+    fn read_counters(&mut self) -> Counters {
         let mut counters = Counters::default();
         self.cpu_limit = None;
         for level in self.unified.iter().chain(&self.cpu) {
-            let Some(limit) = quota(level) else { continue };
+            let Some(limit) = read_quota(level) else { continue };
             self.cpu_limit = Some(self.cpu_limit.map_or(limit, |known: f64| known.min(limit)));
             let cpu_stat = text::read(level.join("cpu.stat")).unwrap_or_default();
-            let read = |name: &str| text::value(&cpu_stat, name);
+            let read = |name: &str| text::find_value(&cpu_stat, name);
             let micros = read("throttled_usec").map(|micros| micros / 1e6);
             let seconds = micros.or(read("throttled_time").map(|nanos| nanos / 1e9));
             let throttling = Throttling {
@@ -157,33 +158,30 @@ impl Cgroup {
         }
         if let Some(level) = self.unified.first() {
             let usage = text::read(level.join("cpu.stat"));
-            counters.cpu_used =
-                usage.and_then(|text| text::value(&text, "usage_usec")).map(|us| us / 1e6);
+            let micros = usage.and_then(|text| text::find_value(&text, "usage_usec"));
+            counters.cpu_used = micros.map(|micros| micros / 1e6);
             counters.stalls =
                 STALLS.map(|(file, _)| text::parse_stalls(&text::read(level.join(file))?));
         }
-        let events = self
-            .unified
-            .iter()
-            .filter_map(|level| text::value(&text::read(level.join("memory.events"))?, "max"));
-        let failures = self
-            .memory
-            .iter()
-            .filter_map(|level| number(&text::read(level.join("memory.failcnt"))?));
-        counters.memory_hits = events.chain(failures).reduce(|sum, count| sum + count);
-        self.read_disk(&mut counters.disk);
+        let events =
+            |level: &PathBuf| text::find_value(&text::read(level.join("memory.events"))?, "max");
+        let failures = |level: &PathBuf| parse_number(&text::read(level.join("memory.failcnt"))?);
+        let events = self.unified.iter().filter_map(events);
+        let hits = events.chain(self.memory.iter().filter_map(failures));
+        counters.memory_hits = hits.reduce(|sum, count| sum + count);
+        self.read_disk_counts(&mut counters.disk);
         counters
     }
 
     /// Reads the bytes and operations of all levels.
-    fn read_disk(&self, counts: &mut BTreeMap<DiskLimitKey, f64>) {
+    fn read_disk_counts(&self, counts: &mut BTreeMap<DiskLimitKey, f64>) {
         for level in &self.unified {
             for line in text::read(level.join("io.stat")).unwrap_or_default().lines() {
                 let Some((device, rest)) = line.split_once(' ') else { continue };
                 for (key, limit) in
                     [("rbytes", "rbps"), ("wbytes", "wbps"), ("rios", "riops"), ("wios", "wiops")]
                 {
-                    if let Some(count) = setting(rest, key) {
+                    if let Some(count) = find_setting(rest, key) {
                         counts.insert((level.clone(), device.to_owned(), limit), count);
                     }
                 }
@@ -197,7 +195,7 @@ impl Cgroup {
                 for line in text::read(level.join(file)).unwrap_or_default().lines() {
                     let mut words = line.split(' ');
                     let (Some(device), Some(kind), Some(count)) =
-                        (words.next(), words.next(), words.next().and_then(number))
+                        (words.next(), words.next(), words.next().and_then(parse_number))
                     else {
                         continue;
                     };
@@ -212,13 +210,13 @@ impl Cgroup {
         }
     }
 
-    fn disk_limits(&self) -> BTreeMap<DiskLimitKey, f64> {
+    fn read_disk_limits(&self) -> BTreeMap<DiskLimitKey, f64> {
         let mut limits = BTreeMap::new();
         for level in &self.unified {
             for line in text::read(level.join("io.max")).unwrap_or_default().lines() {
                 let Some((device, rest)) = line.split_once(' ') else { continue };
                 for key in ["rbps", "wbps", "riops", "wiops"] {
-                    if let Some(limit) = setting(rest, key) {
+                    if let Some(limit) = find_setting(rest, key) {
                         limits.insert((level.clone(), device.to_owned(), key), limit);
                     }
                 }
@@ -233,7 +231,7 @@ impl Cgroup {
             ] {
                 for line in text::read(level.join(file)).unwrap_or_default().lines() {
                     if let Some((device, limit)) = line.split_once(' ')
-                        && let Some(limit) = number(limit)
+                        && let Some(limit) = parse_number(limit)
                     {
                         limits.insert((level.clone(), device.to_owned(), key), limit);
                     }
@@ -244,24 +242,21 @@ impl Cgroup {
     }
 
     /// Adds memory use and limit of the level that has used the largest part of its limit.
-    fn memory(&self, name: &str, values: &mut Values) {
+    fn add_memory(&self, name: &str, values: &mut Values) {
         let version_2 = self.unified.iter().map(|level| (level, "memory.current", "memory.max"));
-        let version_1 = self
-            .memory
-            .iter()
-            .map(|level| (level, "memory.usage_in_bytes", "memory.limit_in_bytes"));
-        let mut fullest: Option<(f64, f64)> = None;
-        for (level, used_file, limit_file) in version_2.chain(version_1) {
-            let read = |file: &str| number(&text::read(level.join(file))?);
-            let Some((used, limit)) = read(used_file).zip(read(limit_file)) else { continue };
+        let version_1 = self.memory.iter();
+        let version_1 =
+            version_1.map(|level| (level, "memory.usage_in_bytes", "memory.limit_in_bytes"));
+        let limited = version_2.chain(version_1).filter_map(|(level, used_file, limit_file)| {
+            let read = |file: &str| parse_number(&text::read(level.join(file))?);
+            let (used, limit) = read(used_file).zip(read(limit_file))?;
             // Version 1 writes "no limit" as the largest number of pages.
-            let is_fuller = fullest.is_none_or(|(fullest_used, fullest_limit)| {
-                used / limit > fullest_used / fullest_limit
-            });
-            if limit > 0.0 && limit < 9e18 && is_fuller {
-                fullest = Some((used, limit));
-            }
-        }
+            (limit > 0.0 && limit < 9e18).then_some((used, limit))
+        });
+        let fullest = limited.reduce(|fullest, level| {
+            let used_share = |(used, limit): (f64, f64)| used / limit;
+            if used_share(level) > used_share(fullest) { level } else { fullest }
+        });
         if let Some((used, limit)) = fullest {
             values.add_of(host!("cgroup.*.memory_bytes"), name, used);
             values.add_of(host!("cgroup.*.memory_limit_bytes"), name, limit);
@@ -290,18 +285,17 @@ impl Counters {
         }
         values.add_of(host!("cgroup.*.throttled_periods"), name, periods);
         values.add_of(host!("cgroup.*.throttled"), name, throttled);
-        let used = self
-            .cpu_used
-            .zip(previous.cpu_used)
-            .map(|(now, previous)| rate(now, previous, elapsed));
-        values.add_of(host!("cgroup.*.cpu"), name, used);
+        let per_second = |now: Option<f64>, previous: Option<f64>| {
+            now.zip(previous).map(|(now, previous)| rate(now, previous, elapsed))
+        };
+        let cpu = per_second(self.cpu_used, previous.cpu_used);
+        values.add_of(host!("cgroup.*.cpu"), name, cpu);
         for (index, (_, metrics)) in STALLS.iter().enumerate() {
             if let Some((now, previous)) = self.stalls[index].zip(previous.stalls[index]) {
                 add_stalls(values, *metrics, name, (now, previous), elapsed);
             }
         }
-        let hits = self.memory_hits.zip(previous.memory_hits);
-        let hits = hits.map(|(now, previous)| rate(now, previous, elapsed));
+        let hits = per_second(self.memory_hits, previous.memory_hits);
         values.add_of(host!("cgroup.*.memory_limit_hits"), name, hits);
         let utils = limits.iter().filter_map(|(key, limit)| {
             share(rate(*self.disk.get(key)?, *previous.disk.get(key)?, elapsed), *limit)
@@ -310,17 +304,13 @@ impl Counters {
     }
 }
 
-/// Returns the path of a process in a controller's hierarchy. The empty name means version 2.
-fn membership<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let matches = if controller.is_empty() {
-            id == "0" && controllers.is_empty()
-        } else {
-            controllers.split(',').any(|name| name == controller)
-        };
-        matches.then_some(path)
+/// Returns the path of a process in a controller's hierarchy. The line of version 2 names no
+/// controller: `0::PATH`.
+fn find_path<'a>(membership: &'a str, controller: &str) -> Option<&'a str> {
+    membership.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then_some(path)
     })
 }
 
@@ -337,12 +327,12 @@ fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the CPU quota of a level in cores.
-fn quota(level: &Path) -> Option<f64> {
+fn read_quota(level: &Path) -> Option<f64> {
     let (quota, period) = if let Some(text) = text::read(level.join("cpu.max")) {
         let (quota, period) = text.trim().split_once(' ')?;
-        (number(quota)?, number(period)?)
+        (parse_number(quota)?, parse_number(period)?)
     } else {
-        let read = |file: &str| number(&text::read(level.join(file))?);
+        let read = |file: &str| parse_number(&text::read(level.join(file))?);
         (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
     };
     // Version 1 writes "no quota" as -1, version 2 as "max".
@@ -350,12 +340,12 @@ fn quota(level: &Path) -> Option<f64> {
 }
 
 /// Returns the number after `key=` in a line of settings, or `None` for `max`.
-fn setting(line: &str, key: &str) -> Option<f64> {
+fn find_setting(line: &str, key: &str) -> Option<f64> {
     let mut words = line.split_whitespace();
-    words.find_map(|word| number(word.strip_prefix(key)?.strip_prefix('=')?))
+    words.find_map(|word| parse_number(word.strip_prefix(key)?.strip_prefix('=')?))
 }
 
-fn number(text: &str) -> Option<f64> {
+fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse::<f64>().ok().filter(|number| number.is_finite())
 }
 
@@ -363,7 +353,7 @@ fn number(text: &str) -> Option<f64> {
 pub fn own_cpu_limit() -> Option<f64> {
     let mut cgroup = Cgroup::of(std::process::id(), &Mounts::read());
     // Sets `cpu_limit`.
-    cgroup.counters();
+    cgroup.read_counters();
     cgroup.cpu_limit
 }
 
@@ -372,14 +362,11 @@ pub fn own_cpu_limit() -> Option<f64> {
 /// quotas.
 pub fn own_cpu_cgroups() -> Vec<PathBuf> {
     let mounts = Mounts::read();
-    let text = text::read("/proc/self/cgroup").unwrap_or_default();
-    let hierarchies = [
-        mounts.controllers.get("cpu").zip(membership(&text, "cpu")),
-        mounts.unified.as_ref().zip(membership(&text, "")),
-    ];
-    let folders = |(mount, path): (&PathBuf, &str)| {
+    let membership = text::read("/proc/self/cgroup").unwrap_or_default();
+    let hierarchies = ["cpu", VERSION_2].map(|controller| mounts.find(&membership, controller));
+    let folders = |(mount, path): (&Path, &str)| {
         let levels = levels_of(mount, path);
-        levels.into_iter().chain([mount.clone()]).take(2)
+        levels.into_iter().chain([mount.to_owned()]).take(2)
     };
     hierarchies.into_iter().flatten().flat_map(folders).collect()
 }

@@ -1,4 +1,4 @@
-//! Disks: utilization, latency and queue of each device. Partitions, virtual devices (loop, ram)
+//! Samples disks: utilization, latency and queue of each device. Partitions, virtual devices (loop, ram)
 //! and optical drives are left out. Stacked devices (dm, md) are included besides the devices below
 //! them.
 //!
@@ -41,10 +41,10 @@ impl Disks {
             }
         }
         if let Some((last_time, previous)) = &self.previous {
-            let time = now.saturating_duration_since(*last_time);
+            let elapsed = now.saturating_duration_since(*last_time);
             for (name, device) in &devices {
                 if let Some(previous) = previous.get(name) {
-                    add_values(device, previous, time, values);
+                    add_values(device, previous, elapsed, values);
                 }
             }
         }
@@ -63,27 +63,29 @@ impl Disks {
     }
 }
 
-fn add_values(now: &DiskStat, previous: &DiskStat, time: Duration, values: &mut Values) {
+fn add_values(now: &DiskStat, previous: &DiskStat, elapsed: Duration, values: &mut Values) {
     let name = &now.name;
     let growth = |now: u64, previous: u64| float(counter_growth(now, previous));
     let reads = growth(now.reads, previous.reads);
     let writes = growth(now.writes, previous.writes);
     let request_ms = growth(now.time_reading, previous.time_reading)
         + growth(now.time_writing, previous.time_writing);
-    let seconds = time.as_secs_f64().max(1e-9);
-    let busy = growth(now.time_in_progress, previous.time_in_progress) / 1_000.0;
-    let queue = growth(now.weighted_time_in_progress, previous.weighted_time_in_progress)
-        / 1_000.0
-        / seconds;
-    values.add_of(host!("disk.*.util"), name, (busy / seconds).min(1.0));
-    values.add_of(host!("disk.*.queue"), name, queue);
-    values.add_of(host!("disk.*.await_ms"), name, share(request_ms, reads + writes));
-    values.add_of(host!("disk.*.reads"), name, rate(reads, 0.0, time));
-    values.add_of(host!("disk.*.writes"), name, rate(writes, 0.0, time));
+    let busy_ms = growth(now.time_in_progress, previous.time_in_progress);
+    let queued_ms = growth(now.weighted_time_in_progress, previous.weighted_time_in_progress);
     let read_bytes = growth(now.sectors_read, previous.sectors_read) * SECTOR_BYTES;
     let write_bytes = growth(now.sectors_written, previous.sectors_written) * SECTOR_BYTES;
-    values.add_of(host!("disk.*.read_bytes"), name, rate(read_bytes, 0.0, time));
-    values.add_of(host!("disk.*.write_bytes"), name, rate(write_bytes, 0.0, time));
+    let per_second = |growth: f64| rate(growth, 0.0, elapsed);
+    values.add_of(host!("disk.*.await_ms"), name, share(request_ms, reads + writes));
+    for (metric, value) in [
+        (host!("disk.*.util"), (per_second(busy_ms) / 1_000.0).min(1.0)),
+        (host!("disk.*.queue"), per_second(queued_ms) / 1_000.0),
+        (host!("disk.*.reads"), per_second(reads)),
+        (host!("disk.*.writes"), per_second(writes)),
+        (host!("disk.*.read_bytes"), per_second(read_bytes)),
+        (host!("disk.*.write_bytes"), per_second(write_bytes)),
+    ] {
+        values.add_of(metric, name, value);
+    }
 }
 
 /// Returns the growth of a counter. Some kernels have 32-bit counters, which wrap around. A device

@@ -34,7 +34,7 @@ pub(super) struct Exporter {
 
 /// Why a scrape failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum ScrapeFault {
     /// The URL is not `http://HOST[:PORT][/PATH]`.
     #[error("use http://HOST:PORT/metrics")]
     Url,
@@ -62,9 +62,9 @@ impl Exporter {
     ///
     /// # Errors
     /// Fails if the URL is not plain HTTP, or has a user part.
-    pub(super) fn new(url: &NodeUrl) -> Result<Exporter, Fault> {
+    pub(super) fn new(url: &NodeUrl) -> Result<Exporter, ScrapeFault> {
         if url.tls() || url.authorization().is_some() {
-            return Err(Fault::Url);
+            return Err(ScrapeFault::Url);
         }
         let authority = url.authority();
         let has_port = authority.ends_with(&format!(":{}", url.port()));
@@ -86,27 +86,27 @@ impl Exporter {
     ///
     /// # Errors
     /// Fails if there is no response, or no page of node metrics.
-    pub(super) fn scrape(&self) -> Result<Scrape, Fault> {
+    pub(super) fn scrape(&self) -> Result<Scrape, ScrapeFault> {
         let request = self.agent.get(&self.url).header("accept", "text/plain;version=0.0.4");
         let mut response = request.call()?;
         if response.status() != 200 {
-            return Err(Fault::Status(response.status().as_u16()));
+            return Err(ScrapeFault::Status(response.status().as_u16()));
         }
         let page = response.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string()?;
-        let counters = Scrape::parse(&page);
-        if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
+        let scrape = Scrape::parse(&page);
+        if scrape.cores == 0.0 { Err(ScrapeFault::NotMetrics) } else { Ok(scrape) }
     }
 
     /// Scrapes until `stop` is closed. Sends the samples to `waiting`.
     pub(super) fn run(
         &self,
         origin: Instant,
-        first_sample: (Instant, Scrape),
+        first_scrape: (Instant, Scrape),
         waiting: &Arc<Waiting>,
         stop: &Receiver<()>,
         scrapes: &Mutex<ScrapeCounts>,
     ) {
-        let (mut last_time, mut previous) = first_sample;
+        let (mut last_time, mut previous) = first_scrape;
         let mut next_scrape = Instant::now();
         loop {
             next_scrape = (next_scrape + SCRAPE_INTERVAL).max(Instant::now());
@@ -120,8 +120,8 @@ impl Exporter {
             match response {
                 Ok(scrape) => {
                     let mut values = Values::default();
-                    let time = now.saturating_duration_since(last_time);
-                    scrape.add_values(&previous, time, &mut values);
+                    let elapsed = now.saturating_duration_since(last_time);
+                    scrape.add_values(&previous, elapsed, &mut values);
                     push(waiting, values.sample(seconds_since(origin, now), "target"));
                     (last_time, previous) = (now, scrape);
                 }

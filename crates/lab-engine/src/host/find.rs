@@ -14,14 +14,14 @@ use super::sockets::{Socket, State};
 const PROCESSES_MAX: usize = 20_000;
 
 /// Returns the ids of all processes.
-pub(super) fn all_pids() -> Vec<u32> {
+pub(super) fn list_pids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.take(PROCESSES_MAX).collect()
 }
 
 /// Returns the inodes of a process's sockets, or none if the process cannot be inspected.
-pub(super) fn socket_inodes(pid: u32) -> BTreeSet<u64> {
+pub(super) fn read_socket_inodes(pid: u32) -> BTreeSet<u64> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeSet::new() };
     let inode = |entry: fs::DirEntry| {
         let link = fs::read_link(entry.path()).ok()?;
@@ -31,9 +31,9 @@ pub(super) fn socket_inodes(pid: u32) -> BTreeSet<u64> {
 }
 
 /// Returns the inodes of the sockets that listen at an address.
-pub(super) fn listening(sockets: &[Socket], address: SocketAddr) -> BTreeSet<u64> {
-    let listeners = |socket: &&Socket| is_listener(socket, address);
-    sockets.iter().filter(listeners).map(|socket| socket.inode).collect()
+pub(super) fn find_listeners(sockets: &[Socket], address: SocketAddr) -> BTreeSet<u64> {
+    let listeners = sockets.iter().filter(|socket| is_listener(socket, address));
+    listeners.map(|socket| socket.inode).collect()
 }
 
 /// Returns true if a socket accepts connections to an address.
@@ -46,12 +46,12 @@ pub(super) fn is_listener(socket: &Socket, address: SocketAddr) -> bool {
 
 /// Returns the processes that hold one of these sockets, with all descendants: workers inherit the
 /// listening socket, or get their connections from the process that owns it.
-pub(super) fn holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
+pub(super) fn find_holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     if inodes.is_empty() {
         return BTreeSet::new();
     }
-    let pids = all_pids();
-    let is_holder = |pid: &u32| !socket_inodes(*pid).is_disjoint(inodes);
+    let pids = list_pids();
+    let is_holder = |pid: &u32| !read_socket_inodes(*pid).is_disjoint(inodes);
     let holders: BTreeSet<u32> = pids.iter().copied().filter(is_holder).collect();
     if holders.contains(&std::process::id()) {
         // In tests this process is the target, and its children do not belong to it.
@@ -63,7 +63,7 @@ pub(super) fn holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
 fn with_descendants(mut found: BTreeSet<u32>, pids: &[u32]) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for &pid in pids {
-        if let Some(parent) = parent(pid) {
+        if let Some(parent) = read_parent(pid) {
             children.entry(parent).or_default().push(pid);
         }
     }
@@ -78,7 +78,7 @@ fn with_descendants(mut found: BTreeSet<u32>, pids: &[u32]) -> BTreeSet<u32> {
     found
 }
 
-fn parent(pid: u32) -> Option<u32> {
+fn read_parent(pid: u32) -> Option<u32> {
     let process = Process::new(i32::try_from(pid).ok()?).ok()?;
     u32::try_from(process.stat().ok()?.ppid).ok()
 }

@@ -1,5 +1,6 @@
-//! The whole machine: CPU by state, load, pressure, memory. `disk.rs` and `network.rs` have the
-//! devices, `process.rs` the processes.
+//! Samples the whole machine: CPU by state, load, memory, and pressure (the shares of time in which
+//! tasks waited for a resource). `disk.rs` and `network.rs` sample the devices, `process.rs` the
+//! processes.
 
 use std::time::{Duration, Instant};
 
@@ -35,88 +36,72 @@ struct Counters {
     major_faults: f64,
 }
 
-/// CPU time by state, in ticks of USER_HZ. Only shares are computed, so the unit does not matter.
-/// User time includes guest time.
+/// Number of CPU states.
+const STATES: usize = 8;
+/// Each CPU state: its name in the node-exporter, and our metric.
+const CPU_STATES: [(&str, &HostMetric); STATES] = [
+    ("user", host!("cpu_user")),
+    ("nice", host!("cpu_nice")),
+    ("system", host!("cpu_system")),
+    ("idle", host!("cpu_idle")),
+    ("iowait", host!("cpu_iowait")),
+    ("irq", host!("cpu_irq")),
+    ("softirq", host!("cpu_softirq")),
+    ("steal", host!("cpu_steal")),
+];
+
+/// CPU time by state. Only shares are computed, so the unit does not matter. User time includes
+/// guest time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuTimes {
-    pub(super) user: f64,
-    pub(super) nice: f64,
-    pub(super) system: f64,
-    pub(super) idle: f64,
-    pub(super) iowait: f64,
-    pub(super) irq: f64,
-    pub(super) softirq: f64,
-    pub(super) steal: f64,
+    /// In the order of [`CPU_STATES`].
+    by_state: [f64; STATES],
 }
 
 impl CpuTimes {
     fn of(time: &CpuTime) -> CpuTimes {
-        let or_zero = |ticks: Option<u64>| float(ticks.unwrap_or(0));
-        CpuTimes {
-            user: float(time.user),
-            nice: float(time.nice),
-            system: float(time.system),
-            idle: float(time.idle),
-            iowait: or_zero(time.iowait),
-            irq: or_zero(time.irq),
-            softirq: or_zero(time.softirq),
-            steal: or_zero(time.steal),
+        let (user, nice, system, idle) = (time.user, time.nice, time.system, time.idle);
+        let [iowait, irq, softirq, steal] =
+            [time.iowait, time.irq, time.softirq, time.steal].map(Option::unwrap_or_default);
+        CpuTimes { by_state: [user, nice, system, idle, iowait, irq, softirq, steal].map(float) }
+    }
+
+    /// Sets the time of a state by its name in the node-exporter. Ignores unknown states.
+    pub(super) fn set(&mut self, state: &str, time: f64) {
+        if let Some(index) = CPU_STATES.iter().position(|(name, _)| *name == state) {
+            self.by_state[index] = time;
         }
     }
 
     /// Returns the growth since `previous`, by state. A counter that decreased (iowait can) counts
     /// as 0.
     pub(super) fn since(&self, previous: &CpuTimes) -> CpuTimes {
-        let growth = |now: f64, previous: f64| (now - previous).max(0.0);
-        CpuTimes {
-            user: growth(self.user, previous.user),
-            nice: growth(self.nice, previous.nice),
-            system: growth(self.system, previous.system),
-            idle: growth(self.idle, previous.idle),
-            iowait: growth(self.iowait, previous.iowait),
-            irq: growth(self.irq, previous.irq),
-            softirq: growth(self.softirq, previous.softirq),
-            steal: growth(self.steal, previous.steal),
-        }
+        let growth = |state: usize| (self.by_state[state] - previous.by_state[state]).max(0.0);
+        CpuTimes { by_state: std::array::from_fn(growth) }
     }
 
     /// Adds the CPU time of another core.
     pub(super) fn add(&mut self, other: &CpuTimes) {
-        self.user += other.user;
-        self.nice += other.nice;
-        self.system += other.system;
-        self.idle += other.idle;
-        self.iowait += other.iowait;
-        self.irq += other.irq;
-        self.softirq += other.softirq;
-        self.steal += other.steal;
+        for (sum, time) in self.by_state.iter_mut().zip(other.by_state) {
+            *sum += time;
+        }
     }
 
     fn total(&self) -> f64 {
-        let kernel = self.system + self.irq + self.softirq + self.steal;
-        self.user + self.nice + kernel + self.idle + self.iowait
+        self.by_state.iter().sum()
     }
 
     /// Returns the share of busy time. Stolen time is included, because the core was not available.
     /// Waiting for IO is idle time.
     pub(super) fn busy(&self) -> Option<f64> {
-        Some(1.0 - share(self.idle + self.iowait, self.total())?)
+        let [_, _, _, idle, iowait, ..] = self.by_state;
+        Some(1.0 - share(idle + iowait, self.total())?)
     }
 
     /// Writes the shares of all states into `values`.
     pub(super) fn add_values(&self, values: &mut Values) {
-        let total = self.total();
-        for (metric, ticks) in [
-            (host!("cpu_user"), self.user),
-            (host!("cpu_nice"), self.nice),
-            (host!("cpu_system"), self.system),
-            (host!("cpu_idle"), self.idle),
-            (host!("cpu_iowait"), self.iowait),
-            (host!("cpu_irq"), self.irq),
-            (host!("cpu_softirq"), self.softirq),
-            (host!("cpu_steal"), self.steal),
-        ] {
-            values.add(metric, share(ticks, total));
+        for ((_, metric), time) in CPU_STATES.iter().zip(self.by_state) {
+            values.add(metric, share(time, self.total()));
         }
         values.add(host!("cpu_busy"), self.busy());
     }
@@ -144,18 +129,18 @@ impl Machine {
         let Ok(kernel) = KernelStats::current() else { return };
         values.add(host!("runnable"), kernel.procs_running.map(f64::from));
         values.add(host!("blocked"), kernel.procs_blocked.map(f64::from));
-        values.add(host!("load1"), load1());
+        values.add(host!("load1"), read_load1());
         add_memory(values);
-        let counters = self.counters(&kernel);
+        let counters = self.read_counters(&kernel);
         if let Some((last_time, previous)) = &self.previous {
             counters.add_values(previous, now.saturating_duration_since(*last_time), values);
         }
         self.previous = Some((now, counters));
     }
 
-    fn counters(&self, kernel: &KernelStats) -> Counters {
+    fn read_counters(&self, kernel: &KernelStats) -> Counters {
         let vmstat = text::read("/proc/vmstat").unwrap_or_default();
-        let count = |name: &str| text::value(&vmstat, name).unwrap_or(0.0);
+        let count = |name: &str| text::find_value(&vmstat, name).unwrap_or(0.0);
         let page_bytes = float(procfs::page_size());
         let stalls = STALLS.map(|(file, _)| {
             let psi = self.pressure.then(|| text::read(format!("/proc/pressure/{file}")));
@@ -180,16 +165,14 @@ impl Counters {
         let pairs = self.cores.iter().zip(&previous.cores);
         let busiest = pairs.filter_map(|(now, previous)| now.since(previous).busy());
         values.add(host!("cpu_core_max"), busiest.max_by(f64::total_cmp));
-        values.add(
-            host!("switches"),
-            rate(self.context_switches, previous.context_switches, elapsed),
-        );
+        let per_second = |now, previous| rate(now, previous, elapsed);
+        let switches = per_second(self.context_switches, previous.context_switches);
+        values.add(host!("switches"), switches);
         for (index, (_, metrics)) in STALLS.iter().enumerate() {
             if let Some((now, previous)) = self.stalls[index].zip(previous.stalls[index]) {
                 add_stalls(values, *metrics, WHOLE_MACHINE, (now, previous), elapsed);
             }
         }
-        let per_second = |now, previous| rate(now, previous, elapsed);
         let swapped_in = per_second(self.swapped_in_bytes, previous.swapped_in_bytes);
         let swapped_out = per_second(self.swapped_out_bytes, previous.swapped_out_bytes);
         values.add(host!("swap_in_bytes"), swapped_in);
@@ -217,25 +200,25 @@ pub(super) fn add_stalls(
 }
 
 /// Returns the load average of the last minute.
-fn load1() -> Option<f64> {
+fn read_load1() -> Option<f64> {
     text::read("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
 }
 
 fn add_memory(values: &mut Values) {
     let Some(meminfo) = text::read("/proc/meminfo") else { return };
-    let bytes = |name: &str| text::value(&meminfo, name).map(|kilobytes| kilobytes * 1_024.0);
+    let bytes = |name: &str| text::find_value(&meminfo, name).map(|kilobytes| kilobytes * 1_024.0);
     let (total, available) = (bytes("MemTotal"), bytes("MemAvailable"));
     values.add(host!("memory_bytes"), total);
     values.add(host!("memory_available_bytes"), available);
-    if let (Some(total), Some(available)) = (total, available) {
-        values.add(host!("memory_available_share"), share(available, total));
-    }
+    let available_share =
+        available.zip(total).and_then(|(available, total)| share(available, total));
+    values.add(host!("memory_available_share"), available_share);
     let swap = bytes("SwapTotal").zip(bytes("SwapFree"));
     values.add(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
 }
 
 /// Returns the number of logical cores.
-pub(super) fn cores() -> f64 {
+pub(super) fn count_cores() -> f64 {
     let kernel = KernelStats::current();
     kernel.map_or(1.0, |kernel| float(kernel.cpu_time.len().max(1) as u64))
 }

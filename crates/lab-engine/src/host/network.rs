@@ -1,4 +1,4 @@
-//! Network devices and the TCP stack: bytes, drops, retransmits, refused connections, memory.
+//! Samples network devices and the TCP stack: bytes, drops, retransmits, refused connections, memory.
 //! `sockets.rs` samples single sockets.
 
 use std::collections::BTreeMap;
@@ -41,8 +41,9 @@ const TCP: [(&str, &str, &HostMetric); 4] = [
 impl Network {
     /// Adds rates since the last call, and present numbers of sockets and files.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
-        sockets(values);
-        let counters = Counters { devices: self.devices(), tcp: tcp() };
+        add_sockets(values);
+        add_files(values);
+        let counters = Counters { devices: self.read_devices(), tcp: read_tcp() };
         if let Some((last_time, previous)) = &self.previous {
             let time = now.saturating_duration_since(*last_time);
             for (index, (_, _, metric)) in TCP.iter().enumerate() {
@@ -59,17 +60,15 @@ impl Network {
         self.previous = Some((now, counters));
     }
 
-    fn devices(&mut self) -> BTreeMap<String, DeviceStatus> {
+    fn read_devices(&mut self) -> BTreeMap<String, DeviceStatus> {
         let devices = procfs::net::dev_status().unwrap_or_default();
-        let used =
-            devices.into_iter().filter(|(_, device)| device.recv_bytes + device.sent_bytes > 0);
+        let traffic = |device: &DeviceStatus| device.recv_bytes.saturating_add(device.sent_bytes);
+        let used = devices.into_iter().filter(|(_, device)| traffic(device) > 0);
         let mut used: Vec<_> = used.collect();
-        used.sort_by_key(|(_, device)| {
-            std::cmp::Reverse(device.recv_bytes.saturating_add(device.sent_bytes))
-        });
+        used.sort_by_key(|(_, device)| std::cmp::Reverse(traffic(device)));
         used.truncate(DEVICES_MAX);
         for (name, _) in &used {
-            self.line_rates.entry(name.clone()).or_insert_with(|| line_rate(name));
+            self.line_rates.entry(name.clone()).or_insert_with(|| read_line_rate(name));
         }
         used.into_iter().collect()
     }
@@ -77,7 +76,7 @@ impl Network {
 
 /// Returns the line rate of a physical device in bytes per second. The kernel states the speed in
 /// megabits per second.
-fn line_rate(name: &str) -> Option<f64> {
+fn read_line_rate(name: &str) -> Option<f64> {
     let text = text::read(Path::new("/sys/class/net").join(name).join("speed"))?;
     let megabits: f64 = text.trim().parse().ok()?;
     (megabits > 0.0).then_some(megabits * 1e6 / 8.0)
@@ -107,34 +106,33 @@ fn add_values(
     values.add_of(host!("net.*.util"), name, util);
 }
 
-fn tcp() -> [Option<f64>; 4] {
+fn read_tcp() -> [Option<f64>; 4] {
     let snmp = text::read("/proc/net/snmp").unwrap_or_default();
     let netstat = text::read("/proc/net/netstat").unwrap_or_default();
     TCP.map(|(group, field, _)| {
         let text = if group == "Tcp" { &snmp } else { &netstat };
-        text::column(text, group, field)
+        text::find_column(text, group, field)
     })
 }
 
-fn sockets(values: &mut Values) {
+fn add_sockets(values: &mut Values) {
     let Some(text) = text::read("/proc/net/sockstat") else { return };
     let text_v6 = text::read("/proc/net/sockstat6").unwrap_or_default();
-    let in_use = text::pair(&text, "TCP", "inuse");
-    let in_use_v6 = text::pair(&text_v6, "TCP6", "inuse").unwrap_or(0.0);
+    let in_use = text::find_pair(&text, "TCP", "inuse");
+    let in_use_v6 = text::find_pair(&text_v6, "TCP6", "inuse").unwrap_or(0.0);
     values.add(host!("tcp_sockets"), in_use.map(|count| count + in_use_v6));
-    values.add(host!("tcp_orphans"), text::pair(&text, "TCP", "orphan"));
-    values.add(host!("tcp_time_wait"), text::pair(&text, "TCP", "tw"));
-    let pages = text::pair(&text, "TCP", "mem");
+    values.add(host!("tcp_orphans"), text::find_pair(&text, "TCP", "orphan"));
+    values.add(host!("tcp_time_wait"), text::find_pair(&text, "TCP", "tw"));
+    let pages = text::find_pair(&text, "TCP", "mem");
     let page_bytes = float(procfs::page_size());
     values.add(host!("tcp_memory_bytes"), pages.map(|pages| pages * page_bytes));
     let limit = text::read("/proc/sys/net/ipv4/tcp_mem");
     let limit: Option<f64> = limit.and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
     let memory_share = pages.zip(limit).and_then(|(pages, limit)| share(pages, limit));
     values.add(host!("tcp_memory_share"), memory_share);
-    files(values);
 }
 
-fn files(values: &mut Values) {
+fn add_files(values: &mut Values) {
     let Some(text) = text::read("/proc/sys/fs/file-nr") else { return };
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
     let open = numbers.next();

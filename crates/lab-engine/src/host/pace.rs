@@ -16,8 +16,8 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Reads the CPU time that the calling thread has used.
-    pub(super) fn read(&mut self, now: Instant) {
+    /// Records the CPU time that the calling thread has used until now.
+    pub(super) fn record(&mut self, now: Instant) {
         let text = text::read("/proc/thread-self/schedstat");
         let cpu_time = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
         if let Some(nanos) = cpu_time {

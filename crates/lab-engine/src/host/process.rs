@@ -1,4 +1,4 @@
-//! Watched processes: CPU, memory, files, disk traffic, and their totals over the run.
+//! Samples watched processes: CPU, memory, files, disk traffic, and their totals over the run.
 //!
 //! Processes with the same name and role form a group, such as nginx and its workers. The name of
 //! the group is part of the metric names. `threads.rs` reads the threads, `cgroup.rs` the limits.
@@ -30,8 +30,6 @@ const FILES_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub(super) struct Processes {
     groups: Vec<Group>,
     mounts: Mounts,
-    ticks_per_second: f64,
-    page_bytes: f64,
 }
 
 #[derive(Debug)]
@@ -58,33 +56,33 @@ struct Member {
     started: u64,
     /// CPU seconds at the start of the run, or when the process was found after it.
     cpu_start: f64,
-    /// CPU seconds at the last reading.
-    cpu: f64,
-    /// CPU seconds in user mode at the last reading.
-    user: f64,
-    major_faults: f64,
-    /// Bytes read from and written to disks.
-    io: Option<(f64, f64)>,
+    /// Counters at the last reading.
+    last: Counters,
     ended: bool,
 }
 
-/// Sums over the members of a group.
+/// Counters of a process, or their sums over the members of a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
+    /// CPU seconds.
     cpu: f64,
+    /// CPU seconds in user mode.
     user: f64,
     major_faults: f64,
-    io: Option<(f64, f64)>,
+    /// `None` if it cannot be read.
+    disk_bytes: Option<DiskBytes>,
+}
+
+/// Bytes read from and written to disks.
+#[derive(Clone, Copy, Debug)]
+struct DiskBytes {
+    read: f64,
+    written: f64,
 }
 
 impl Processes {
     pub(super) fn new() -> Processes {
-        Processes {
-            groups: Vec::new(),
-            mounts: Mounts::read(),
-            ticks_per_second: float(procfs::ticks_per_second()),
-            page_bytes: float(procfs::page_size()),
-        }
+        Processes { groups: Vec::new(), mounts: Mounts::read() }
     }
 
     /// Starts to watch a process. Returns false if the process does not exist or is already
@@ -100,19 +98,11 @@ impl Processes {
         if self.is_full() || self.groups.iter().any(is_watched) {
             return false;
         }
-        let Some(stat) = stat(pid) else { return false };
-        let member = Member {
-            pid,
-            started: stat.starttime,
-            cpu_start: self.cpu(&stat),
-            cpu: self.cpu(&stat),
-            user: float(stat.utime) / self.ticks_per_second,
-            major_faults: float(stat.majflt),
-            io: io(pid),
-            ended: false,
-        };
-        let group = self.group(&stat, role, pid);
-        group.members.push(member);
+        let Some(stat) = read_stat(pid) else { return false };
+        let last = Counters::read(&stat, pid);
+        let (started, cpu_start) = (stat.starttime, last.cpu);
+        let group = self.find_or_add_group(&stat, role, pid);
+        group.members.push(Member { pid, started, cpu_start, last, ended: false });
         // Sums over a different set of members are not comparable with the previous sums.
         group.previous = None;
         group.threads.reset();
@@ -125,11 +115,7 @@ impl Processes {
         members >= PROCESSES_MAX
     }
 
-    fn cpu(&self, stat: &Stat) -> f64 {
-        float(stat.utime + stat.stime) / self.ticks_per_second
-    }
-
-    fn group(&mut self, stat: &Stat, role: ProcessRole, pid: u32) -> &mut Group {
+    fn find_or_add_group(&mut self, stat: &Stat, role: ProcessRole, pid: u32) -> &mut Group {
         let program = match role {
             ProcessRole::Generator => "generator".to_owned(),
             _ => metric_name_part(&stat.comm),
@@ -170,14 +156,14 @@ impl Processes {
     /// Adds the changes of all groups since the last call.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         for group in &mut self.groups {
-            group.sample(now, self.ticks_per_second, self.page_bytes, values);
+            group.sample(now, values);
         }
     }
 
     /// Marks the start of the run. Earlier CPU time is not counted.
     pub(super) fn start_run(&mut self) {
         for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
-            member.cpu_start = member.cpu;
+            member.cpu_start = member.last.cpu;
         }
     }
 
@@ -185,8 +171,8 @@ impl Processes {
     pub(super) fn target_cores(&self) -> Option<f64> {
         let groups = self.groups.iter().filter(|group| group.role == ProcessRole::Target);
         let allowed = groups.filter_map(|group| {
-            let affinity = affinity(group.alive().next()?)?;
-            Some(group.cgroup.cpu_limit.map_or(affinity, |limit| limit.min(affinity)))
+            let cores = count_allowed_cores(group.alive().next()?)?;
+            Some(group.cgroup.cpu_limit.map_or(cores, |limit| limit.min(cores)))
         });
         allowed.reduce(f64::max)
     }
@@ -217,33 +203,27 @@ impl Group {
         self.members.iter().filter(|member| !member.ended).map(|member| member.pid)
     }
 
-    fn sample(
-        &mut self,
-        now: Instant,
-        ticks_per_second: f64,
-        page_bytes: f64,
-        values: &mut Values,
-    ) {
+    fn sample(&mut self, now: Instant, values: &mut Values) {
+        let page_bytes = float(procfs::page_size());
         let name = &self.name;
         let (mut threads, mut memory) = (0.0, 0.0);
         for member in self.members.iter_mut().filter(|member| !member.ended) {
-            let Some(stat) = stat(member.pid).filter(|stat| stat.starttime == member.started)
-            else {
+            let stat = read_stat(member.pid).filter(|stat| stat.starttime == member.started);
+            let Some(stat) = stat else {
                 member.ended = true;
                 self.restarted = true;
                 continue;
             };
-            member.cpu = float(stat.utime + stat.stime) / ticks_per_second;
-            member.user = float(stat.utime) / ticks_per_second;
-            member.major_faults = float(stat.majflt);
-            member.io = io(member.pid);
+            member.last = Counters::read(&stat, member.pid);
             threads += float(u64::try_from(stat.num_threads).unwrap_or(0));
             memory += float(stat.rss) * page_bytes;
         }
         self.memory_max = self.memory_max.max(memory);
         values.add_of(host!("process.*.threads"), name, threads);
         values.add_of(host!("process.*.memory_bytes"), name, memory);
-        let counters = self.members.iter().fold(Counters::default(), Counters::plus);
+        // The sums include ended members, so that they never decrease.
+        let counters = self.members.iter().map(|member| member.last);
+        let counters = counters.fold(Counters::default(), Counters::plus);
         if let Some((last_time, previous)) = self.previous {
             counters.add_values(previous, now.saturating_duration_since(last_time), name, values);
         }
@@ -254,8 +234,7 @@ impl Group {
 
     /// Adds the values that are costly to read. They are read less often.
     fn sample_costly(&mut self, now: Instant, values: &mut Values) {
-        let members = self.members.iter().filter(|member| !member.ended);
-        let pids: Vec<u32> = members.map(|member| member.pid).collect();
+        let pids: Vec<u32> = self.alive().collect();
         if self.threads_pace.is_due(now) {
             let started = Instant::now();
             self.threads.sample(now, &self.name, pids.iter().copied(), values);
@@ -263,9 +242,9 @@ impl Group {
         }
         if self.files_pace.is_due(now) {
             let started = Instant::now();
-            let open: f64 = pids.iter().filter_map(|pid| files(*pid)).sum();
+            let open: f64 = pids.iter().filter_map(|pid| count_files(*pid)).sum();
             values.add_of(host!("process.*.files"), &self.name, open);
-            let limit = pids.first().and_then(|pid| files_limit(*pid));
+            let limit = pids.first().and_then(|pid| read_files_limit(*pid));
             values.add_of(host!("process.*.files_limit"), &self.name, limit);
             self.files_pace.record(started, Instant::now());
         }
@@ -274,7 +253,7 @@ impl Group {
     fn facts(&self) -> ProcessFacts {
         let alive: Vec<u32> = self.alive().collect();
         let all_pids = || self.members.iter().map(|member| member.pid).collect();
-        let cpu = self.members.iter().map(|member| member.cpu - member.cpu_start);
+        let cpu = self.members.iter().map(|member| member.last.cpu - member.cpu_start);
         ProcessFacts {
             name: self.name.clone(),
             role: self.role,
@@ -288,71 +267,84 @@ impl Group {
 }
 
 impl Counters {
-    /// Adds a member. The sums include ended members, so that they never decrease.
-    fn plus(self, member: &Member) -> Counters {
-        let io = match (self.io, member.io) {
-            (Some((read, written)), Some(io)) => Some((read + io.0, written + io.1)),
-            (sum, io) => sum.or(io),
-        };
+    fn read(stat: &Stat, pid: u32) -> Counters {
+        let seconds = |ticks: u64| float(ticks) / float(procfs::ticks_per_second());
         Counters {
-            cpu: self.cpu + member.cpu,
-            user: self.user + member.user,
-            major_faults: self.major_faults + member.major_faults,
-            io,
+            cpu: seconds(stat.utime + stat.stime),
+            user: seconds(stat.utime),
+            major_faults: float(stat.majflt),
+            disk_bytes: read_disk_bytes(pid),
         }
     }
 
-    fn add_values(&self, previous: Counters, time: Duration, name: &str, values: &mut Values) {
-        let cpu = rate(self.cpu, previous.cpu, time);
-        let user = rate(self.user, previous.user, time);
-        values.add_of(host!("process.*.cpu"), name, cpu);
-        values.add_of(host!("process.*.cpu_user"), name, user);
-        values.add_of(host!("process.*.cpu_system"), name, (cpu - user).max(0.0));
-        let faults = rate(self.major_faults, previous.major_faults, time);
-        values.add_of(host!("process.*.major_faults"), name, faults);
-        if let Some((now, previous)) = self.io.zip(previous.io) {
-            values.add_of(host!("process.*.read_bytes"), name, rate(now.0, previous.0, time));
-            values.add_of(host!("process.*.write_bytes"), name, rate(now.1, previous.1, time));
+    fn plus(self, other: Counters) -> Counters {
+        let disk_bytes = match (self.disk_bytes, other.disk_bytes) {
+            (Some(a), Some(b)) => {
+                Some(DiskBytes { read: a.read + b.read, written: a.written + b.written })
+            }
+            (a, b) => a.or(b),
+        };
+        Counters {
+            cpu: self.cpu + other.cpu,
+            user: self.user + other.user,
+            major_faults: self.major_faults + other.major_faults,
+            disk_bytes,
+        }
+    }
+
+    /// Adds the changes since `previous`, which was read `elapsed` earlier.
+    fn add_values(&self, previous: Counters, elapsed: Duration, name: &str, values: &mut Values) {
+        let mut add = |metric, value: f64| values.add_of(metric, name, value);
+        let per_second = |now, previous| rate(now, previous, elapsed);
+        let cpu = per_second(self.cpu, previous.cpu);
+        let user = per_second(self.user, previous.user);
+        add(host!("process.*.cpu"), cpu);
+        add(host!("process.*.cpu_user"), user);
+        add(host!("process.*.cpu_system"), (cpu - user).max(0.0));
+        let major_faults = per_second(self.major_faults, previous.major_faults);
+        add(host!("process.*.major_faults"), major_faults);
+        if let Some((now, previous)) = self.disk_bytes.zip(previous.disk_bytes) {
+            add(host!("process.*.read_bytes"), per_second(now.read, previous.read));
+            add(host!("process.*.write_bytes"), per_second(now.written, previous.written));
         }
     }
 }
 
-fn process(pid: u32) -> Option<Process> {
+fn find_process(pid: u32) -> Option<Process> {
     Process::new(i32::try_from(pid).ok()?).ok()
 }
 
-/// Returns a running process. A zombie counts as ended.
-fn stat(pid: u32) -> Option<Stat> {
-    process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
+/// Returns the state of a running process. A zombie counts as ended.
+fn read_stat(pid: u32) -> Option<Stat> {
+    find_process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// Returns the bytes read from and written to disks. Only root can read them for processes of other
-/// users.
-fn io(pid: u32) -> Option<(f64, f64)> {
-    let io = process(pid)?.io().ok()?;
-    Some((float(io.read_bytes), float(io.write_bytes)))
+/// Only root can read the disk traffic of other users' processes.
+fn read_disk_bytes(pid: u32) -> Option<DiskBytes> {
+    let io = find_process(pid)?.io().ok()?;
+    Some(DiskBytes { read: float(io.read_bytes), written: float(io.write_bytes) })
 }
 
 /// Returns the number of open files: the folder's size since Linux 6.2, otherwise by counting.
-fn files(pid: u32) -> Option<f64> {
+fn count_files(pid: u32) -> Option<f64> {
     let folder = format!("/proc/{pid}/fd");
     let size = fs::metadata(&folder).ok()?.len();
     let count_entries = || fs::read_dir(&folder).map_or(0, |entries| entries.count() as u64);
     Some(float(if size > 0 { size } else { count_entries() }))
 }
 
-fn files_limit(pid: u32) -> Option<f64> {
-    match process(pid)?.limits().ok()?.max_open_files.soft_limit {
+fn read_files_limit(pid: u32) -> Option<f64> {
+    match find_process(pid)?.limits().ok()?.max_open_files.soft_limit {
         procfs::process::LimitValue::Value(limit) => Some(float(limit)),
         procfs::process::LimitValue::Unlimited => None,
     }
 }
 
 /// Returns the cores that a process may run on.
-fn affinity(pid: u32) -> Option<f64> {
-    let list = process(pid)?.status().ok()?.cpus_allowed_list?;
+fn count_allowed_cores(pid: u32) -> Option<f64> {
+    let list = find_process(pid)?.status().ok()?.cpus_allowed_list?;
     let cores: u32 = list.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum();
-    Some(f64::from(cores).min(super::machine::cores()))
+    Some(f64::from(cores).min(super::machine::count_cores()))
 }
 
 #[cfg(test)]

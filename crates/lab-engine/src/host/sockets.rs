@@ -1,4 +1,4 @@
-//! TCP sockets of this host from netlink socket diagnosis, as in `ss`. Netlink is ten times cheaper
+//! Reads the TCP sockets of this host from netlink socket diagnosis, as in `ss`. Netlink is ten times cheaper
 //! than `/proc/net/tcp` and reports when a socket last sent and received, which shows which side
 //! waits for the other. `/proc/net/tcp` is the fallback if netlink is forbidden, as in some
 //! containers.
@@ -100,7 +100,7 @@ fn read_netlink() -> io::Result<Vec<Socket>> {
     raw.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut sockets = Vec::new();
     for family in [INET, INET6] {
-        (&raw).write_all(&dump_request(family))?;
+        (&raw).write_all(&encode_dump_request(family))?;
         receive(&raw, &mut sockets)?;
     }
     Ok(sockets)
@@ -111,7 +111,7 @@ const INET6: u8 = 10;
 
 /// Builds a request for all TCP sockets of a family with their `tcp_info`: `struct nlmsghdr`, then
 /// `struct inet_diag_req_v2`.
-fn dump_request(family: u8) -> [u8; 72] {
+fn encode_dump_request(family: u8) -> [u8; 72] {
     const BY_FAMILY: u16 = 20;
     const REQUEST_AND_DUMP: u16 = 0x301;
     const TCP: u8 = 6;
@@ -194,7 +194,7 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
         let length = usize::from(length);
         let Some(content) = attributes.get(4..length) else { break };
         if kind == INFO {
-            socket.idle = idle_times(content);
+            socket.idle = parse_idle_times(content);
         }
         attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
@@ -202,7 +202,7 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
 }
 
 /// Reads `tcpi_last_data_sent` and `tcpi_last_data_recv` of a `struct tcp_info`.
-fn idle_times(info: &[u8]) -> Option<IdleTimes> {
+fn parse_idle_times(info: &[u8]) -> Option<IdleTimes> {
     let time = |offset| Some(Duration::from_millis(u64::from(u32_at(info, offset)?)));
     Some(IdleTimes { sent: time(44)?, received: time(52)? })
 }

@@ -1,4 +1,4 @@
-//! The target's connections, from the kernel's socket table: connections that wait to be accepted,
+//! Samples the target's connections, from the kernel's socket table: connections that wait to be accepted,
 //! read or answered, and the target's own calls to upstream servers.
 //!
 //! A call is in the target while the target owes a response on an inbound connection. It waits
@@ -60,7 +60,7 @@ impl TargetSockets {
             local,
             pace: Pace::new(INTERVAL_MIN, CPU_DIVISOR),
             search_pace: Pace::new(SEARCH_INTERVAL_MIN, CPU_DIVISOR),
-            ports: ports(),
+            ports: read_port_range(),
             upstreams: BTreeMap::new(),
             readings: 0.0,
             has_times: false,
@@ -79,17 +79,17 @@ impl TargetSockets {
             self.pace.record(started, Instant::now());
             return;
         };
+        let mut search_duration = Duration::ZERO;
+        self.add_ports(&sockets, values);
         if self.local {
             let search_started = Instant::now();
             self.search(now, &sockets, processes);
-            let search_duration = search_started.elapsed();
-            self.read(&sockets, processes, values);
-            // The search has its own interval.
-            self.pace.record(started + search_duration, Instant::now());
-        } else {
-            self.ports_used(&sockets, values);
-            self.pace.record(started, Instant::now());
+            search_duration = search_started.elapsed();
+            self.add_inbound(&sockets, values);
+            self.add_outbound(&sockets, processes, values);
         }
+        // The search has its own interval, so its time does not count here.
+        self.pace.record(started + search_duration, Instant::now());
     }
 
     fn search(&mut self, now: Instant, sockets: &[Socket], processes: &mut Processes) {
@@ -97,20 +97,14 @@ impl TargetSockets {
             return;
         }
         let started = Instant::now();
-        for pid in find::holders(&find::listening(sockets, self.target)) {
+        for pid in find::find_holders(&find::find_listeners(sockets, self.target)) {
             processes.add(pid, ProcessRole::Target);
         }
         self.search_pace.record(started, Instant::now());
     }
 
-    fn read(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
-        self.ports_used(sockets, values);
-        self.inbound(sockets, values);
-        self.outbound(sockets, processes, values);
-    }
-
     /// Adds the number of ephemeral local ports that connections to the target use.
-    fn ports_used(&self, sockets: &[Socket], values: &mut Values) {
+    fn add_ports(&self, sockets: &[Socket], values: &mut Values) {
         let (first, last) = self.ports;
         let uses_port = |socket: &&Socket| {
             socket.remote == self.target && (first..=last).contains(&socket.local.port())
@@ -121,7 +115,7 @@ impl TargetSockets {
         values.add(host!("ports_share"), share(used, available));
     }
 
-    fn inbound(&mut self, sockets: &[Socket], values: &mut Values) {
+    fn add_inbound(&mut self, sockets: &[Socket], values: &mut Values) {
         let listeners = sockets.iter().filter(|socket| find::is_listener(socket, self.target));
         let (mut waiting, mut backlog) = (0.0, 0.0);
         for listener in listeners {
@@ -142,20 +136,16 @@ impl TargetSockets {
         values.add(host!("target.unread_in"), count(accepted().filter(|socket| socket.unread > 0)));
         self.has_times |= connections().any(|socket| socket.idle.is_some());
         if self.has_times {
-            values.add(
-                host!("target.waiting_in"),
-                count(accepted().filter(|socket| socket.owes_response())),
-            );
-            values.add(
-                host!("target.unclear_in"),
-                count(accepted().filter(|socket| socket.is_unclear())),
-            );
+            let waiting = accepted().filter(|socket| socket.owes_response());
+            values.add(host!("target.waiting_in"), count(waiting));
+            let unclear = accepted().filter(|socket| socket.is_unclear());
+            values.add(host!("target.unclear_in"), count(unclear));
         }
     }
 
-    fn outbound(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
+    fn add_outbound(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
         let pids: Vec<u32> = processes.pids(ProcessRole::Target).collect();
-        let inodes: BTreeSet<u64> = pids.into_iter().flat_map(find::socket_inodes).collect();
+        let inodes: BTreeSet<u64> = pids.into_iter().flat_map(find::read_socket_inodes).collect();
         if inodes.is_empty() {
             return;
         }
@@ -182,18 +172,23 @@ impl TargetSockets {
         }
         self.readings += 1.0;
         for connection in connections {
-            self.upstream(connection, sockets, processes);
+            self.count_upstream(connection, sockets, processes);
         }
     }
 
     /// Counts a connection to an upstream server, and whether the target waits on it.
-    fn upstream(&mut self, connection: &Socket, sockets: &[Socket], processes: &mut Processes) {
+    fn count_upstream(
+        &mut self,
+        connection: &Socket,
+        sockets: &[Socket],
+        processes: &mut Processes,
+    ) {
         let is_full = self.upstreams.len() >= UPSTREAMS_MAX;
         if is_full && !self.upstreams.contains_key(&connection.remote) {
             return;
         }
         let upstream = self.upstreams.entry(connection.remote).or_insert_with(|| {
-            let holders = find::holders(&find::listening(sockets, connection.remote));
+            let holders = find::find_holders(&find::find_listeners(sockets, connection.remote));
             for &pid in &holders {
                 processes.add(pid, ProcessRole::Upstream);
             }
@@ -221,7 +216,7 @@ fn count<'a>(sockets: impl Iterator<Item = &'a Socket>) -> f64 {
 }
 
 /// Returns the ephemeral port range, or the kernel's default if it cannot be read.
-fn ports() -> (u16, u16) {
+fn read_port_range() -> (u16, u16) {
     let range = || {
         let text = text::read("/proc/sys/net/ipv4/ip_local_port_range")?;
         let mut words = text.split_whitespace().map(str::parse);

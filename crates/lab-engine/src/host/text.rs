@@ -1,4 +1,4 @@
-//! Small text files of `/proc` and cgroups: lines of `name value`, and PSI.
+//! Reads small text files of `/proc` and cgroups: lines of `name value`, and PSI.
 //!
 //! The procfs crate reads files with a fixed layout (stat, diskstats, net/dev). These files have
 //! about a hundred lines, of which a few are read by name.
@@ -13,7 +13,7 @@ pub(super) fn read(path: impl AsRef<Path>) -> Option<String> {
 }
 
 /// Returns the first number after `name` in a file of `name value` or `name: value unit` lines.
-pub(super) fn value(text: &str, name: &str) -> Option<f64> {
+pub(super) fn find_value(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| {
         let rest = line.strip_prefix(name)?;
         let rest = rest.strip_prefix(':').unwrap_or(rest);
@@ -25,7 +25,7 @@ pub(super) fn value(text: &str, name: &str) -> Option<f64> {
 
 /// Returns the value of `field` in the group `name`. The file has a line of field names followed by
 /// a line of values, each starting with the group's name (`/proc/net/snmp`, `/proc/net/netstat`).
-pub(super) fn column(text: &str, name: &str, field: &str) -> Option<f64> {
+pub(super) fn find_column(text: &str, name: &str, field: &str) -> Option<f64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let (fields, values) = (lines.next()?, lines.next()?);
     let index = fields.split_whitespace().position(|word| word == field)?;
@@ -33,7 +33,7 @@ pub(super) fn column(text: &str, name: &str, field: &str) -> Option<f64> {
 }
 
 /// Returns the number after a key in a line of `key value key value` (`/proc/net/sockstat`).
-pub(super) fn pair(text: &str, line: &str, key: &str) -> Option<f64> {
+pub(super) fn find_pair(text: &str, line: &str, key: &str) -> Option<f64> {
     let rest = text.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'))?;
     let mut words = rest.split_whitespace();
     words.find(|word| *word == key)?;

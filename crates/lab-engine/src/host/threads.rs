@@ -1,4 +1,4 @@
-//! Threads of watched processes: the busiest ones, and those that wait for a core or a disk.
+//! Samples the threads of watched processes: the busiest ones, and those that wait for a core or a disk.
 //!
 //! `/proc/PID/task/*/schedstat` has nanoseconds on a core, nanoseconds runnable without one, and
 //! time slices. The second number shows directly that a process lacks CPU
@@ -76,9 +76,9 @@ impl Threads {
             read_threads(pid, &mut threads, &mut blocked);
         }
         if let Some(last_time) = self.last_time {
-            let time = now.saturating_duration_since(last_time);
-            self.add_values(name, &usages(&self.previous, &threads, time), values);
-            add_switches(name, &self.previous, &threads, time, values);
+            let elapsed = now.saturating_duration_since(last_time);
+            self.add_values(name, &compute_usages(&self.previous, &threads, elapsed), values);
+            add_switches(name, &self.previous, &threads, elapsed, values);
         }
         values.add_of(host!("process.*.threads_blocked"), name, blocked);
         self.series_names.retain(|thread, _| threads.contains_key(thread));
@@ -142,7 +142,7 @@ fn read_threads(pid: u32, threads: &mut BTreeMap<ThreadId, Counters>, blocked: &
             let Some(status) = text::read(format!("/proc/{pid}/task/{tid}/status")) else {
                 continue;
             };
-            let read = |name: &str| text::value(&status, name).unwrap_or(0.0);
+            let read = |name: &str| text::find_value(&status, name).unwrap_or(0.0);
             counters.voluntary_switches = read("voluntary_ctxt_switches");
             counters.involuntary_switches = read("nonvoluntary_ctxt_switches");
             let is_blocked = f64::from(u8::from(status.contains("\nState:\tD")));
@@ -152,10 +152,10 @@ fn read_threads(pid: u32, threads: &mut BTreeMap<ThreadId, Counters>, blocked: &
     }
 }
 
-fn usages(
+fn compute_usages(
     previous: &BTreeMap<ThreadId, Counters>,
     now: &BTreeMap<ThreadId, Counters>,
-    time: Duration,
+    elapsed: Duration,
 ) -> Vec<Usage> {
     let usage = |(thread, now): (&ThreadId, &Counters)| {
         // A new thread did all its work within this time.
@@ -163,8 +163,8 @@ fn usages(
             previous.get(thread).map_or((0.0, 0.0), |previous| (previous.cpu, previous.delay));
         Usage {
             thread: *thread,
-            cpu: rate(now.cpu, cpu, time),
-            delay: rate(now.delay, delay, time),
+            cpu: rate(now.cpu, cpu, elapsed),
+            delay: rate(now.delay, delay, elapsed),
         }
     };
     now.iter().map(usage).collect()
@@ -174,14 +174,14 @@ fn add_switches(
     name: &str,
     previous: &BTreeMap<ThreadId, Counters>,
     now: &BTreeMap<ThreadId, Counters>,
-    time: Duration,
+    elapsed: Duration,
     values: &mut Values,
 ) {
     let (mut voluntary, mut involuntary) = (0.0, 0.0);
     for (thread, now) in now {
         if let Some(previous) = previous.get(thread) {
-            voluntary += rate(now.voluntary_switches, previous.voluntary_switches, time);
-            involuntary += rate(now.involuntary_switches, previous.involuntary_switches, time);
+            voluntary += rate(now.voluntary_switches, previous.voluntary_switches, elapsed);
+            involuntary += rate(now.involuntary_switches, previous.involuntary_switches, elapsed);
         }
     }
     if voluntary + involuntary > 0.0 {

@@ -64,7 +64,7 @@ fn a_thread_that_lags_or_ends_does_not_delay_the_others() {
     assert!(closed.len() >= 5, "{}", closed.len());
     // What comes too late is counted where it arrives.
     recorder.add(&interval(1, 1_000, 9_000, 100, 5));
-    closed.extend(std::iter::from_fn(|| recorder.close_last()));
+    closed.extend(std::iter::from_fn(|| recorder.close_oldest()));
     let requests: u64 = closed.iter().map(|closed| closed.second.requests).sum();
     assert_eq!(requests, 201);
     assert_eq!(recorder.finish().total.traffic.requests, 201);
@@ -77,9 +77,9 @@ fn the_last_second_has_its_actual_length() {
     recorder.add(&interval(0, 1_000, 1_370, 4, 5));
     assert_eq!(recorder.close().unwrap().to, Duration::from_secs(1));
     assert!(recorder.close().is_none());
-    let last = recorder.close_last().unwrap();
+    let last = recorder.close_oldest().unwrap();
     assert_eq!((last.from, last.to), (Duration::from_secs(1), Duration::from_millis(1_370)));
-    assert!(recorder.close_last().is_none());
+    assert!(recorder.close_oldest().is_none());
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_long_series_is_reduced_and_loses_no_count_and_no_peak() {
         second.methods[0].p50_ms = 2.0;
         series.push(second);
     }
-    let points = series.points();
+    let points = series.points;
     assert!(points.len() <= SERIES_MAX && points.len() > SERIES_MAX / 2, "{}", points.len());
     assert_eq!(points.iter().map(|point| point.started).sum::<u64>(), seconds * 10);
     let peak = points.iter().map(|point| point.methods[0].p99_ms).fold(0.0, f64::max);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lab_model::plan::{Delayed, Model, Scenario, Stage};
+use lab_model::plan::{Model, Scenario, Stage};
 use proptest::prelude::*;
 
 use super::{Arrivals, Change, Changes, StageClock, share};
@@ -19,7 +19,8 @@ fn scenario(start_ms: u64, stages: &[(u64, f64, f64)]) -> Scenario {
     Scenario {
         name: "s".to_owned(),
         start: Duration::from_millis(start_ms),
-        model: Model::Open { delayed: Delayed::Drop },
+        model: Model::Open,
+        queue_max: 0,
         stages: stages.iter().enumerate().map(stage).collect(),
         mix: 0,
         workers_max: 10,

@@ -41,11 +41,11 @@ pub struct UrlOptions {
 
     /// Run for this long [default: 10s]
     #[arg(short = 'd', long, value_name = "DURATION")]
-    duration: Option<String>,
+    pub duration: Option<String>,
 
     /// Stop after this many requests
     #[arg(short = 'n', long, value_name = "N")]
-    count: Option<u64>,
+    pub count: Option<u64>,
 
     /// Send this many requests per second on schedule, whatever the responses (open model); without
     /// it each worker sends its next request after the response (closed model)
@@ -54,48 +54,48 @@ pub struct UrlOptions {
 
     /// Record a warm-up of this length, but exclude it from the verdict
     #[arg(long, value_name = "DURATION")]
-    warmup: Option<String>,
+    pub warmup: Option<String>,
 
     /// Set the family of methods: ethereum, harmony or bitcoin [default: detected]
     #[arg(long, value_name = "FAMILY")]
-    family: Option<Family>,
+    pub family: Option<Family>,
 
     /// Call one method
     #[arg(long, value_name = "NAME", group = "sent")]
-    method: Option<String>,
+    pub method: Option<String>,
 
     /// Set the parameters of --method as JSON; generators work as in a plan
     #[arg(long, value_name = "JSON", requires = "method")]
-    params: Option<String>,
+    pub params: Option<String>,
 
     /// Send one request body
     #[arg(long, value_name = "JSON", group = "sent")]
-    body: Option<String>,
+    pub body: Option<String>,
 
     /// Send a mix: somnia, ethspam, chainbench-eth, json-bench, ethereum, harmony, bitcoin, or a
     /// file
     #[arg(long, value_name = "NAME|FILE", group = "sent")]
-    mix: Option<String>,
+    pub mix: Option<String>,
 
     /// Send recorded requests: JSON lines or vegeta's JSON targets; - is standard input
     #[arg(long, value_name = "FILE", group = "sent")]
-    requests: Option<String>,
+    pub requests: Option<String>,
 
     /// Keep connections, close each after one request, or after N of them [default: reuse]
     #[arg(long, value_name = "reuse|close|N")]
-    connections: Option<String>,
+    pub connections: Option<String>,
 
     /// Resume TLS sessions on new connections [default: on]
     #[arg(long, value_name = "on|off")]
-    tls_resume: Option<String>,
+    pub tls_resume: Option<String>,
 
     /// Offer one version of TLS only
     #[arg(long, value_name = "1.2|1.3")]
-    tls_version: Option<String>,
+    pub tls_version: Option<String>,
 
     /// Offer these cipher suites only, by IANA or OpenSSL name, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    ciphers: Vec<String>,
+    pub ciphers: Vec<String>,
 
     /// Skip the check of the target's certificate; also for a plan
     #[arg(long)]
@@ -103,15 +103,15 @@ pub struct UrlOptions {
 
     /// Set the HTTP version
     #[arg(long, value_name = "1.1|2")]
-    http: Option<String>,
+    pub http: Option<String>,
 
     /// Set the timeout of a response [default: 10s]
     #[arg(long, value_name = "DURATION")]
-    timeout: Option<String>,
+    pub timeout: Option<String>,
 
     /// Add a request header; may be repeated
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
-    header: Vec<String>,
+    pub header: Vec<String>,
 
     /// Set the random seed: the same seed on the same chain sends the same calls; also for a plan
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1 << 53))]
@@ -119,55 +119,23 @@ pub struct UrlOptions {
 
     /// Use this many engine threads [default: 1]
     #[arg(long, value_name = "N")]
-    threads: Option<u64>,
+    pub threads: Option<u64>,
 
     /// Set a threshold, such as 'latency p(99)<300', 'failed rate<0.01' or
     /// 'latency{method:eth_call} p(95)<50'; may be repeated
     #[arg(long, value_name = "THRESHOLD")]
-    threshold: Vec<String>,
+    pub threshold: Vec<String>,
 
     /// Watch a process; may be repeated. The listener of a local target is watched by default
     #[arg(long, value_name = "PID")]
-    pid: Vec<u32>,
+    pub pid: Vec<u32>,
 
     /// Watch the target's host through its prometheus-node-exporter
     #[arg(long, value_name = "URL")]
-    node_exporter: Option<String>,
-}
-
-/// Options of single calls, as [`UrlOptions`] has them.
-#[derive(Clone, Debug, Default)]
-pub struct CallOptions {
-    /// The target's family, if it is known.
-    pub family: Option<Family>,
-    /// File of recorded requests.
-    pub requests: Option<String>,
-    /// Additional request headers, as `name: value`.
-    pub headers: Vec<String>,
-    /// Timeout of a response.
-    pub timeout: String,
-    /// True if the target's certificate is not checked.
-    pub insecure: bool,
+    pub node_exporter: Option<String>,
 }
 
 impl UrlOptions {
-    /// Options with only the target's family, if it is known.
-    pub fn for_family(family: Option<Family>) -> UrlOptions {
-        UrlOptions { family, ..UrlOptions::default() }
-    }
-
-    /// Options that define how single calls reach a target, and the recorded requests, if any.
-    pub fn for_calls(calls: &CallOptions) -> UrlOptions {
-        UrlOptions {
-            family: calls.family,
-            requests: calls.requests.clone(),
-            header: calls.headers.clone(),
-            timeout: Some(calls.timeout.clone()),
-            insecure: calls.insecure,
-            ..UrlOptions::default()
-        }
-    }
-
     /// Returns the plan of the options for a URL. `detect` finds the target's family. It is called
     /// last, and only if the family is not set.
     ///
@@ -417,7 +385,7 @@ impl PlanText {
 pub fn variable(text: &str) -> Result<(String, f64), String> {
     const FORM: &str = "a variable is set as NAME=NUMBER";
     let (name, value) = text.split_once('=').ok_or(FORM)?;
-    <Name as Scalar>::parse(Input::Text(name.trim())).map_err(|_| FORM)?;
+    <Name as Scalar>::parse(Input::String(name.trim())).map_err(|_| FORM)?;
     let value = formula::evaluate(value, &[]).map_err(|message| format!("{FORM}: {message}"))?;
     Ok((name.trim().to_owned(), value))
 }

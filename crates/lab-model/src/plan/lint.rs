@@ -9,6 +9,7 @@ use wire::method::methods_of;
 
 use super::threshold::{Aggregation, Operator, Threshold};
 use crate::metrics::{Metric, Samples};
+use crate::number::join_first;
 use crate::plan::planned::Planned;
 use crate::plan::{Model, Plan, Scenario};
 
@@ -36,24 +37,24 @@ const ITERATION_DEFAULT: Duration = Duration::from_millis(100);
 /// Returns all warnings, most important first.
 pub fn find(plan: &Plan) -> Vec<String> {
     let mut warnings = Vec::new();
-    no_threshold(plan, &mut warnings);
-    blind_spots(plan, &mut warnings);
-    few_samples(plan, &mut warnings);
+    check_no_threshold(plan, &mut warnings);
+    check_blind_spots(plan, &mut warnings);
+    check_samples(plan, &mut warnings);
     for scenario in &plan.scenarios {
-        pacing(scenario, &mut warnings);
-        workers(plan, scenario, &mut warnings);
-        short_stages(scenario, &mut warnings);
-        short_grace(plan, scenario, &mut warnings);
+        check_pauses(scenario, &mut warnings);
+        check_workers(plan, scenario, &mut warnings);
+        check_stage_lengths(scenario, &mut warnings);
+        check_grace(plan, scenario, &mut warnings);
     }
-    mean_of_a_schedule(plan, &mut warnings);
-    methods(plan, &mut warnings);
+    check_mean_rate(plan, &mut warnings);
+    check_methods(plan, &mut warnings);
     warnings
 }
 
 /// Warning for a plan without thresholds. A capacity search chooses thresholds itself.
 pub const NO_THRESHOLD: &str = "no threshold is set: the run can neither pass nor fail";
 
-fn no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
+fn check_no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
     if plan.threshold_count() == 0 {
         warnings.push(NO_THRESHOLD.to_owned());
     }
@@ -63,33 +64,42 @@ fn no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
 type Share<'a> = (&'a str, f64);
 
 /// Finds thresholds over all calls that the failure of one method cannot break.
-fn blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
+fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
     let over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
-    let failed = plan.thresholds.iter().filter(over_all).filter_map(failed_share);
-    let tail = plan.thresholds.iter().filter(over_all).filter_map(latency_tail);
+    let failed = plan.thresholds.iter().filter(over_all).filter_map(tolerated_failures);
+    let tail = plan.thresholds.iter().filter(over_all).filter_map(tolerated_tail);
     // The strictest threshold counts.
     if let Some((tolerated, threshold)) = failed.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
-        let shares = shares_without(plan, threshold, &[Metric::Failed]);
+        let shares = find_unprotected(plan, threshold, &[Metric::Failed]);
         let (below, above): (Vec<Share<'_>>, Vec<_>) =
             shares.into_iter().partition(|(_, share)| *share < tolerated);
-        hidden_wholly(&below, threshold, warnings);
+        warnings.extend(describe_hidden_failures(&below, threshold));
         // A threshold with a window detects a late failure, because the failure fills whole
         // windows.
         if threshold.window.is_none() {
             let slightly_above =
                 above.into_iter().filter(|(_, share)| *share < tolerated * BLIND_FACTOR);
-            hidden_late(&slightly_above.collect::<Vec<_>>(), tolerated, threshold, warnings);
+            warn_of_late_failures(
+                &slightly_above.collect::<Vec<_>>(),
+                tolerated,
+                threshold,
+                warnings,
+            );
         }
     }
     if let Some((tolerated, threshold)) = tail.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
-        let shares = shares_without(plan, threshold, &[Metric::Latency, Metric::Service]);
+        let shares = find_unprotected(plan, threshold, &[Metric::Latency, Metric::Service]);
         let below: Vec<_> = shares.into_iter().filter(|(_, share)| *share < tolerated).collect();
-        hidden_slow(&below, threshold, warnings);
+        warnings.extend(describe_hidden_latency(&below, threshold));
     }
 }
 
 /// Returns the methods that have no separate threshold for any of these metrics, with their shares.
-fn shares_without<'a>(plan: &'a Plan, threshold: &Threshold, metrics: &[Metric]) -> Vec<Share<'a>> {
+fn find_unprotected<'a>(
+    plan: &'a Plan,
+    threshold: &Threshold,
+    metrics: &[Metric],
+) -> Vec<Share<'a>> {
     let has_threshold = |method: usize| {
         plan.thresholds.iter().any(|threshold| {
             let selector = &threshold.selector;
@@ -98,29 +108,29 @@ fn shares_without<'a>(plan: &'a Plan, threshold: &Threshold, metrics: &[Metric])
     };
     let names = plan.methods.iter().enumerate().filter(|(method, _)| !has_threshold(*method));
     names
-        .filter_map(|(method, name)| Some((&**name, share_in(plan, threshold, method)?)))
+        .filter_map(|(method, name)| Some((&**name, find_share(plan, threshold, method)?)))
         .filter(|(_, share)| *share > 0.0)
         .collect()
 }
 
-fn hidden_wholly(methods: &[Share<'_>], threshold: &Threshold, warnings: &mut Vec<String>) {
+fn describe_hidden_failures(methods: &[Share<'_>], threshold: &Threshold) -> Option<String> {
     let text = &threshold.text;
     match methods {
-        [] => {}
-        [(name, share)] => warnings.push(format!(
+        [] => None,
+        [(name, share)] => Some(format!(
             "{name} is {} of calls: all of them can fail without breaking \"{text}\"; add \
              failed{{method:{name}}}",
-            percent(*share)
+            format_percent(*share)
         )),
-        more => warnings.push(format!(
+        several => Some(format!(
             "all calls of any of these methods can fail without breaking \"{text}\": {}; add \
              failed{{method:…}} for the important ones",
-            list_shares(more)
+            list_shares(several)
         )),
     }
 }
 
-fn hidden_late(
+fn warn_of_late_failures(
     methods: &[Share<'_>],
     tolerated: f64,
     threshold: &Threshold,
@@ -130,26 +140,26 @@ fn hidden_late(
         warnings.push(format!(
             "{name} is {} of calls: all of them can fail for the rest of the run without \
              breaking \"{}\", which needs {} of them to fail; add failed{{method:{name}}}",
-            percent(*share),
+            format_percent(*share),
             threshold.text,
-            percent(tolerated / share)
+            format_percent(tolerated / share)
         ));
     }
 }
 
-fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, warnings: &mut Vec<String>) {
+fn describe_hidden_latency(methods: &[Share<'_>], threshold: &Threshold) -> Option<String> {
     let text = &threshold.text;
     match methods {
-        [] => {}
-        [(name, share)] => warnings.push(format!(
+        [] => None,
+        [(name, share)] => Some(format!(
             "{name} is {} of calls: \"{text}\" cannot break, however slow all of them are; add \
              latency{{method:{name}}}",
-            percent(*share)
+            format_percent(*share)
         )),
-        more => warnings.push(format!(
+        several => Some(format!(
             "\"{text}\" cannot break, however slow one of these methods is: {}; add \
              latency{{method:…}} for the important ones",
-            list_shares(more)
+            list_shares(several)
         )),
     }
 }
@@ -158,28 +168,24 @@ fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, warnings: &mut Vec<
 fn list_shares(methods: &[Share<'_>]) -> String {
     let mut sorted = methods.to_vec();
     sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    let item = |(name, share): &Share<'_>| format!("{name} ({})", percent(*share));
-    abridge(sorted.iter().map(item))
+    let item = |(name, share): &Share<'_>| format!("{name} ({})", format_percent(*share));
+    list_names(&sorted.iter().map(item).collect::<Vec<_>>())
 }
 
 /// Lists the first names, and the number of the others.
-fn abridge(items: impl ExactSizeIterator<Item = String>) -> String {
-    const SHOWN_MAX: usize = 8;
-    let more = items.len().saturating_sub(SHOWN_MAX);
-    let shown: Vec<_> = items.take(SHOWN_MAX).collect();
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{rest}", shown.join(", "))
+fn list_names(names: &[String]) -> String {
+    join_first(names, 8, ", ")
 }
 
 /// Returns the share of failures that a threshold tolerates, if it limits failures.
-fn failed_share(threshold: &Threshold) -> Option<(f64, &Threshold)> {
+fn tolerated_failures(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
     let failed = threshold.selector.metric == Metric::Failed;
     (failed && upper && threshold.limit > 0.0).then_some((threshold.limit, threshold))
 }
 
 /// Returns the share of calls beyond a percentile.
-fn latency_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
+fn tolerated_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
     let times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
     match threshold.aggregation {
         Aggregation::Percentile(percent) if times => Some((1.0 - percent / 100.0, threshold)),
@@ -189,7 +195,7 @@ fn latency_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
 
 /// Returns a method's share of the calls that a threshold selects. If the share depends on the
 /// target's speed, returns the largest possible share.
-fn share_in(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
+fn find_share(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
     let is_selected = |scenario: &Scenario| match &threshold.selector.stages {
         Some(stages) => scenario.stages.iter().any(|stage| stages.contains(&stage.index)),
         None => true,
@@ -204,14 +210,14 @@ fn share_in(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
 }
 
 /// Finds percentiles of too few calls.
-pub fn few_samples(plan: &Plan, warnings: &mut Vec<String>) {
+pub fn check_samples(plan: &Plan, warnings: &mut Vec<String>) {
     for threshold in &plan.thresholds {
         let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
         let beyond = 1.0 - percent / 100.0;
         if beyond <= 0.0 {
             continue;
         }
-        let Some(samples) = samples(plan, threshold) else { continue };
+        let Some(samples) = count_samples(plan, threshold) else { continue };
         if samples * beyond < SAMPLES_BEYOND_MIN {
             let needed = (SAMPLES_BEYOND_MIN / beyond).round();
             let (about, each) = match threshold.window {
@@ -230,7 +236,7 @@ pub fn few_samples(plan: &Plan, warnings: &mut Vec<String>) {
 }
 
 /// Returns the largest number of samples that a threshold can have, if the plan bounds it.
-pub fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
+pub fn count_samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
     let counts_iterations = !threshold.selector.metric.per_method();
     let mut samples = 0.0;
     for scenario in &plan.scenarios {
@@ -259,7 +265,7 @@ pub fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
 }
 
 /// Finds closed scenarios whose pauses bound the rate.
-fn pacing(scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_pauses(scenario: &Scenario, warnings: &mut Vec<String>) {
     if scenario.model == Model::Closed && !scenario.pause.is_zero() {
         let workers = scenario.level_max();
         let rate_max = workers / scenario.pause.as_secs_f64();
@@ -268,13 +274,13 @@ fn pacing(scenario: &Scenario, warnings: &mut Vec<String>) {
              however fast the target is; near that rate the run measures the pause, not the target",
             scenario.name,
             scenario.pause,
-            rate(rate_max),
+            format_rate(rate_max),
         ));
     }
 }
 
 /// Finds open scenarios whose workers run out before the thresholds can break.
-fn workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     if scenario.model == Model::Closed {
         return;
     }
@@ -294,14 +300,14 @@ fn workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
              iterations time out, they sustain {}/s",
             scenario.name,
             scenario.workers_max,
-            rate(peak),
+            format_rate(peak),
             sustainable,
-            rate(scenario.workers_max as f64 / worst),
+            format_rate(scenario.workers_max as f64 / worst),
         ));
     }
 }
 
-fn short_stages(scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_stage_lengths(scenario: &Scenario, warnings: &mut Vec<String>) {
     let short_names: Vec<_> = scenario
         .stages
         .iter()
@@ -313,13 +319,13 @@ fn short_stages(scenario: &Scenario, warnings: &mut Vec<String>) {
             "scenario {}: these stages are shorter than {} s and too short for statistics of their own: {}",
             scenario.name,
             STAGE_MIN.as_secs(),
-            abridge(short_names.into_iter())
+            list_names(&short_names)
         ));
     }
 }
 
 /// Finds grace periods that are shorter than the timeout of a call.
-fn short_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
+fn check_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     if scenario.grace < plan.target.timeout {
         warnings.push(format!(
             "scenario {}: its grace of {:?} is shorter than the timeout of {:?}: calls that hang at \
@@ -330,7 +336,7 @@ fn short_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
 }
 
 /// Finds averages over a changing rate. Studies have published such averages as a capacity.
-fn mean_of_a_schedule(plan: &Plan, warnings: &mut Vec<String>) {
+fn check_mean_rate(plan: &Plan, warnings: &mut Vec<String>) {
     let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();
     let mean = requests / seconds;
@@ -338,14 +344,14 @@ fn mean_of_a_schedule(plan: &Plan, warnings: &mut Vec<String>) {
         warnings.push(format!(
             "the mean of {} requests/s follows from the schedule (its peak is {}): it is not the \
              capacity of the target",
-            rate(mean),
-            rate(peak)
+            format_rate(mean),
+            format_rate(peak)
         ));
     }
 }
 
 /// Finds methods that write, and unknown methods.
-fn methods(plan: &Plan, warnings: &mut Vec<String>) {
+fn check_methods(plan: &Plan, warnings: &mut Vec<String>) {
     let families = match plan.target.family {
         Some(name) => vec![name],
         None => Family::ALL.to_vec(),
@@ -356,22 +362,22 @@ fn methods(plan: &Plan, warnings: &mut Vec<String>) {
     };
     let writes = names(&|name| row(name).is_some_and(|row| row.write));
     if !writes.is_empty() {
-        let writes = abridge(writes.into_iter());
+        let writes = list_names(&writes);
         warnings.push(format!("these methods write to the target: {writes}"));
     }
     let unknown = names(&|name| row(name).is_none());
     if !unknown.is_empty() {
         let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
-        let (unknown, families) = (abridge(unknown.into_iter()), families.join(", "));
+        let (unknown, families) = (list_names(&unknown), families.join(", "));
         warnings.push(format!("unknown methods for {families}: {unknown}"));
     }
 }
 
 /// Formats a rate with a sensible number of digits.
-fn rate(rate: f64) -> String {
+fn format_rate(rate: f64) -> String {
     if rate >= 100.0 { format!("{rate:.0}") } else { format!("{rate:.3}") }
 }
 
-fn percent(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     format!("{:.3} %", share * 100.0)
 }

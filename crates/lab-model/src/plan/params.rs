@@ -6,7 +6,7 @@
 
 use serde::de::IgnoredAny;
 use serde_json::json;
-use settings::value::{Count, Json, List, Word};
+use settings::value::{AnyString, Integer, Json, List};
 use settings::{Input, Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
 use super::values::{BLOCKS_BEHIND_MAX, Behind};
@@ -80,7 +80,7 @@ settings::table! {
         /// Which generator this is.
         draw: Generator = required;
         /// Number of blocks in the range.
-        blocks: Count<1, BLOCKS_BEHIND_MAX> = required;
+        blocks: Integer<1, BLOCKS_BEHIND_MAX> = required;
         /// Blocks from the range's end to the head; with `[smallest, largest]` each call draws a
         /// number from the range.
         behind: Behind = "0";
@@ -113,7 +113,7 @@ settings::table! {
         /// Which generator this is.
         draw: Generator = required;
         /// Addresses to draw from. If empty, an address from the newest blocks is drawn.
-        of: List<Word> = empty;
+        of: List<AnyString> = empty;
     }
 }
 
@@ -123,7 +123,7 @@ settings::table! {
         /// Which generator this is.
         draw: Generator = required;
         /// Number of bytes.
-        count: Count<1, 65_536, usize> = required;
+        count: Integer<1, 65_536, usize> = required;
     }
 }
 
@@ -174,7 +174,7 @@ macro_rules! params_types {
             }
 
             fn mask(text: &str) -> Option<String> {
-                <Word as Scalar>::mask(text)
+                <AnyString as Scalar>::mask(text)
             }
 
             fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<$value> {
@@ -189,13 +189,13 @@ macro_rules! params_types {
 
 params_types! {
     /// The parameters of a call: a list or table, or a JSON text of one.
-    Params: Vec<Piece> = ParamsWriter::params,
+    Params: Vec<Piece> = ParamsWriter::write_params,
         "a list or table of JSON values and generators, or a JSON text of one",
         { "type": ["array", "object", "string"] };
     /// Any JSON value, generators included.
-    Param: Vec<Piece> = ParamsWriter::param, "a JSON value or a generator", {};
+    Param: Vec<Piece> = ParamsWriter::write_param, "a JSON value or a generator", {};
     /// A list of JSON values without generators.
-    Choices: Vec<Box<[u8]>> = ParamsWriter::choices, "a list of JSON values",
+    Choices: Vec<Box<[u8]>> = ParamsWriter::write_choices, "a list of JSON values",
         { "type": "array", "minItems": 1, "maxItems": CHOICES_MAX };
 }
 
@@ -216,25 +216,25 @@ struct ParamsWriter<'w, 'r, 'a> {
 }
 
 impl ParamsWriter<'_, '_, '_> {
-    fn params(&mut self, item: &Item) -> Vec<Piece> {
+    fn write_params(&mut self, item: &Item) -> Vec<Piece> {
         match &item.tree {
-            Tree::Text(text) => match json::item(text, &item.span) {
+            Tree::String(text) => match json::parse_item(text, &item.span) {
                 Some(inner) if json::has_generators(&inner) => {
-                    self.value(&inner);
+                    self.write_value(&inner);
                     // The inner problems have the same position and were reported already.
                     self.reader.show::<Params>(item);
                 }
                 Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
                 _ => self.reject(item, "not a list, a table or a JSON text of one"),
             },
-            Tree::List(_) | Tree::Table(_) => self.value(item),
+            Tree::List(_) | Tree::Table(_) => self.write_value(item),
             _ => self.reject(item, "not a list, a table or a JSON text of one"),
         }
         self.finish()
     }
 
-    fn param(&mut self, item: &Item) -> Vec<Piece> {
-        self.value(item);
+    fn write_param(&mut self, item: &Item) -> Vec<Piece> {
+        self.write_value(item);
         self.finish()
     }
 
@@ -243,7 +243,7 @@ impl ParamsWriter<'_, '_, '_> {
         std::mem::take(&mut self.pieces)
     }
 
-    fn choices(&mut self, item: &Item) -> Vec<Box<[u8]>> {
+    fn write_choices(&mut self, item: &Item) -> Vec<Box<[u8]>> {
         let list = match &item.tree {
             Tree::List(list) if (1..=CHOICES_MAX).contains(&list.len()) => list,
             _ => {
@@ -253,7 +253,7 @@ impl ParamsWriter<'_, '_, '_> {
         };
         let mut texts = Vec::with_capacity(list.len());
         for value in list {
-            for piece in self.param(value) {
+            for piece in self.write_param(value) {
                 match piece {
                     Piece::Text(text) => texts.push(text),
                     Piece::Draw(_) => self.reject(value, "generators cannot stand in one-of"),
@@ -273,7 +273,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
-    fn draw(&mut self, draw: Draw) {
+    fn push_draw(&mut self, draw: Draw) {
         self.flush();
         self.pieces.push(Piece::Draw(draw));
     }
@@ -282,51 +282,51 @@ impl ParamsWriter<'_, '_, '_> {
         for piece in pieces {
             match piece {
                 Piece::Text(text) => self.text.extend_from_slice(&text),
-                Piece::Draw(draw) => self.draw(draw),
+                Piece::Draw(draw) => self.push_draw(draw),
             }
         }
     }
 
     /// Reports a problem of the item.
     fn reject(&mut self, item: &Item, message: &str) {
-        let location = self.location.part(Some(item.span.clone()));
+        let location = self.location.with_span(&item.span);
         self.reader.report().missing(&location, message, ALLOWED);
     }
 
-    fn value(&mut self, item: &Item) {
+    fn write_value(&mut self, item: &Item) {
         match &item.tree {
-            Tree::Text(text) if is_dollar_name(text) => self.unknown_name(item, text),
-            Tree::Text(text) => self.push(&json_text(text)),
+            Tree::String(text) if is_dollar_name(text) => self.unknown_name(item, text),
+            Tree::String(text) => self.push(&json_text(text)),
             Tree::Float(digits) if !digits.parse().is_ok_and(f64::is_finite) => {
                 self.reject(item, "not a number in JSON");
             }
             Tree::Integer(digits) | Tree::Float(digits) => self.push(digits),
             Tree::Null => self.push("null"),
             Tree::Bool(value) => self.push(if *value { "true" } else { "false" }),
-            Tree::Time(_) => self.reject(item, "JSON has no dates; write it as a text"),
-            Tree::List(list) => self.list(list),
-            Tree::Table(members) => self.table(item, members),
+            Tree::DateTime(_) => self.reject(item, "JSON has no dates; write it as a text"),
+            Tree::List(list) => self.write_list(list),
+            Tree::Table(members) => self.write_table(item, members),
         }
     }
 
-    fn list(&mut self, list: &[Item]) {
+    fn write_list(&mut self, list: &[Item]) {
         self.push("[");
         for (index, item) in list.iter().enumerate() {
             if index > 0 {
                 self.push(",");
             }
-            self.value(item);
+            self.write_value(item);
         }
         self.push("]");
     }
 
-    fn table(&mut self, item: &Item, members: &[Member]) {
+    fn write_table(&mut self, item: &Item, members: &[Member]) {
         if let Some(draw) = members.iter().find(|member| member.key == DRAW) {
-            return self.generator(item, members, &draw.item);
+            return self.write_generator(item, members, &draw.item);
         }
         match members {
-            [Member { key, item, .. }] if key == BLOCK => return self.latest(item),
-            [Member { key, item, .. }] if key == JSON => return self.json(item),
+            [Member { key, item, .. }] if key == BLOCK => return self.write_latest(item),
+            [Member { key, item, .. }] if key == JSON => return self.write_json(item),
             _ => {}
         }
         if let Some(member) = members.iter().find(|member| is_dollar_name(&member.key)) {
@@ -336,7 +336,7 @@ impl ParamsWriter<'_, '_, '_> {
         for (index, member) in members.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
             self.push(&format!("{comma}{}:", json_text(&member.key)));
-            self.value(&member.item);
+            self.write_value(&member.item);
         }
         self.push("}");
     }
@@ -344,12 +344,12 @@ impl ParamsWriter<'_, '_, '_> {
     /// Reports `"$address"`, which other tools use for a generator. Nodes reject it.
     fn unknown_name(&mut self, item: &Item, text: &str) {
         let name = &text[1..];
-        let advice = if Generator::WORDS.contains(&name) {
+        let advice = if Generator::NAMES.contains(&name) {
             format!("a generator is written as {{ \"draw\": \"{name}\" }}")
         } else {
-            format!("it is no generator; known are {}", Generator::WORDS.join(", "))
+            format!("it is no generator; known are {}", Generator::NAMES.join(", "))
         };
-        let location = self.location.part(Some(item.span.clone()));
+        let location = self.location.with_span(&item.span);
         let message = format!("{text:?} would be sent unchanged: {advice}");
         let allowed =
             format!("{ALLOWED}, or {{ json = '\"$text\"' }} for a text that begins with $");
@@ -357,8 +357,8 @@ impl ParamsWriter<'_, '_, '_> {
     }
 
     /// Reads `latest` or `latest-100`.
-    fn latest(&mut self, item: &Item) {
-        let Tree::Text(text) = &item.tree else {
+    fn write_latest(&mut self, item: &Item) {
+        let Tree::String(text) = &item.tree else {
             return self.reject(item, "a block is a text such as \"latest-100\"");
         };
         let behind = match text.strip_prefix("latest").map(str::trim_start) {
@@ -367,7 +367,7 @@ impl ParamsWriter<'_, '_, '_> {
             None => None,
         };
         match behind {
-            Some(behind) => self.draw(Draw::BlockBehind { behind: (behind, behind) }),
+            Some(behind) => self.push_draw(Draw::BlockBehind { behind: (behind, behind) }),
             None => self.reject(
                 item,
                 "a block is \"latest\" or \"latest-NUMBER\"; { json = '…' } writes a table as it is",
@@ -375,21 +375,21 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
-    fn json(&mut self, item: &Item) {
+    fn write_json(&mut self, item: &Item) {
         match &item.tree {
-            Tree::Text(json) if serde_json::from_str::<IgnoredAny>(json).is_ok() => {
+            Tree::String(json) if serde_json::from_str::<IgnoredAny>(json).is_ok() => {
                 self.push(json.trim());
             }
             _ => self.reject(item, "not a JSON text"),
         }
     }
 
-    fn generator(&mut self, item: &Item, members: &[Member], draw: &Item) {
+    fn write_generator(&mut self, item: &Item, members: &[Member], draw: &Item) {
         let location = Location { table: Some(item.span.clone()), ..self.location.clone() };
-        let Tree::Text(name) = &draw.tree else {
+        let Tree::String(name) = &draw.tree else {
             return self.reject(draw, "the name of a generator is a text");
         };
-        match Generator::parse(Input::Text(name)) {
+        match Generator::parse(Input::String(name)) {
             Ok(generator) => self.read_generator(generator, members, location),
             Err(message) => {
                 let path = format!("{}.{DRAW}", location.path);
@@ -402,39 +402,39 @@ impl ParamsWriter<'_, '_, '_> {
     fn read_generator(&mut self, generator: Generator, members: &[Member], location: Location) {
         match generator {
             Generator::Block => {
-                let table: BlockDraw = self.reader.table(members, location);
-                self.draw(Draw::BlockBehind { behind: *table.behind });
+                let table: BlockDraw = self.reader.read_table(members, location);
+                self.push_draw(Draw::BlockBehind { behind: *table.behind });
             }
             Generator::Logs => {
-                let table: LogsDraw = self.reader.table(members, location);
-                self.logs(table);
+                let table: LogsDraw = self.reader.read_table(members, location);
+                self.write_logs(table);
             }
             Generator::BlockHash => {
-                self.reader.table::<BlockHashDraw>(members, location);
-                self.draw(Draw::BlockHash);
+                self.reader.read_table::<BlockHashDraw>(members, location);
+                self.push_draw(Draw::BlockHash);
             }
             Generator::TransactionHash => {
-                self.reader.table::<TransactionHashDraw>(members, location);
-                self.draw(Draw::TransactionHash);
+                self.reader.read_table::<TransactionHashDraw>(members, location);
+                self.push_draw(Draw::TransactionHash);
             }
             Generator::Address => {
-                let table: AddressDraw = self.reader.table(members, location);
-                self.address(&table);
+                let table: AddressDraw = self.reader.read_table(members, location);
+                self.write_address(&table);
             }
             Generator::Bytes => {
-                let table: BytesDraw = self.reader.table(members, location);
-                self.draw(Draw::RandomBytes(*table.count));
+                let table: BytesDraw = self.reader.read_table(members, location);
+                self.push_draw(Draw::RandomBytes(*table.count));
             }
             Generator::OneOf => {
-                let table: OneOfDraw = self.reader.table(members, location);
-                self.draw(Draw::OneOf(table.values.into_value()));
+                let table: OneOfDraw = self.reader.read_table(members, location);
+                self.push_draw(Draw::OneOf(table.values.into_value()));
             }
         }
     }
 
-    fn logs(&mut self, table: LogsDraw) {
+    fn write_logs(&mut self, table: LogsDraw) {
         self.push("{");
-        self.draw(Draw::LogRange { blocks: *table.blocks, behind: *table.behind });
+        self.push_draw(Draw::LogRange { blocks: *table.blocks, behind: *table.behind });
         for (key, value) in [("address", table.address), ("topics", table.topics)] {
             if let Some(pieces) = value.into_value() {
                 self.push(&format!(",\"{key}\":"));
@@ -444,7 +444,7 @@ impl ParamsWriter<'_, '_, '_> {
         self.push("}");
     }
 
-    fn address(&mut self, table: &AddressDraw) {
+    fn write_address(&mut self, table: &AddressDraw) {
         let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
         let is_valid =
             |text: &String| (1..=128).contains(&text.len()) && text.bytes().all(is_allowed);
@@ -460,7 +460,7 @@ impl ParamsWriter<'_, '_, '_> {
             );
         }
         let addresses = table.of.iter().map(|address| address.clone().into_boxed_str());
-        self.draw(Draw::Address(addresses.collect()));
+        self.push_draw(Draw::Address(addresses.collect()));
     }
 }
 

@@ -156,7 +156,7 @@ impl Scenario {
         let maximum = self.iterations_max.map(|maximum| maximum as f64);
         let bounded = |number: f64| maximum.map_or(number, |maximum| number.min(maximum));
         match (self.model, self.pause.is_zero(), maximum) {
-            (Model::Open { .. }, _, _) => Planned::Exactly(bounded(area)),
+            (Model::Open, _, _) => Planned::Exactly(bounded(area)),
             // Each worker starts one iteration immediately, and then at most one per pause.
             (Model::Closed, false, _) => {
                 let immediate = self.level_max();

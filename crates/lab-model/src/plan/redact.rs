@@ -4,22 +4,26 @@ use settings::url::mask_url;
 use settings::{Report, Span};
 
 /// Returns the text with these values replaced. Secrets, and URLs in comments, are masked.
-pub(super) fn text(text: &str, report: &Report<'_>, replacements: &[(Span, String)]) -> String {
+pub(super) fn redact_text(
+    text: &str,
+    report: &Report<'_>,
+    replacements: &[(Span, String)],
+) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut value_end = 0;
     for (span, mask) in report.values() {
-        redacted.push_str(&without_urls(&text[value_end..span.start]));
+        redacted.push_str(&mask_urls(&text[value_end..span.start]));
         let replacement = replacements.iter().find(|(replaced, _)| replaced == span);
         let value = replacement.map(|(_, value)| value.as_str()).or(mask);
         redacted.push_str(value.unwrap_or(&text[span.clone()]));
         value_end = span.end;
     }
-    redacted.push_str(&without_urls(&text[value_end..]));
+    redacted.push_str(&mask_urls(&text[value_end..]));
     redacted
 }
 
 /// Masks all URLs in the text between values.
-fn without_urls(text: &str) -> String {
+fn mask_urls(text: &str) -> String {
     if !text.contains("://") {
         return text.to_owned();
     }
@@ -38,11 +42,11 @@ fn without_urls(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::without_urls;
+    use super::mask_urls;
 
     #[test]
     fn urls_in_comments_lose_their_secrets() {
         let comment = "# see https://u:sekrit@h/x, or (http://h/sekrit0123456789).\nkey = ";
-        assert_eq!(without_urls(comment), "# see https://***@h/x, or (http://h/***).\nkey = ");
+        assert_eq!(mask_urls(comment), "# see https://***@h/x, or (http://h/***).\nkey = ");
     }
 }

@@ -12,8 +12,8 @@ use crate::metrics::Metric;
 pub fn markdown() -> String {
     let mut text = format!("{HEAD}```toml\n{EXAMPLE}```\n");
     text.push_str(&settings::reference::markdown::<PlanFile>());
-    metrics(&mut text);
-    draws(&mut text);
+    write_metrics(&mut text);
+    write_generators(&mut text);
     text
 }
 
@@ -23,7 +23,7 @@ pub fn schema() -> String {
     format!("{:#}\n", settings::schema::with_formulas(schema))
 }
 
-fn metrics(text: &mut String) {
+fn write_metrics(text: &mut String) {
     text.push_str(THRESHOLDS);
     text.push_str("| metric | k6's name | aggregations | meaning |\n");
     text.push_str("| --- | --- | --- | --- |\n");
@@ -35,7 +35,7 @@ fn metrics(text: &mut String) {
     let _ = write!(text, "\n{NO_DATA}");
 }
 
-fn draws(text: &mut String) {
+fn write_generators(text: &mut String) {
     text.push_str(GENERATORS);
     text.push_str("| generator | value | keys |\n| --- | --- | --- |\n");
     for (name, table) in generators() {

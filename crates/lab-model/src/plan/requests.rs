@@ -6,7 +6,7 @@
 
 use base64::Engine;
 use serde::Deserialize;
-use settings::{Diagnostic, Diagnostics, Position, Severity};
+use settings::{Diagnostic, Diagnostics, Position};
 use wire::call::{self, Body, Limits};
 
 use super::RecordedRequest;
@@ -25,34 +25,25 @@ const PRINTED_MAX: usize = 20;
 /// The names of all methods in a plan.
 #[derive(Default)]
 pub(super) struct Methods {
-    names: Vec<Box<str>>,
+    /// The names, at most [`METHODS_MAX`].
+    pub(super) names: Vec<Box<str>>,
     /// True if the list lacks methods, because calls could not be read. Thresholds must then not
     /// report a method as unknown.
     pub(super) is_incomplete: bool,
 }
 
 impl Methods {
-    /// Returns the index of a method. Adds the method if it is unknown.
-    pub(super) fn index(&mut self, name: &str) -> usize {
+    /// Returns the index of a method, which is added if it is unknown. `None` if there are too many
+    /// methods.
+    pub(super) fn add(&mut self, name: &str) -> Option<usize> {
         let known = self.names.iter().position(|known| **known == *name);
-        known.unwrap_or_else(|| {
-            self.names.push(name.into());
-            self.names.len() - 1
+        known.or_else(|| {
+            let index = self.names.len();
+            (index < METHODS_MAX).then(|| {
+                self.names.push(name.into());
+                index
+            })
         })
-    }
-
-    /// Returns true if the method is known or can be added.
-    pub(super) fn can_add(&self, name: &str) -> bool {
-        self.names.len() < METHODS_MAX || self.names.iter().any(|known| **known == *name)
-    }
-
-    /// Returns all names.
-    pub(super) fn names(&self) -> &[Box<str>] {
-        &self.names
-    }
-
-    pub(super) fn into_names(self) -> Vec<Box<str>> {
-        self.names
     }
 }
 
@@ -80,7 +71,7 @@ pub(super) fn read(
             report(&mut problems, index, format!("more than {BODIES_MAX} bodies"));
             break;
         }
-        match of_line(line, methods) {
+        match read_line(line, methods) {
             Ok(body) => bodies.push(body),
             Err(message) => report(&mut problems, index, message),
         }
@@ -99,15 +90,8 @@ fn report(problems: &mut Diagnostics, index: usize, message: String) {
     }
     let position = Position { line: index + 1, column: 1, text: String::new(), marked: 0..0 };
     let allowed = "one JSON-RPC body per line, or vegeta's JSON targets";
-    problems.list.push(Diagnostic {
-        severity: Severity::Error,
-        file: None,
-        position: Some(position),
-        key: String::new(),
-        value: None,
-        message,
-        allowed: Some(allowed.to_owned()),
-    });
+    let error = Diagnostic::error("", message, allowed);
+    problems.list.push(Diagnostic { position: Some(position), ..error });
 }
 
 /// A line of a file: a vegeta target if it has a URL, otherwise a JSON-RPC call.
@@ -120,7 +104,7 @@ struct Target<'a> {
     body: Option<std::borrow::Cow<'a, str>>,
 }
 
-fn of_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
+fn read_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     match serde_json::from_slice::<Target<'_>>(line) {
         Ok(Target { url: Some(_), method, body }) => {
             if method.as_deref().is_some_and(|method| !method.eq_ignore_ascii_case("POST")) {
@@ -130,9 +114,9 @@ fn of_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String
             let decoded = base64::engine::general_purpose::STANDARD
                 .decode(body.as_bytes())
                 .map_err(|_| "the target's body is not base64")?;
-            of_body(decoded.trim_ascii(), methods)
+            read_body(decoded.trim_ascii(), methods)
         }
-        _ => of_body(line, methods),
+        _ => read_body(line, methods),
     }
 }
 
@@ -140,7 +124,7 @@ fn of_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String
 ///
 /// # Errors
 /// Describes why the body is not a request that gets a response.
-pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
+pub(super) fn read_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
     let (calls, single) = match decoded {
         Body::Single(call) => (vec![call], true),
@@ -150,16 +134,14 @@ pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRequ
     let mut first_call: Option<(String, Vec<u8>)> = None;
     for call in calls {
         let call = call.map_err(|refusal| refusal.to_string())?;
-        let id = call.id.raw().ok_or("a call without id gets no answer")?;
+        let id = call.id.ok_or("a call without id gets no answer")?;
         values::method(&call.method)?;
         first_call.get_or_insert_with(|| (call.method.to_string(), id.to_vec()));
     }
     let (method, id) = first_call.ok_or("an empty batch")?;
-    if !methods.can_add(&method) {
-        return Err(format!("more than {METHODS_MAX} methods"));
-    }
+    let method = methods.add(&method).ok_or_else(|| format!("more than {METHODS_MAX} methods"))?;
     Ok(RecordedRequest {
-        method: methods.index(&method),
+        method,
         calls: count,
         body: body.into(),
         id: if single { id.into() } else { Box::default() },

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::planned::Planned;
-use super::{Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step, SubscriptionKind};
+use super::{HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step, SubscriptionKind};
 use crate::number::count;
 
 /// Maximum number of methods that are listed one by one.
@@ -21,7 +21,12 @@ pub fn summarize(plan: &Plan) -> String {
     let target = &plan.target;
     let family =
         target.family.map_or("family detected by calling the target", |family| family.as_str());
-    let _ = writeln!(text, "target {} ({family}), timeout {}", target.url, time(target.timeout));
+    let _ = writeln!(
+        text,
+        "target {} ({family}), timeout {}",
+        target.url,
+        format_duration(target.timeout)
+    );
     let http = match plan.connections.http {
         HttpVersion::Http1 => "HTTP/1.1",
         HttpVersion::Http2 => "HTTP/2",
@@ -38,7 +43,7 @@ pub fn summarize(plan: &Plan) -> String {
     };
     let _ = writeln!(text, "connections {http}, {reuse}{tls}");
     for scenario in &plan.scenarios {
-        describe(plan, scenario, &mut text);
+        write_scenario(plan, scenario, &mut text);
     }
     for subscription in &plan.subscriptions {
         let connections = match subscription.connections {
@@ -49,12 +54,12 @@ pub fn summarize(plan: &Plan) -> String {
             text,
             "subscription {} ({}), {connections} to {}",
             subscription.name,
-            SubscriptionKind::word(subscription.kind),
+            SubscriptionKind::name_of(subscription.kind),
             subscription.target.url
         );
     }
-    schedule(plan, &mut text);
-    methods(plan, &mut text);
+    write_schedule(plan, &mut text);
+    write_methods(plan, &mut text);
     let thresholds = match plan.threshold_count() {
         0 => "no thresholds".to_owned(),
         1 => "1 threshold".to_owned(),
@@ -62,32 +67,30 @@ pub fn summarize(plan: &Plan) -> String {
     };
     let warmup = match plan.warmup.is_zero() {
         true => String::new(),
-        false => format!(", the first {} excluded from the verdict", time(plan.warmup)),
+        false => format!(", the first {} excluded from the verdict", format_duration(plan.warmup)),
     };
     let _ = writeln!(text, "{thresholds}{warmup}");
     text
 }
 
-fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
+fn write_scenario(plan: &Plan, scenario: &Scenario, text: &mut String) {
     let mix = &plan.mixes[scenario.mix];
     let (model, unit) = match scenario.model {
-        Model::Open { .. } => ("open", "iterations/s"),
+        Model::Open => ("open", "iterations/s"),
         Model::Closed => ("closed", "workers"),
     };
     let start = match scenario.start.is_zero() {
         true => String::new(),
-        false => format!(" from {}", time(scenario.start)),
+        false => format!(" from {}", format_duration(scenario.start)),
     };
     let _ = write!(text, "scenario {} ({model}, mix {}){start}", scenario.name, mix.name);
     let _ = match scenario.model {
-        Model::Open { delayed: Delayed::Drop } => {
-            write!(text, ", up to {} workers, delayed iterations dropped", scenario.workers_max)
-        }
-        Model::Open { .. } => {
-            write!(text, ", up to {} workers, delayed iterations queued", scenario.workers_max)
+        Model::Open => {
+            let handling = if scenario.queue_max > 0 { "queued" } else { "dropped" };
+            write!(text, ", up to {} workers, delayed iterations {handling}", scenario.workers_max)
         }
         Model::Closed if scenario.pause.is_zero() => Ok(()),
-        Model::Closed => write!(text, ", pause {}", time(scenario.pause)),
+        Model::Closed => write!(text, ", pause {}", format_duration(scenario.pause)),
     };
     if let Some(batch) = scenario.batch {
         let probability = batch.probability * 100.0;
@@ -99,10 +102,11 @@ fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
     text.push('\n');
     for stage in scenario.stages.iter().take(STAGES_SHOWN_MAX) {
         let level = match stage.from == stage.to {
-            true => number(stage.from),
-            false => format!("{} to {}", number(stage.from), number(stage.to)),
+            true => format_number(stage.from),
+            false => format!("{} to {}", format_number(stage.from), format_number(stage.to)),
         };
-        let _ = writeln!(text, "  {} {}: {level} {unit}", stage.name, time(stage.duration));
+        let _ =
+            writeln!(text, "  {} {}: {level} {unit}", stage.name, format_duration(stage.duration));
     }
     if let Some(more) = scenario.stages.len().checked_sub(STAGES_SHOWN_MAX).filter(|more| *more > 0)
     {
@@ -110,32 +114,36 @@ fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
     }
 }
 
-fn schedule(plan: &Plan, text: &mut String) {
+fn write_schedule(plan: &Plan, text: &mut String) {
     let (iterations, requests) = (plan.iterations(), plan.requests());
     let duration = plan.duration();
-    let _ = match (planned_count(iterations), planned_count(requests)) {
+    let _ = match (format_planned(iterations), format_planned(requests)) {
         (Some(iterations), Some(requests)) => {
             write!(
                 text,
                 "duration {}: {iterations} iterations, {requests} requests",
-                time(duration)
+                format_duration(duration)
             )
         }
         _ => write!(
             text,
             "duration {}: the target's speed determines the number of requests",
-            time(duration)
+            format_duration(duration)
         ),
     };
     if let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), requests) {
         let mean = requests / duration.as_secs_f64();
-        let _ =
-            write!(text, "; schedule's mean {} requests/s, peak {}", number(mean), number(peak));
+        let _ = write!(
+            text,
+            "; schedule's mean {} requests/s, peak {}",
+            format_number(mean),
+            format_number(peak)
+        );
     }
     text.push('\n');
 }
 
-fn methods(plan: &Plan, text: &mut String) {
+fn write_methods(plan: &Plan, text: &mut String) {
     let mut used: Vec<&Mix> = Vec::new();
     for scenario in &plan.scenarios {
         let mix = &plan.mixes[scenario.mix];
@@ -157,27 +165,27 @@ fn methods(plan: &Plan, text: &mut String) {
                     text,
                     "mix {}{step}: weights add up to {}, so a share is weight / sum",
                     mix.name,
-                    number(sum)
+                    format_number(sum)
                 );
             }
         }
     }
     match plan.shares() {
-        Some(shares) => list(plan, "share of all calls", &shares, text),
+        Some(shares) => write_shares(plan, "share of all calls", &shares, text),
         None => {
             let _ =
                 writeln!(text, "shares of all calls depend on the target's speed; by scenario:");
             for scenario in &plan.scenarios {
                 if let Some(shares) = plan.shares_of(|other| other.name == scenario.name) {
                     let heading = format!("share of calls of {}", scenario.name);
-                    list(plan, &heading, &shares, text);
+                    write_shares(plan, &heading, &shares, text);
                 }
             }
         }
     }
 }
 
-fn list(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
+fn write_shares(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
     let mut rows: Vec<_> =
         plan.methods.iter().zip(shares).filter(|(_, share)| **share > 0.0).collect();
     rows.sort_by(|(_, a), (_, b)| b.total_cmp(a));
@@ -190,7 +198,7 @@ fn list(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
     }
 }
 
-fn planned_count(number: Planned) -> Option<String> {
+fn format_planned(number: Planned) -> Option<String> {
     match number {
         Planned::Exactly(exact) => Some(count(exact.round() as u64)),
         Planned::AtMost(bound) => Some(format!("at most {}", count(bound.round() as u64))),
@@ -199,13 +207,13 @@ fn planned_count(number: Planned) -> Option<String> {
 }
 
 /// Formats a number with at most three decimals.
-fn number(number: f64) -> String {
+fn format_number(number: f64) -> String {
     let rounded = (number * 1000.0).round() / 1000.0;
     if rounded.abs() >= 1000.0 { format!("{}", rounded.round()) } else { format!("{rounded}") }
 }
 
 /// Formats a duration in hours, minutes and seconds.
-fn time(duration: Duration) -> String {
+fn format_duration(duration: Duration) -> String {
     let total_seconds = duration.as_secs();
     if total_seconds < 60 || duration.subsec_nanos() != 0 {
         return format!("{duration:?}");

@@ -6,18 +6,18 @@
 //! each other.
 
 use settings::value::{
-    Bool, Bytes, Count, Duration as Period, File, List, Listed, Name, Named, Number, Once,
-    Variables, Word,
+    AnyString, Bool, Bytes, Duration as Period, File, Integer, List, Listed, Name, Named, Number,
+    Once, Variables,
 };
 use settings::{Key, Location};
 
 use super::params::Params;
 use super::threshold_table::Thresholds;
 use super::values::{
-    Address, Bodies, Cipher, DelayedName, Families, Headers, MethodName, ModelName, Reused,
-    SubscriptionKind, Url, WebSocketUrl,
+    Address, Bodies, Cipher, Delayed, Families, Headers, MethodName, Reused, SubscriptionKind, Url,
+    WebSocketUrl,
 };
-use super::{HttpVersion, TlsVersion};
+use super::{HttpVersion, Model, TlsVersion};
 
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
@@ -114,9 +114,9 @@ settings::table! {
     /// Settings of the whole run.
     pub(super) struct RunTable {
         /// Random seed: the same plan, seed and chain give the same calls.
-        seed: Count<0, { 1 << 53 }> = "1";
+        seed: Integer<0, { 1 << 53 }> = "1";
         /// Number of engine threads. Each has its own core if the machine has enough cores.
-        threads: Count<1, 256, usize> = "1";
+        threads: Integer<1, 256, usize> = "1";
         /// Warm-up at the start of the run, rounded up to whole seconds: recorded, but excluded
         /// from the verdict.
         warmup: Period<0, WEEK> = "0s";
@@ -134,26 +134,26 @@ settings::table! {
         /// `open`: iterations start on schedule, however slow the target is; levels are iterations
         /// per second. `closed`: a worker starts its next iteration after it has ended one; levels
         /// are workers.
-        model: ModelName = "open";
+        model: Model = "open";
         /// Stages in order of time. Each defines how the level changes.
         stages: Listed<StageTable> = required;
         /// The requests of an iteration: a mix of this plan, or a shipped one.
-        mix: Word = required;
+        mix: AnyString = required;
         /// Maximum number of workers. Each runs one iteration at a time on its own connection.
-        workers_max: Count<1, WORKERS_MAX, usize>
+        workers_max: Integer<1, WORKERS_MAX, usize>
             = described "closed: the highest level of the stages; open: must be set";
         /// Handling of a scheduled iteration if no worker is free. `queue`: it waits, and its
         /// latency counts from its scheduled time. `drop`: it is dropped and counted. Open model
         /// only.
-        delayed: DelayedName = "queue";
+        delayed: Delayed = "queue";
         /// Maximum number of queued iterations; further iterations are dropped and counted.
-        queue_max: Count<1, 10_000_000, usize> = "1000000";
+        queue_max: Integer<1, 10_000_000, usize> = "1000000";
         /// Pause of a worker after each iteration. Closed model only.
         pause: Period<0, HOUR> = "0s";
         /// Batching of calls.
         batch: Once<BatchTable> = described "no batches";
         /// Maximum number of iterations. The scenario ends early if it reaches this number.
-        iterations: Count<1, 1_000_000_000_000> = described "no limit";
+        iterations: Integer<1, 1_000_000_000_000> = described "no limit";
         /// Maximum time that iterations in flight or in the queue may continue after the
         /// scenario's end.
         grace: Period<0, TIME_MAX> = "30s";
@@ -179,7 +179,7 @@ settings::table! {
         to: Level = described "see above";
         /// Number of flat steps of equal length and height; the last step is at `to`. Each step is
         /// a stage, NAME-1 and so on; a threshold's tag NAME selects all of them.
-        steps: Count<2, 1000, usize> = described "a ramp without steps";
+        steps: Integer<2, 1000, usize> = described "a ramp without steps";
         /// Constant level of this stage only. The next stage continues from the previous level.
         spike: Level = described "see above";
     }
@@ -193,7 +193,7 @@ settings::table! {
         /// Probability that a request is a batch.
         probability: Share = "1";
         /// Number of calls in a batch. All of them are drawn from the same step.
-        size: Count<1, 1000, usize> = required;
+        size: Integer<1, 1000, usize> = required;
     }
 }
 
@@ -208,15 +208,15 @@ settings::table! {
         /// `newHeads`: the header of each new block. `logs`: the logs of each new block.
         kind: SubscriptionKind = "newHeads";
         /// Number of connections. Each has one subscription.
-        connections: Count<1, WORKERS_MAX, usize> = "1";
+        connections: Integer<1, WORKERS_MAX, usize> = "1";
         /// Contracts whose logs are requested; an empty list requests all logs. Logs only.
         addresses: List<Address> = empty;
         /// Threshold: maximum number of connections that fail or end before the end of the run.
-        ended_max: Count<0, WORKERS_MAX> = described "no threshold";
+        ended_max: Integer<0, WORKERS_MAX> = described "no threshold";
         /// Threshold: maximum number of missing notifications, over all connections.
-        missing_max: Count<0, { 1 << 53 }> = described "no threshold";
+        missing_max: Integer<0, { 1 << 53 }> = described "no threshold";
         /// Threshold: maximum number of duplicates, over all connections.
-        duplicates_max: Count<0, { 1 << 53 }> = described "no threshold";
+        duplicates_max: Integer<0, { 1 << 53 }> = described "no threshold";
         /// Threshold: maximum 99th percentile of the delay.
         delay_p99_max: Period<0, TIME_MAX> = described "no threshold";
     }
@@ -278,7 +278,7 @@ step_table! {
     /// `ethspam`, `chainbench-eth`, `json-bench`, `ethereum`, `harmony` and `bitcoin`.
     struct MixTable {
         /// Description of the mix and the source of its weights.
-        about: Word = described "nothing";
+        about: AnyString = described "nothing";
         /// File with the keys of the mix. It replaces all other keys of this table.
         file: File = described "none";
         /// Requests of an iteration, in order.
@@ -333,11 +333,11 @@ settings::table! {
         share: Share = "0.01";
         /// JSON pointers, relative to the result, of values that are not compared; `*` stands for
         /// any name or index.
-        ignore: List<Word> = empty;
+        ignore: List<AnyString> = empty;
         /// Largest relative difference of two numbers that counts as equal.
         tolerance: Share = "0";
         /// JSON pointers, relative to the result, of arrays whose order is not compared.
-        sets: List<Word> = empty;
+        sets: List<AnyString> = empty;
     }
 }
 
@@ -347,7 +347,7 @@ settings::table! {
         /// Time between two samples.
         interval: Period<100, SECOND> = "500ms";
         /// Ids of processes to watch. The listener of a local target is always watched.
-        pids: List<Count<0, 4_194_304, u32>> = empty;
+        pids: List<Integer<0, 4_194_304, u32>> = empty;
         /// URL of a prometheus-node-exporter on the target's host, such as
         /// `http://HOST:9100/metrics`.
         node_exporter: Url = described "none";
@@ -370,7 +370,7 @@ settings::table! {
         /// from the verdict.
         probe_warmup: Period<0, HOUR> = "2s";
         /// Number of probes at each of the two rates next to the boundary. The majority decides.
-        repeats: Count<1, 99, usize> = "3";
+        repeats: Integer<1, 99, usize> = "3";
         /// Pause between probes.
         drain: Period<0, HOUR> = "2s";
         /// Duration of the last run, at the highest passing rate; zero omits it.

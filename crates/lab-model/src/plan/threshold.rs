@@ -52,8 +52,6 @@ pub enum Aggregation {
     Rate,
     /// Count.
     Count,
-    /// The value itself (k6: gauges). No metric has it.
-    Value,
 }
 
 /// How a number is compared with its limit.

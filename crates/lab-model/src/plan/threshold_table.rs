@@ -3,7 +3,7 @@
 //! checks the names in selectors.
 
 use serde_json::json;
-use settings::value::{Bool, Duration as Period, Json, Once, Word};
+use settings::value::{AnyString, Bool, Duration as Period, Json, Once};
 use settings::{Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
 use super::tables::WEEK;
@@ -34,7 +34,7 @@ settings::table! {
     /// listed below.
     pub(super) struct ThresholdTable => pub(super) WrittenThreshold {
         /// The expression, such as `"p(99)<700"`.
-        threshold: Word = required;
+        threshold: AnyString = required;
         /// True if a breach ends the run (k6: `abortOnFail`).
         abort: Bool = "false";
         /// A breach before this time does not end the run (k6: `delayAbortEval`).
@@ -85,12 +85,8 @@ impl ValueType for Thresholds {
         Vec::new()
     }
 
-    fn parse_default(_: &str) -> Result<Vec<SelectorThresholds>, String> {
-        Err("thresholds have no default but none".to_owned())
-    }
-
     fn mask(text: &str) -> Option<String> {
-        <Word as Scalar>::mask(text)
+        <AnyString as Scalar>::mask(text)
     }
 
     fn table() -> Option<TableDoc> {
@@ -106,15 +102,13 @@ impl ValueType for Thresholds {
             return reader.wrong_type::<Thresholds>(item, location);
         };
         let read_selector = |member: &Member| {
-            let path = format!("{}.{}", location.path, member.key);
-            let location =
-                Location { path, span: Some(member.span.clone()), table: location.table.clone() };
+            let location = location.of_member(member);
             let list = match &member.item.tree {
                 Tree::List(list) => list.as_slice(),
                 _ => std::slice::from_ref(&member.item),
             };
             if list.is_empty() {
-                let value_location = location.part(Some(member.item.span.clone()));
+                let value_location = location.with_span(&member.item.span);
                 reader.report().missing(
                     &value_location,
                     "holds no threshold",
@@ -143,10 +137,10 @@ fn read_threshold(
     location: &Location,
     reader: &mut Reader<'_, '_>,
 ) -> Option<(WrittenThreshold, Location)> {
-    let location = location.part(Some(item.span.clone()));
+    let location = location.with_span(&item.span);
     match &item.tree {
-        Tree::Text(_) => {
-            let threshold = <Word as ValueType>::read(item, &location, reader)?;
+        Tree::String(_) => {
+            let threshold = <AnyString as ValueType>::read(item, &location, reader)?;
             Some((
                 WrittenThreshold { threshold, ..ThresholdTable::defaults(&location.path).values() },
                 location,
@@ -156,7 +150,7 @@ fn read_threshold(
             let problems = reader.report().count();
             let location = Location { table: Some(item.span.clone()), ..location };
             let members = our_names(members, &location, reader);
-            let table: ThresholdTable = reader.table(&members, location);
+            let table: ThresholdTable = reader.read_table(&members, location);
             if table.abort_delay.is_set() && !*table.abort {
                 let message = "has no effect, because a breach does not end the run";
                 reader.report().error(&table.abort_delay, message, "together with abort = true");
@@ -178,8 +172,7 @@ fn our_names(members: &[Member], location: &Location, reader: &mut Reader<'_, '_
         let k6_name = K6.iter().find(|(theirs, _)| *theirs == member.key);
         let key = k6_name.map_or(member.key.as_str(), |(_, our)| *our);
         if ours.iter().any(|other| other.key == key) {
-            let path = format!("{}.{}", location.path, member.key);
-            let location = Location { path, span: Some(member.span.clone()), ..location.clone() };
+            let location = location.of_member(member);
             let message = format!("means the same as {key}, which is set too");
             reader.report().missing(&location, message, "one of them");
         }

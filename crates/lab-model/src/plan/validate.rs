@@ -34,21 +34,21 @@ pub(super) fn check(
     let mut methods = Methods::default();
     let mut mixes = mixes::Mixes::read(file, environment, &mut methods, report);
     let (scenarios, stages) = scenarios::check(file, &mut mixes, &mut methods, report);
-    slots(stages.list.len(), &methods, file, report);
-    overrides(file, environment, report);
+    check_slots(stages.list.len(), &methods, file, report);
+    check_overrides(file, environment, report);
     let thresholds = thresholds::check(file, &methods, &stages, report);
-    let target = target(&file.target);
+    let target = read_target(&file.target);
     let subscriptions = subscriptions::check(file, &target, report);
-    let connections = connections(&file.connections, environment, report);
-    let capacity = capacity(&file.capacity, report);
+    let connections = read_connections(&file.connections, environment, report);
+    let capacity = read_capacity(&file.capacity, report);
     let mut plan = Plan {
-        name: file.name.as_ref().map_or_else(|| stem(name), Clone::clone),
+        name: file.name.as_ref().map_or_else(|| name_of_file(name), Clone::clone),
         text: String::new(),
         target,
         connections,
         seed: *file.run.seed,
         threads: *file.run.threads,
-        methods: methods.into_names(),
+        methods: methods.names,
         mixes: mixes.used,
         scenarios,
         subscriptions,
@@ -60,7 +60,7 @@ pub(super) fn check(
         capacity,
         warnings: mixes.warnings,
     };
-    warmup(&file.run, &plan, report);
+    check_warmup(&file.run, &plan, report);
     if report.has_errors() {
         return None;
     }
@@ -74,12 +74,12 @@ pub fn whole_seconds(time: Duration) -> Duration {
 }
 
 /// Returns a plan's name from its file's name.
-fn stem(name: &str) -> String {
+fn name_of_file(name: &str) -> String {
     let stem = std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str());
     stem.filter(|stem| !stem.is_empty()).unwrap_or("plan").to_owned()
 }
 
-fn warmup(run: &RunTable, plan: &Plan, report: &mut Report<'_>) {
+fn check_warmup(run: &RunTable, plan: &Plan, report: &mut Report<'_>) {
     let duration = plan.duration();
     if !plan.scenarios.is_empty() && plan.warmup >= duration && !plan.warmup.is_zero() {
         let allowed = format!("less than the plan's \"{}\"", format_duration(duration));
@@ -87,8 +87,8 @@ fn warmup(run: &RunTable, plan: &Plan, report: &mut Report<'_>) {
     }
 }
 
-fn slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<'_>) {
-    let methods = methods.names().len();
+fn check_slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<'_>) {
+    let methods = methods.names.len();
     let slots = stages * methods * Class::ALL.len();
     if slots > SLOTS_MAX {
         let message = format!(
@@ -101,7 +101,7 @@ fn slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<
 }
 
 /// Reports overrides of variables that the plan does not have, and values that are not finite.
-fn overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut Report<'_>) {
+fn check_overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut Report<'_>) {
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
     for (name, value) in environment.overrides {
         let (message, allowed) = match known.contains(&name.as_str()) {
@@ -113,7 +113,7 @@ fn overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut Report
     }
 }
 
-fn target(table: &TargetTable) -> Target {
+fn read_target(table: &TargetTable) -> Target {
     let mut target = Target {
         url: (*table.url).clone(),
         family: *table.family,
@@ -126,7 +126,7 @@ fn target(table: &TargetTable) -> Target {
     target
 }
 
-fn connections(
+fn read_connections(
     table: &ConnectionsTable,
     environment: &Environment<'_>,
     report: &mut Report<'_>,
@@ -156,7 +156,7 @@ fn connections(
     }
 }
 
-fn capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
+fn read_capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     let values = table.values();
     let capacity = Capacity { probe_warmup: whole_seconds(values.probe_warmup), ..values };
     if capacity.rate_start > capacity.rate_max {

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use settings::url::{self, NodeUrl, Transport};
-use settings::value::{Count, Json, List, Pair, Pairs};
+use settings::value::{Integer, Json, List, Pair, Pairs};
 use settings::{Input, Item, Location, Reader, Scalar, Tree, ValueType};
 use wire::family::Family;
 
@@ -23,7 +23,7 @@ const REUSE_MAX: u64 = 1_000_000_000;
 /// Maximum distance from the head in blocks.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
-settings::text! {
+settings::string_scalar! {
     /// The URL of a server, which may contain secrets.
     pub Url: NodeUrl = NodeUrl::parse_http, "a url",
         "http://host[:port][/path] or https://host[:port][/path]", "http://127.0.0.1:8545",
@@ -57,18 +57,8 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// Rule by which iterations start.
-    pub(super) enum ModelName {
-        /// On schedule, by arrival rate.
-        "open" => Open,
-        /// After a worker has ended its previous iteration.
-        "closed" => Closed,
-    }
-}
-
-settings::choice! {
     /// Handling of a scheduled iteration if no worker is free.
-    pub(super) enum DelayedName {
+    pub(super) enum Delayed {
         /// The iteration is queued.
         "queue" => Queue,
         /// The iteration is dropped and counted.
@@ -198,13 +188,13 @@ impl Scalar for Reused {
 
     fn parse(input: Input<'_>) -> Result<Reuse, String> {
         match input {
-            Input::Text("always") => Ok(Reuse::Always),
-            Input::Text("never") => Ok(Reuse::Never),
-            Input::Text(text) if text.parse::<u64>().is_err() => {
+            Input::String("always") => Ok(Reuse::Always),
+            Input::String("never") => Ok(Reuse::Never),
+            Input::String(text) if text.parse::<u64>().is_err() => {
                 Err("neither a word nor a number of requests".to_owned())
             }
             number => {
-                let requests = <Count<0, REUSE_MAX, u32> as Scalar>::parse(number)?;
+                let requests = <Integer<0, REUSE_MAX, u32> as Scalar>::parse(number)?;
                 Ok(match requests {
                     0 => Reuse::Always,
                     1 => Reuse::Never,
@@ -250,9 +240,9 @@ impl ValueType for Bodies {
             return reader.wrong_type::<Bodies>(item, location);
         };
         let text = |item: &Item| match &item.tree {
-            Tree::Text(text) => Some(text.clone()),
+            Tree::String(text) => Some(text.clone()),
             _ => {
-                let location = location.part(Some(item.span.clone()));
+                let location = location.with_span(&item.span);
                 reader.report().error(&location, "not a text", Bodies::allowed());
                 None
             }
@@ -264,7 +254,7 @@ impl ValueType for Bodies {
 /// Number of blocks behind the head: one number, or the smallest and the largest number.
 pub(super) struct Behind;
 
-type Blocks = Count<0, BLOCKS_BEHIND_MAX>;
+type Blocks = Integer<0, BLOCKS_BEHIND_MAX>;
 
 impl ValueType for Behind {
     type Value = (u64, u64);

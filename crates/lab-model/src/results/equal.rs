@@ -129,7 +129,7 @@ pub struct DifferenceRow {
     pub habit: Option<String>,
     /// Calls with such a difference.
     pub calls: u64,
-    /// The first one.
+    /// The first difference of the group.
     pub example: DifferenceExample,
 }
 

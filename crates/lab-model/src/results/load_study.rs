@@ -238,7 +238,7 @@ named! {
 pub struct AccessLogCounts {
     /// Lines of requests of the load generator.
     pub requests: u64,
-    /// Those with status 429.
+    /// Requests of the load generator with status 429.
     pub limited: u64,
     /// For each second of the run: requests that the generator counted, requests in the log.
     pub seconds: Vec<(u64, u64)>,

@@ -183,6 +183,20 @@ pub struct MethodSecond {
     pub max_ms: f64,
 }
 
+impl Second {
+    /// Counts the calls of the classes that `is_counted` selects.
+    pub fn count(&self, is_counted: impl Fn(Class) -> bool) -> u64 {
+        self.methods.iter().map(|method| method.count(&is_counted)).sum()
+    }
+}
+
+impl MethodSecond {
+    /// Counts the calls of the classes that `is_counted` selects.
+    pub fn count(&self, is_counted: impl Fn(Class) -> bool) -> u64 {
+        self.classes.iter().filter(|(class, _)| is_counted(*class)).map(|(_, calls)| calls).sum()
+    }
+}
+
 /// Facts about the load generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generator {

@@ -367,11 +367,11 @@ pub struct TimeComparison {
     pub b: f64,
     /// Runs of the first variant that reached it.
     pub a_count: usize,
-    /// Runs of the other.
+    /// Runs of the other variant that reached it.
     pub b_count: usize,
     /// Seconds between the fastest and the slowest run of the first variant; none for a single run.
     pub a_spread: Option<f64>,
-    /// The same of the other.
+    /// Seconds between the fastest and the slowest run of the other variant; none for a single run.
     pub b_spread: Option<f64>,
     /// Seconds of each pair of runs, other minus first. Empty for unpaired runs.
     pub pairs: Vec<f64>,

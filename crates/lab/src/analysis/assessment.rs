@@ -20,21 +20,20 @@ use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Cause, Confidence, Outcome};
 
-use crate::analysis::comparability::Facts;
+use crate::analysis::comparability::{Fact, Facts};
 
-pub use crate::analysis::comparability::Fact as Setting;
-
-/// A result with the name of its folder or file.
+/// A result with its name.
 #[derive(Clone, Debug)]
 pub struct Labelled<T> {
-    /// Name of the folder or file.
+    /// Name of its folder or file. For a comparison that this report made, the name of the plan. For
+    /// a comparison of a study, the names of the study and the plan.
     pub label: String,
     /// The result.
     pub result: T,
 }
 
 /// A system under test: a target on its machine, with its results.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct System {
     /// Its name.
     pub name: String,
@@ -55,15 +54,6 @@ pub struct PlanRuns {
     pub systems: Vec<(usize, Vec<usize>)>,
 }
 
-/// A comparison of variants: of this report's systems, or of a study.
-#[derive(Clone, Debug)]
-pub struct Comparison {
-    /// Name of the plan, with the name of the study if there is one.
-    pub name: String,
-    /// The comparison.
-    pub result: CompareResult,
-}
-
 /// The capacities of two systems, compared under one plan and the same thresholds.
 #[derive(Clone, Debug)]
 pub struct CapacityComparison {
@@ -75,48 +65,39 @@ pub struct CapacityComparison {
     pub difference: Option<Difference>,
 }
 
-/// Two systems without results of the same plan, with the settings that differ.
+/// Two systems with the facts in which they differ.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlanMismatch {
+pub struct UnlikeSystems {
     /// Index of the first system.
     pub a: usize,
     /// Index of the other system.
     pub b: usize,
-    /// The settings that differ, the most severe first.
-    pub settings: Vec<Setting>,
-}
-
-/// Two compared systems, with the properties in which they and their machines differ.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SystemDifferences {
-    /// Index of the first system.
-    pub a: usize,
-    /// Index of the other system.
-    pub b: usize,
-    /// The properties.
-    pub properties: Vec<Setting>,
+    /// The facts, the most severe first.
+    pub facts: Vec<Fact>,
 }
 
 /// The input of an assessment.
-#[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
-    /// The systems with their results.
-    pub systems: &'a [System],
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// The systems with their results, in the order of the arguments. The first one is the
+    /// baseline.
+    pub systems: Vec<System>,
     /// The valid runs of the systems by plan.
-    pub plans: &'a [PlanRuns],
-    /// Comparisons of runs.
-    pub comparisons: &'a [Comparison],
+    pub plans: Vec<PlanRuns>,
+    /// Comparisons of runs: of the systems, then those of studies, then given ones.
+    pub comparisons: Vec<Labelled<CompareResult>>,
     /// Comparisons of capacities.
-    pub capacities: &'a [CapacityComparison],
-    /// Pairs of systems that are not compared.
-    pub unlike_plans: &'a [PlanMismatch],
-    /// Properties in which compared systems differ.
-    pub unlike_systems: &'a [SystemDifferences],
+    pub capacities: Vec<CapacityComparison>,
+    /// Systems that are not compared, because they have no results of the same plan, with the
+    /// settings of their plans that differ.
+    pub unlike_plans: Vec<UnlikeSystems>,
+    /// Compared systems with the properties in which they and their machines differ.
+    pub unlike_systems: Vec<UnlikeSystems>,
 }
 
-impl<'a> Evidence<'a> {
+impl Evidence {
     /// Returns all runs with their sources.
-    fn runs(self) -> impl Iterator<Item = (Source, &'a RunResult)> {
+    fn runs(&self) -> impl Iterator<Item = (Source, &RunResult)> {
         self.systems.iter().enumerate().flat_map(|(system, with)| {
             let runs = with.runs.iter().enumerate();
             runs.map(move |(run, labelled)| (Source::Run { system, run }, &labelled.result))
@@ -124,7 +105,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns all capacity searches with their sources.
-    fn searches(self) -> impl Iterator<Item = (Source, &'a CapacityResult)> {
+    fn searches(&self) -> impl Iterator<Item = (Source, &CapacityResult)> {
         self.systems.iter().enumerate().flat_map(|(system, with)| {
             let searches = with.searches.iter().enumerate();
             searches.map(move |(search, labelled)| {
@@ -309,11 +290,11 @@ pub enum Caveat {
     /// A load of workers slows down with the target.
     ClosedLoad(Vec<Source>),
     /// Two systems have no results of the same plan.
-    UnlikePlans(PlanMismatch),
+    UnlikePlans(UnlikeSystems),
     /// A comparison was refused.
     Refused { comparison: usize },
     /// Two compared systems differ in several properties.
-    UnlikeSystems(SystemDifferences),
+    UnlikeSystems(UnlikeSystems),
     /// Figures of two variants for which the data do not decide.
     CannotTell { comparison: usize, variant: String, figures: usize, total: usize },
     /// Figures of two variants differ, but not all differences rest on several runs of each.
@@ -322,15 +303,6 @@ pub enum Caveat {
     OneSearchEach { capacities: usize },
     /// Capacities of two systems for which the data do not decide.
     CapacitiesCannotTell { capacities: usize },
-}
-
-/// A recommendation with the finding that it rests on.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Recommendation {
-    /// What to do.
-    pub advice: Advice,
-    /// Index of the finding.
-    pub finding: usize,
 }
 
 /// What to do.
@@ -421,10 +393,10 @@ pub enum Step {
     VerifyChange,
 }
 
-/// A risk or a next step with what it rests on.
+/// A recommendation, a risk or a next step, with the finding or caveat that it rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived<T> {
-    /// The risk or the step.
+    /// The recommendation, the risk or the step.
     pub what: T,
     /// The finding or caveat.
     pub basis: Basis,
@@ -439,8 +411,8 @@ pub struct Assessment {
     pub conclusions: Vec<Conclusion>,
     /// What may not be concluded.
     pub caveats: Vec<Caveat>,
-    /// What to do. Empty if no finding supports a recommendation.
-    pub recommendations: Vec<Recommendation>,
+    /// What to do, because of findings. Empty if no finding supports a recommendation.
+    pub recommendations: Vec<Derived<Advice>>,
     /// Risks of acting on the results.
     pub risks: Vec<Derived<Risk>>,
     /// What to measure next.
@@ -448,7 +420,7 @@ pub struct Assessment {
 }
 
 /// Assesses the evidence.
-pub fn assess(evidence: Evidence<'_>) -> Assessment {
+pub fn assess(evidence: &Evidence) -> Assessment {
     let findings = findings::find(evidence);
     let caveats = caveats::find(evidence);
     let conclusions = findings::conclusions(evidence, &findings);

@@ -29,63 +29,20 @@ pub(crate) mod time_series;
 
 use lab_model::metrics::host::{HostMetric, HostName, host};
 use lab_model::plan::Validity;
-use lab_model::results::run::{
-    Generator, HostFacts, HostSample, ProcessRole, Row, RunResult, Second, StageRow, WireFacts,
-};
-use lab_model::results::{Cause, Confidence};
+use lab_model::results::run::{ProcessRole, RunResult, Second};
 
 use crate::analysis::statistics::mean;
 
 use diagnosis::{Bottleneck, Claim, Doubt, Evidence, Unknown};
 use time_series::{HostSeries, Load};
 
-/// The parts of a run's result that the search for a bottleneck reads.
-#[derive(Clone, Copy, Debug)]
-pub struct BottleneckInput<'a> {
-    /// Samples of all hosts, including those taken before the run.
-    pub host: &'a [HostSample],
-    /// The hosts and processes that were observed, and the metrics that are missing.
-    pub watched: &'a HostFacts,
-    /// Time series of the run, one entry per second.
-    pub series: &'a [Second],
-    /// The stages of the plan with their load.
-    pub stages: &'a [StageRow],
-    /// Totals over all methods.
-    pub overall: &'a Row,
-    /// Health of the load generator.
-    pub generator: &'a Generator,
-    /// Connections and handshakes.
-    pub wire: &'a WireFacts,
-    /// End of the warm-up, in seconds since the start of the run.
-    pub warmup: f64,
-    /// Limits above which sends count as late.
-    pub validity: Validity,
-    /// Time at which the first threshold was broken, in seconds since the start of the run.
-    pub broken_at: Option<f64>,
-}
-
-impl<'a> BottleneckInput<'a> {
-    /// Takes the input from a run's result. The `bottleneck` of the result is not read.
-    pub fn of(result: &'a RunResult, validity: Validity, broken_at: Option<f64>) -> Self {
-        BottleneckInput {
-            host: &result.host,
-            watched: &result.watched,
-            series: &result.series,
-            stages: &result.stages,
-            overall: &result.overall,
-            generator: &result.generator,
-            wire: &result.wire,
-            warmup: result.plan.warmup,
-            validity,
-            broken_at,
-        }
-    }
-}
-
-/// Returns the first bottleneck; none if no threshold was broken.
-pub fn find(input: &BottleneckInput<'_>) -> Option<Bottleneck> {
-    let broken_at = input.broken_at?;
-    let context = Context::new(input, broken_at);
+/// Returns the first bottleneck of a run; none if no threshold was broken.
+///
+/// `validity` has the limits above which sends count as late. `broken_at` is the time at which the
+/// first threshold was broken, in seconds since the start of the run. The `bottleneck` of the
+/// result is not read.
+pub fn find(result: &RunResult, validity: Validity, broken_at: Option<f64>) -> Option<Bottleneck> {
+    let context = Context::new(result, validity, broken_at?);
     let saturated = resource::saturated_resources(&context);
     let finding = exclude::check_generator(&context)
         .or_else(|| exclude::check_connections(&context, &saturated))
@@ -103,9 +60,12 @@ const WINDOW_BEFORE: f64 = 1.0;
 /// because overload is clearest once it has begun.
 const WINDOW_AFTER: f64 = 2.0;
 
-/// The input, with values that several rules need.
+/// A run, with values that several rules need.
 struct Context<'a> {
-    input: &'a BottleneckInput<'a>,
+    result: &'a RunResult,
+    /// Limits above which sends count as late.
+    validity: Validity,
+    /// Time at which the first threshold was broken, in seconds since the start of the run.
     broken_at: f64,
     /// End of the window; later samples are ignored.
     end: f64,
@@ -123,11 +83,11 @@ struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    fn new(input: &'a BottleneckInput<'a>, broken_at: f64) -> Context<'a> {
+    fn new(result: &'a RunResult, validity: Validity, broken_at: f64) -> Context<'a> {
         let end = broken_at + WINDOW_AFTER;
-        let generator_host = HostSeries::of(input.host, "generator");
-        let watched = input.watched;
-        let remote_host = HostSeries::of(input.host, "target");
+        let generator_host = HostSeries::of(&result.host, "generator");
+        let watched = &result.watched;
+        let remote_host = HostSeries::of(&result.host, "target");
         let target_host = if watched.target_local { generator_host.clone() } else { remote_host };
         let with_role = |role| watched.processes.iter().filter(move |process| process.role == role);
         let generator_pids: Vec<u32> =
@@ -144,10 +104,11 @@ impl<'a> Context<'a> {
         let targets = if watched.target_local { with_role(role).collect() } else { Vec::new() };
         let cores = target_host.get(host!("cores")).mean(f64::MIN, f64::MAX);
         Context {
-            input,
+            result,
+            validity,
             broken_at,
             end,
-            load: Load::of(input.stages, end),
+            load: Load::of(&result.stages, end),
             generator_host,
             cores: cores.unwrap_or(if watched.target_local { watched.cores } else { 0.0 }),
             target_host,
@@ -160,7 +121,7 @@ impl<'a> Context<'a> {
     fn window(&self) -> impl Iterator<Item = &'a Second> {
         // `Second::at` is the end of the second.
         let (start, end) = (self.broken_at - WINDOW_BEFORE, self.end + 0.5);
-        self.input.series.iter().filter(move |second| second.at > start && second.at <= end)
+        self.result.series.iter().filter(move |second| second.at > start && second.at <= end)
     }
 
     /// Returns the mean of a metric of the generator's host in the window.
@@ -190,7 +151,7 @@ impl<'a> Context<'a> {
         let p99 =
             |second: &Second| second.methods.iter().map(|method| method.p99_ms).fold(0.0, f64::max);
         let worst_p99 = self.window().map(p99).fold(0.0, f64::max);
-        let calls = self.input.series.iter().filter(|second| !second.methods.is_empty());
+        let calls = self.result.series.iter().filter(|second| !second.methods.is_empty());
         let lowest_p99 = calls.map(p99).fold(f64::INFINITY, f64::min);
         (worst_p99, if lowest_p99.is_finite() { lowest_p99.min(worst_p99) } else { 0.0 })
     }
@@ -210,7 +171,7 @@ impl<'a> Context<'a> {
 /// Returns the result if no rule applies: the reason why the cause is unknown, and the metrics that
 /// were read.
 fn cannot_tell(context: &Context<'_>) -> Bottleneck {
-    let watched = context.input.watched;
+    let watched = &context.result.watched;
     let reason = if context.in_process {
         Unknown::InProcess
     } else if context.target_host.is_empty() {
@@ -223,15 +184,8 @@ fn cannot_tell(context: &Context<'_>) -> Bottleneck {
         Unknown::Unclear
     };
     let mut evidence = resource::host_evidence(context);
-    evidence.extend(watched.missing.iter().cloned().map(Evidence::Missing));
-    Bottleneck {
-        cause: Cause::Unknown,
-        confidence: Confidence::Low,
-        at: None,
-        claim: Claim::Unknown(reason),
-        evidence,
-        doubts: Vec::new(),
-    }
+    evidence.extend(watched.missing.iter().cloned().map(Evidence::NotObserved));
+    Bottleneck { at: None, claim: Claim::Unknown(reason), evidence, doubts: Vec::new() }
 }
 
 #[cfg(test)]

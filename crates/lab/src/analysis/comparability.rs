@@ -11,9 +11,10 @@ use lab_model::results::compare::Weight;
 use lab_model::results::{Fingerprint, Outcome};
 
 /// The load-testing tool that made a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
     /// `weir load`.
+    #[default]
     Weir,
     /// grafana/k6.
     K6,
@@ -24,7 +25,7 @@ pub enum Tool {
 }
 
 impl Tool {
-    /// The name used in results.
+    /// Returns the name of the tool in results.
     pub const fn as_str(self) -> &'static str {
         match self {
             Tool::Weir => "weir",
@@ -36,7 +37,7 @@ impl Tool {
 }
 
 /// How a run was made. A fact that the tool does not report is `None` and is not compared.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// The tool.
     pub tool: Tool,
@@ -72,31 +73,6 @@ pub struct Facts {
     pub outcome: Option<Outcome>,
     /// True if the run ended before its plan.
     pub partial: bool,
-}
-
-impl Facts {
-    /// Returns the facts of a run if only its tool is known.
-    pub fn of(tool: Tool) -> Facts {
-        Facts {
-            tool,
-            plan_hash: None,
-            settings: BTreeMap::new(),
-            seed: None,
-            threads: None,
-            connections: None,
-            schedule: Vec::new(),
-            shares: BTreeMap::new(),
-            load: None,
-            family: None,
-            chain_id: None,
-            scheme: None,
-            client: None,
-            head: None,
-            machine: None,
-            outcome: None,
-            partial: false,
-        }
-    }
 }
 
 /// Top-level keys of a plan that do not change the requests.
@@ -158,30 +134,23 @@ pub enum Fact {
     Scheme,
     /// The target's client version.
     Client,
-    /// A property of the generator's machine.
-    Machine(MachineProperty),
-}
-
-/// A property of the generator's machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MachineProperty {
-    /// Host name.
+    /// Host name of the generator's machine.
     Host,
-    /// CPU model.
+    /// CPU model of the generator's machine.
     Cpu,
-    /// Number of cores.
+    /// Number of cores of the generator's machine.
     Cores,
-    /// CPU frequency governor.
+    /// CPU frequency governor of the generator's machine.
     Governor,
     /// Cores that the generator may use.
     CpuLimit,
-    /// Whether the target is on the same machine.
-    Target,
-    /// Kernel version.
+    /// Whether the target is on the generator's machine.
+    TargetLocal,
+    /// Kernel version of the generator's machine.
     Kernel,
-    /// TCP congestion control.
+    /// TCP congestion control of the generator's machine.
     Congestion,
-    /// Memory.
+    /// Memory of the generator's machine.
     Memory,
 }
 
@@ -217,7 +186,7 @@ impl Value {
 }
 
 /// Returns all mismatches of two runs, the most severe first.
-pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
+pub fn find_mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
     let mut add = |what, a, b, weight| {
         if a != b {
@@ -225,26 +194,26 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
         }
     };
     add(Fact::Tool, Value::text(a.tool.as_str()), Value::text(b.tool.as_str()), Weight::Warn);
-    both(&mut add, Fact::Family, &a.family, &b.family, Weight::Refuse);
-    both(&mut add, Fact::Chain, &a.chain_id, &b.chain_id, Weight::Refuse);
+    add_if_known(&mut add, Fact::Family, &a.family, &b.family, Weight::Refuse);
+    add_if_known(&mut add, Fact::Chain, &a.chain_id, &b.chain_id, Weight::Refuse);
     if !a.schedule.is_empty() && !b.schedule.is_empty() {
         let stages = |facts: &Facts| Value::Text(facts.schedule.join("; "));
         add(Fact::Schedule, stages(a), stages(b), Weight::Refuse);
     }
-    both(&mut add, Fact::Load, &a.load, &b.load, Weight::Warn);
-    both(&mut add, Fact::Connections, &a.connections, &b.connections, Weight::Refuse);
-    mix(&mut add, a, b);
-    plan(&mut add, a, b);
-    both(&mut add, Fact::Seed, &a.seed, &b.seed, Weight::Warn);
-    both(&mut add, Fact::Threads, &a.threads, &b.threads, Weight::Warn);
+    add_if_known(&mut add, Fact::Load, &a.load, &b.load, Weight::Warn);
+    add_if_known(&mut add, Fact::Connections, &a.connections, &b.connections, Weight::Refuse);
+    add_shares(&mut add, a, b);
+    add_settings(&mut add, a, b);
+    add_if_known(&mut add, Fact::Seed, &a.seed, &b.seed, Weight::Warn);
+    add_if_known(&mut add, Fact::Threads, &a.threads, &b.threads, Weight::Warn);
     let heads_apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS_APART_MAX);
     let weight = if heads_apart { Weight::Warn } else { Weight::Note };
-    both(&mut add, Fact::Head, &a.head, &b.head, weight);
-    both(&mut add, Fact::Scheme, &a.scheme, &b.scheme, Weight::Warn);
-    both(&mut add, Fact::Client, &a.client, &b.client, Weight::Note);
+    add_if_known(&mut add, Fact::Head, &a.head, &b.head, weight);
+    add_if_known(&mut add, Fact::Scheme, &a.scheme, &b.scheme, Weight::Warn);
+    add_if_known(&mut add, Fact::Client, &a.client, &b.client, Weight::Note);
     if let Some((x, y)) = a.machine.as_ref().zip(b.machine.as_ref()) {
-        for ((property, x), (_, y)) in machine(x).into_iter().zip(machine(y)) {
-            add(Fact::Machine(property), x, y, Weight::Warn);
+        for ((fact, x), (_, y)) in machine_facts(x).into_iter().zip(machine_facts(y)) {
+            add(fact, x, y, Weight::Warn);
         }
     }
     mismatches.sort_by_key(|mismatch| std::cmp::Reverse(mismatch.weight));
@@ -262,31 +231,48 @@ pub fn plan_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
         Fact::Share(_) => a.settings.is_empty() || b.settings.is_empty(),
         _ => false,
     };
-    mismatches(a, b).into_iter().filter(is_of_load).map(|mismatch| mismatch.what).collect()
+    find_mismatches(a, b).into_iter().filter(is_of_load).map(|mismatch| mismatch.what).collect()
 }
 
 /// Returns the properties in which two targets and the machines of their generators differ, without
 /// the host name.
 pub fn system_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
-    let is_of_system = |fact: &Fact| match fact {
-        Fact::Machine(property) => *property != MachineProperty::Host,
-        Fact::Client | Fact::Scheme => true,
-        _ => false,
+    use Fact::*;
+    let is_of_system = |fact: &Fact| {
+        matches!(
+            fact,
+            Client
+                | Scheme
+                | Cpu
+                | Cores
+                | Governor
+                | CpuLimit
+                | TargetLocal
+                | Kernel
+                | Congestion
+                | Memory
+        )
     };
-    mismatches(a, b).into_iter().map(|mismatch| mismatch.what).filter(is_of_system).collect()
+    find_mismatches(a, b).into_iter().map(|mismatch| mismatch.what).filter(is_of_system).collect()
 }
 
 type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
 /// Adds a mismatch if both runs have the fact and differ in it.
-fn both<T: ToString>(add: &mut Add<'_>, fact: Fact, a: &Option<T>, b: &Option<T>, weight: Weight) {
+fn add_if_known<T: ToString>(
+    add: &mut Add<'_>,
+    fact: Fact,
+    a: &Option<T>,
+    b: &Option<T>,
+    weight: Weight,
+) {
     if let Some((a, b)) = a.as_ref().zip(b.as_ref()) {
         add(fact, Value::text(a), Value::text(b), weight);
     }
 }
 
 /// Compares the methods' shares of the calls that were sent.
-fn mix(add: &mut Add<'_>, a: &Facts, b: &Facts) {
+fn add_shares(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     if a.shares.is_empty() || b.shares.is_empty() {
         return;
     }
@@ -302,7 +288,7 @@ fn mix(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     }
 }
 
-fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
+fn add_settings(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     let (Some(hash_a), Some(hash_b)) = (&a.plan_hash, &b.plan_hash) else { return };
     if hash_a == hash_b {
         return;
@@ -330,20 +316,20 @@ fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     }
 }
 
-/// Returns the properties of a machine that are compared.
-fn machine(fingerprint: &Fingerprint) -> [(MachineProperty, Value); 9] {
+/// Returns the facts about a machine that are compared.
+fn machine_facts(fingerprint: &Fingerprint) -> [(Fact, Value); 9] {
     // Rounded, because firmware reserves a varying part of the same memory modules.
     let gibibytes = (fingerprint.memory_bytes as f64 / f64::from(1 << 30)).round_ties_even();
     [
-        (MachineProperty::Host, Value::text(&fingerprint.host)),
-        (MachineProperty::Cpu, Value::text(&fingerprint.cpu)),
-        (MachineProperty::Cores, Value::text(&fingerprint.cores)),
-        (MachineProperty::Governor, Value::or_absent(fingerprint.governor.as_ref())),
-        (MachineProperty::CpuLimit, Value::or_absent(fingerprint.cpu_limit.as_ref())),
-        (MachineProperty::Target, Value::TargetLocal(fingerprint.target_local)),
-        (MachineProperty::Kernel, Value::text(&fingerprint.kernel)),
-        (MachineProperty::Congestion, Value::or_absent(fingerprint.congestion.as_ref())),
-        (MachineProperty::Memory, Value::Gibibytes(gibibytes)),
+        (Fact::Host, Value::text(&fingerprint.host)),
+        (Fact::Cpu, Value::text(&fingerprint.cpu)),
+        (Fact::Cores, Value::text(&fingerprint.cores)),
+        (Fact::Governor, Value::or_absent(fingerprint.governor.as_ref())),
+        (Fact::CpuLimit, Value::or_absent(fingerprint.cpu_limit.as_ref())),
+        (Fact::TargetLocal, Value::TargetLocal(fingerprint.target_local)),
+        (Fact::Kernel, Value::text(&fingerprint.kernel)),
+        (Fact::Congestion, Value::or_absent(fingerprint.congestion.as_ref())),
+        (Fact::Memory, Value::Gibibytes(gibibytes)),
     ]
 }
 

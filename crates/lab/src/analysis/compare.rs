@@ -7,7 +7,7 @@
 //! below 0.05. `import.rs` and `compare.rs` read the variants; `comparability.rs` decides if they
 //! may be compared.
 
-use lab_model::results::compare::Metric;
+use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::{Basis, ComparisonVerdict};
 
 use crate::analysis::statistics::series::estimate;
@@ -39,9 +39,10 @@ const SECONDS_MIN: usize = 3;
 /// Smallest value whose logarithm is taken.
 const LEAST: f64 = 1e-9;
 
-/// The floor for one run per variant, in place of the unknown spread between runs. On a shared
-/// machine the medians of two equal runs differ by up to a tenth. Their tails differ by far more,
-/// because a single garbage collection or another tenant can produce a tail.
+/// Returns the floor for one run per variant, in place of the unknown spread between runs.
+///
+/// On a shared machine the medians of two equal runs differ by up to a tenth. Their tails differ by
+/// far more, because a single garbage collection or another tenant can produce a tail.
 fn floor_of_one_run(metric: Metric) -> f64 {
     match metric {
         Metric::LatencyP95 | Metric::ServiceP95 => 0.25,
@@ -73,34 +74,16 @@ pub struct Values {
     pub calls: Option<u64>,
 }
 
-/// The difference of one metric, before the correction for the number of metrics.
+/// The difference of one metric before its verdict, with which [`judge_all`] completes it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MetricDifference {
-    /// The metric.
-    pub metric: Metric,
-    /// The first variant's value.
-    pub a: f64,
-    /// The second variant's value.
-    pub b: f64,
-    /// Number of values of the first variant.
-    pub a_count: usize,
-    /// Number of values of the second variant.
-    pub b_count: usize,
-    /// Relative change, or difference of shares.
-    pub change: f64,
-    /// Confidence interval of the change.
-    pub interval: Option<Interval>,
-    /// Two-sided p-value under a normal distribution of logarithms. It is corrected for the number
-    /// of metrics later.
-    pub p: Option<f64>,
+pub struct Compared {
+    /// The difference, without the names of variant and method. Its p-value assumes a normal
+    /// distribution of logarithms, and is not yet corrected for the number of metrics.
+    pub difference: Difference,
     /// Two-sided p-value of a rank or sign test, if there are enough runs. It keeps a single
     /// outlier from counting as a difference. It is not corrected: 5 and 5 runs reach 0.008 at
     /// best, and a correction for ten metrics would raise that above the significance level.
     pub p_alone: Option<f64>,
-    /// Smallest change that matters.
-    pub floor: f64,
-    /// The kind of evidence.
-    pub basis: Basis,
 }
 
 /// Design of a comparison.
@@ -122,43 +105,42 @@ pub fn compare(
     b: &Values,
     design: Design,
     random: &mut dyn FnMut() -> u64,
-) -> Option<MetricDifference> {
-    let scaled =
-        |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
-    let (x, y) = (scaled(&a.runs), scaled(&b.runs));
+) -> Option<Compared> {
+    let (x, y) = (scale_all(metric, &a.runs), scale_all(metric, &b.runs));
     let min_runs = x.len().min(y.len());
-    let mut difference = MetricDifference {
+    let mut difference = Difference {
+        variant: String::new(),
+        method: String::new(),
         metric,
         a: median(&a.runs)?,
         b: median(&b.runs)?,
         a_count: x.len(),
         b_count: y.len(),
-        change: 0.0,
+        change: unscale(metric, median(&y)? - median(&x)?),
         interval: None,
         p: None,
-        p_alone: None,
-        floor: floor(metric, design.spread),
+        floor: floor_of(metric, design.spread),
         basis: Basis::ValuesOnly,
+        verdict: ComparisonVerdict::CannotTell,
     };
-    difference.change = unscale(metric, median(&y)? - median(&x)?);
     let test = if design.paired && x.len() == y.len() && min_runs >= 2 {
-        pairs(&x, &y, design.bootstrap, random)
+        compare_pairs(&x, &y, design.bootstrap, random)
     } else if min_runs >= RANKS_MIN {
-        by_ranks(&x, &y)
+        compare_by_ranks(&x, &y)
     } else if min_runs >= 2 {
-        Estimate::of(&x).zip(Estimate::of(&y)).map(few)
+        Estimate::of(&x).zip(Estimate::of(&y)).map(compare_few_runs)
     } else if x.len().max(y.len()) >= 3 {
-        one_against_many(&x, &y)
+        compare_one_with_several(&x, &y)
     } else {
-        return Some(within_runs(difference, a, b, design.spread));
+        let difference = compare_seconds(difference, a, b, design.spread);
+        return Some(Compared { difference, p_alone: None });
     };
-    if let Some(test) = test {
+    if let Some(test) = &test {
         difference.change = unscale(metric, test.change);
         difference.interval = test.interval.map(|interval| unscale_interval(metric, interval));
-        (difference.p, difference.p_alone, difference.basis) =
-            (Some(test.p), test.p_alone, test.basis);
+        (difference.p, difference.basis) = (Some(test.p), test.basis);
     }
-    Some(difference)
+    Some(Compared { difference, p_alone: test.and_then(|test| test.p_alone) })
 }
 
 /// The result of one statistical test, on the scale of differences.
@@ -173,7 +155,7 @@ struct TestResult {
 /// Applies Student's t to the paired differences of logarithms, that is, to ratios. A 95 % interval
 /// from a bootstrap of six to ten pairs contains the true value in only 70 to 86 % of all cases,
 /// one from t in 95 % (`compare/tests/coverage.rs`).
-fn pairs(
+fn compare_pairs(
     x: &[f64],
     y: &[f64],
     bootstrap: bool,
@@ -212,14 +194,14 @@ fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     }
 }
 
-fn by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
+fn compare_by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let (change, interval) = ranks::hodges_lehmann(x, y)?;
     let p_alone = Some(ranks::mann_whitney(x, y)?.p);
     let p = welch::difference(Estimate::of(x)?, Estimate::of(y)?).p;
     Some(TestResult { change, interval, p, p_alone, basis: Basis::Runs })
 }
 
-fn few((x, y): (Estimate, Estimate)) -> TestResult {
+fn compare_few_runs((x, y): (Estimate, Estimate)) -> TestResult {
     let test = welch::difference(x, y);
     let interval = Some(test.interval);
     TestResult {
@@ -233,7 +215,7 @@ fn few((x, y): (Estimate, Estimate)) -> TestResult {
 
 /// Compares a single run with several. The single run is assumed to vary as the others do (Crawford
 /// & Howell 1998).
-fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
+fn compare_one_with_several(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let single = |single_run: &[f64], several_runs: &[f64]| {
         Some(Estimate {
             mean: mean(single_run)?,
@@ -249,35 +231,35 @@ fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
     // estimate.
     let freedom = x.len().max(y.len()) as f64 - 1.0;
     (first.freedom, second.freedom) = (freedom / 2.0, freedom / 2.0);
-    Some(few((first, second)))
+    Some(compare_few_runs((first, second)))
 }
 
 /// Compares one run per variant by its seconds. Their autocorrelation is taken into account, and
 /// the floor is raised to the usual difference between equal runs.
-fn within_runs(
-    mut found: MetricDifference,
+fn compare_seconds(
+    mut found: Difference,
     a: &Values,
     b: &Values,
     spread: Option<f64>,
-) -> MetricDifference {
+) -> Difference {
     let metric = found.metric;
-    found.floor = spread.map_or(floor_of_one_run(metric), |spread| floor(metric, Some(spread)));
-    let scaled =
-        |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
+    found.floor = spread.map_or(floor_of_one_run(metric), |spread| floor_of(metric, Some(spread)));
     let estimate_of = |values: &[f64]| match metric {
         // A second without results counts as 0; a logarithm would need a small positive value.
-        Metric::Goodput => estimate(values).and_then(logarithm),
-        _ => estimate(&scaled(values)),
+        Metric::Goodput => estimate(values).and_then(take_logarithm),
+        _ => estimate(&scale_all(metric, values)),
     };
     let single = a.runs.len() == 1 && b.runs.len() == 1;
     let by_seconds = estimate_of(&a.seconds).zip(estimate_of(&b.seconds)).filter(|_| single);
     let (basis, estimates) = match by_seconds {
         Some(estimates) => (Basis::WithinRun, Some(estimates)),
-        None if single && metric.is_share() => (Basis::Calls, of_calls(a).zip(of_calls(b))),
+        None if single && metric.is_share() => {
+            (Basis::Calls, estimate_from_calls(a).zip(estimate_from_calls(b)))
+        }
         None => (Basis::ValuesOnly, None),
     };
     let Some((x, y)) = estimates else {
-        if far_apart(&found, a, b) {
+        if are_far_apart(&found, a, b) {
             found.basis = Basis::FarApart;
         }
         return found;
@@ -294,7 +276,7 @@ fn within_runs(
 
 /// Estimates a share of one run. Its variance comes from the number of calls, or from the spread of
 /// the seconds if that gives a larger variance.
-fn of_calls(values: &Values) -> Option<Estimate> {
+fn estimate_from_calls(values: &Values) -> Option<Estimate> {
     let share = *values.runs.first()?;
     let calls = values.calls.filter(|calls| *calls >= CALLS_MIN)? as f64;
     // Laplace's rule of succession: no failure in ten calls does not mean a failure rate of 0.
@@ -309,7 +291,7 @@ fn of_calls(values: &Values) -> Option<Estimate> {
 }
 
 /// Returns true if two single values differ by more than noise between runs can explain.
-fn far_apart(difference: &MetricDifference, a: &Values, b: &Values) -> bool {
+fn are_far_apart(difference: &Difference, a: &Values, b: &Values) -> bool {
     let Some((factor, min_calls)) = noise_limit(difference.metric) else { return false };
     let enough = |values: &Values| values.calls.is_some_and(|calls| calls >= min_calls);
     let change = (1.0 + difference.change).max(LEAST);
@@ -317,12 +299,12 @@ fn far_apart(difference: &MetricDifference, a: &Values, b: &Values) -> bool {
 }
 
 /// Estimates the logarithm of a mean (delta method); none for a mean of 0.
-fn logarithm(estimate: Estimate) -> Option<Estimate> {
+fn take_logarithm(estimate: Estimate) -> Option<Estimate> {
     let variance = estimate.variance / (estimate.mean * estimate.mean);
     (estimate.mean > 0.0).then(|| Estimate { mean: estimate.mean.ln(), variance, ..estimate })
 }
 
-fn floor(metric: Metric, spread: Option<f64>) -> f64 {
+fn floor_of(metric: Metric, spread: Option<f64>) -> f64 {
     let min_floor = if metric.is_share() { FLOOR_SHARE } else { FLOOR };
     spread.unwrap_or(0.0).max(min_floor)
 }
@@ -333,6 +315,10 @@ fn scale(metric: Metric, value: f64) -> f64 {
     if metric.is_share() { value } else { value.max(LEAST).ln() }
 }
 
+fn scale_all(metric: Metric, values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| scale(metric, *value)).collect()
+}
+
 fn unscale_value(metric: Metric, value: f64) -> f64 {
     if metric.is_share() { value } else { value.exp() }
 }
@@ -341,32 +327,33 @@ fn unscale(metric: Metric, difference: f64) -> f64 {
     if metric.is_share() { difference } else { difference.exp_m1() }
 }
 
-fn unscale_interval(metric: Metric, interval: Interval) -> Interval {
-    Interval { low: unscale(metric, interval.low), high: unscale(metric, interval.high) }
+fn unscale_interval(metric: Metric, interval: Interval) -> (f64, f64) {
+    (unscale(metric, interval.low), unscale(metric, interval.high))
 }
 
-/// Classifies all differences of one comparison and corrects their p-values for their number.
-pub fn classify_all(differences: &[MetricDifference]) -> Vec<(ComparisonVerdict, Option<f64>)> {
-    let tested: Vec<f64> = differences.iter().filter_map(|difference| difference.p).collect();
+/// Corrects the p-values of all differences of one comparison for their number, and sets the
+/// verdicts.
+pub fn judge_all(compared: Vec<Compared>) -> Vec<Difference> {
+    let tested: Vec<f64> = compared.iter().filter_map(|compared| compared.difference.p).collect();
     let mut corrected = ranks::holm(&tested).into_iter();
-    let classified = |difference: &MetricDifference| {
+    let judge_one = |Compared { mut difference, p_alone }: Compared| {
         let p = difference.p.and_then(|_| corrected.next());
-        let p = p.map(|p| p.max(difference.p_alone.unwrap_or(0.0)));
-        (classify(difference, p), p)
+        difference.p = p.map(|p| p.max(p_alone.unwrap_or(0.0)));
+        difference.verdict = judge(&difference);
+        difference
     };
-    differences.iter().map(classified).collect()
+    compared.into_iter().map(judge_one).collect()
 }
 
-fn classify(difference: &MetricDifference, p: Option<f64>) -> ComparisonVerdict {
+fn judge(difference: &Difference) -> ComparisonVerdict {
+    let direction = |is_more: bool| match is_more == difference.metric.more_is_better() {
+        true => ComparisonVerdict::Better,
+        false => ComparisonVerdict::Worse,
+    };
     if difference.basis == Basis::FarApart {
-        let more = difference.change > 0.0;
-        return if more == difference.metric.more_is_better() {
-            ComparisonVerdict::Better
-        } else {
-            ComparisonVerdict::Worse
-        };
+        return direction(difference.change > 0.0);
     }
-    let Some((interval, p)) = difference.interval.zip(p) else {
+    let Some(((low, high), p)) = difference.interval.zip(difference.p) else {
         return ComparisonVerdict::CannotTell;
     };
     // The lower floor is the reciprocal of the upper one: half and twice are equally far from 1.
@@ -375,21 +362,16 @@ fn classify(difference: &MetricDifference, p: Option<f64>) -> ComparisonVerdict 
     } else {
         -difference.floor / (1.0 + difference.floor)
     };
-    let more = interval.low > difference.floor;
-    let less = interval.high < down;
-    if (more || less) && p <= LEVEL {
-        return if more == difference.metric.more_is_better() {
-            ComparisonVerdict::Better
-        } else {
-            ComparisonVerdict::Worse
-        };
+    let more = low > difference.floor;
+    if (more || high < down) && p <= LEVEL {
+        return direction(more);
     }
-    let small = interval.low >= down && interval.high <= difference.floor;
-    let zero = interval.low <= ROUNDING && interval.high >= -ROUNDING;
+    let small = low >= down && high <= difference.floor;
+    let zero = low <= ROUNDING && high >= -ROUNDING;
     // A raised floor is the difference of equal variants. A difference below it may be real or
     // noise.
-    let raised =
-        difference.basis == Basis::WithinRun || difference.floor > floor(difference.metric, None);
+    let raised = difference.basis == Basis::WithinRun
+        || difference.floor > floor_of(difference.metric, None);
     match (small, zero, raised) {
         (true, true, _) => ComparisonVerdict::Same,
         (true, false, false) => ComparisonVerdict::Negligible,
@@ -399,7 +381,7 @@ fn classify(difference: &MetricDifference, p: Option<f64>) -> ComparisonVerdict 
 
 /// Returns the largest change between any two of several equal runs; none for fewer than two runs.
 pub fn spread(metric: Metric, runs: &[f64]) -> Option<f64> {
-    let scaled: Vec<f64> = runs.iter().map(|value| scale(metric, *value)).collect();
+    let scaled = scale_all(metric, runs);
     let largest = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let smallest = scaled.iter().copied().fold(f64::INFINITY, f64::min);
     (runs.len() >= 2).then(|| unscale(metric, largest - smallest))

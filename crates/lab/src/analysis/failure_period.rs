@@ -1,8 +1,9 @@
 //! Finds the period in which most calls of a method failed, and the rate at which failures began.
 //!
 //! A method with a small share of the calls can fail completely while the error rate of all calls
-//! stays below any usual limit. So each method is examined on its own, second by second. Calls are
-//! assigned to the second in which they were scheduled, because a timeout is recorded much later.
+//! stays below any usual limit. So each method is examined on its own, second by second. A call
+//! counts in the second in which it ended. A timed-out call counts in the second in which it was
+//! scheduled, one timeout earlier.
 
 use lab_model::record::Class;
 use lab_model::results::run::Second;
@@ -10,10 +11,10 @@ use lab_model::results::run::Second;
 #[cfg(test)]
 mod tests;
 
-/// When the period is extended backwards, one failed call outweighs this many successful calls. The
-/// extension therefore covers a time in which more than one call in ten failed. Servers that fail
-/// above some rate fail only a few calls at first.
-const FAILED_WEIGHS: i64 = 9;
+/// Weight of a failed call against a successful one when the start is moved backwards. With 9, the
+/// start moves back while more than 1 call in 10 failed. Servers that fail above some rate fail only
+/// a few calls at first.
+const ONSET_FAILURE_WEIGHT: i64 = 9;
 /// Smallest number of failed calls in a period; fewer may be chance.
 const FAILED_MIN: u64 = 10;
 
@@ -24,22 +25,24 @@ pub struct FailurePeriod {
     pub from: f64,
     /// End of the period; none if no later call succeeded.
     pub until: Option<f64>,
-    /// Calls of the method that were scheduled in the period.
+    /// Calls of the method that count in the period.
     pub calls: u64,
     /// Failed calls of the period.
     pub failed: u64,
     /// Successful calls before the period.
-    pub answered_before: u64,
+    pub succeeded_before: u64,
     /// The most frequent failure.
     pub class: Class,
     /// Iterations per second that the run started when the period began.
     pub rate: f64,
 }
 
-/// Calls of one method that were scheduled in one second.
+/// Calls of one method that count in one second.
 #[derive(Clone, Copy, Default)]
 struct Bucket {
-    answered: u64,
+    /// Calls that did not fail.
+    succeeded: u64,
+    /// Failed calls, by class.
     failed: [u64; Class::ALL.len()],
 }
 
@@ -51,7 +54,7 @@ impl Bucket {
     /// Returns a positive number if more than one call in `weight + 1` failed.
     fn score(&self, weight: i64) -> i64 {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 1024);
-        weight * count(self.failed()) - count(self.answered)
+        weight * count(self.failed()) - count(self.succeeded)
     }
 }
 
@@ -63,31 +66,33 @@ impl Bucket {
 /// over a time in which more than one call in ten failed.
 pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<FailurePeriod> {
     let buckets = count_by_second(series, method, timeout);
-    let (first, last) = largest_segment(&buckets)?;
+    let (first, last) = find_largest_segment(&buckets)?;
     if buckets[first..=last].iter().map(Bucket::failed).sum::<u64>() < FAILED_MIN {
         return None;
     }
-    let first = onset(&buckets, first);
+    let first = find_onset(&buckets, first);
     let inside = &buckets[first..=last];
     let failed: u64 = inside.iter().map(Bucket::failed).sum();
-    let answered = |buckets: &[Bucket]| buckets.iter().map(|bucket| bucket.answered).sum::<u64>();
-    let answered_after = answered(&buckets[last + 1..]);
+    let succeeded = |buckets: &[Bucket]| buckets.iter().map(|bucket| bucket.succeeded).sum::<u64>();
+    let succeeded_after = succeeded(&buckets[last + 1..]);
     let by_class =
         |class: Class| inside.iter().map(|bucket| bucket.failed[class as usize]).sum::<u64>();
     let class = Class::ALL.into_iter().max_by_key(|class| by_class(*class))?;
-    let from = start(series, first);
+    let from = bucket_start(series, first);
     Some(FailurePeriod {
         from,
-        until: (answered_after > 0).then(|| series[last].at),
-        calls: failed + answered(inside),
+        until: (succeeded_after > 0).then(|| series[last].at),
+        calls: failed + succeeded(inside),
         failed,
-        answered_before: answered(&buckets[..first]),
+        succeeded_before: succeeded(&buckets[..first]),
         class,
         rate: series[first].started as f64 / (series[first].at - from).max(f64::EPSILON),
     })
 }
 
-fn start(series: &[Second], index: usize) -> f64 {
+/// Returns the start of a bucket in seconds since the start of the run. A [`Second`] has only its
+/// end.
+fn bucket_start(series: &[Second], index: usize) -> f64 {
     index.checked_sub(1).map_or(0.0, |previous| series[previous].at)
 }
 
@@ -97,14 +102,14 @@ fn count_by_second(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket>
         let Some(row) = second.methods.iter().find(|row| row.method == method) else { continue };
         for &(class, count) in &row.classes {
             if class == Class::Timeout {
-                let middle = (start(series, index) + second.at) / 2.0;
+                let middle = (bucket_start(series, index) + second.at) / 2.0;
                 let planned_at = (middle - timeout).max(0.0);
                 let planned_index = series.partition_point(|second| second.at <= planned_at);
                 buckets[planned_index.min(index)].failed[class as usize] += count;
             } else if class.is_failure() {
                 buckets[index].failed[class as usize] += count;
             } else {
-                buckets[index].answered += count;
+                buckets[index].succeeded += count;
             }
         }
     }
@@ -112,7 +117,7 @@ fn count_by_second(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket>
 }
 
 /// Returns the first and last index of the segment with the largest sum; none if no call failed.
-fn largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
+fn find_largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
     let (mut best, mut best_sum) = (None, 0);
     let (mut start, mut sum) = (0, 0_i64);
     for (index, bucket) in buckets.iter().enumerate() {
@@ -130,12 +135,13 @@ fn largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
     Some((first_bucket, last_bucket))
 }
 
-/// Returns the index from which on the calls before `first` have the largest score, or `first` if
-/// no score is positive. A score is positive if more than one call in ten failed.
-fn onset(buckets: &[Bucket], first: usize) -> usize {
+/// Returns the start index, at or before `first`, that maximizes the score of the buckets from it
+/// up to `first`. Returns `first` if no score is positive. A score is positive if more than one call
+/// in ten failed.
+fn find_onset(buckets: &[Bucket], first: usize) -> usize {
     let (mut best, mut best_sum, mut sum) = (first, 0, 0_i64);
     for (index, bucket) in buckets[..first].iter().enumerate().rev() {
-        sum += bucket.score(FAILED_WEIGHS);
+        sum += bucket.score(ONSET_FAILURE_WEIGHT);
         if sum > best_sum {
             (best, best_sum) = (index, sum);
         }

@@ -1,5 +1,6 @@
-//! Findings about the target that no threshold covers: failing methods, empty results, stalls,
-//! drift.
+//! Findings about the target that no threshold covers: failing methods, methods whose results are
+//! all null, stalls, drift of the latency, and subscriptions whose connections end, or whose
+//! notifications are missing or sent twice.
 //!
 //! Advice about the plan is in `plan/lint.rs`, doubts about the generator are in `validity.rs`.
 
@@ -15,7 +16,7 @@ mod tests;
 
 /// A method is reported if at least this share of its calls failed.
 const FAILING_SHARE: f64 = 0.01;
-/// Smallest number of failed calls, or of empty results, that is reported. Fewer may be chance.
+/// Smallest number of failed calls, or of null results, that is reported. Fewer may be chance.
 const CALLS_MIN: u64 = 10;
 /// Smallest number of points of the time series for the search for stalls and drift.
 const SECONDS_MIN: usize = 5;
@@ -23,16 +24,16 @@ const SECONDS_MIN: usize = 5;
 const STALLED_SHARE: f64 = 0.75;
 /// A stalled second holds a call that took at least this long, in milliseconds.
 const STALL_MS: f64 = 100.0;
-/// The same call also took at least this multiple of the typical median.
-const STALL_TIMES: f64 = 10.0;
+/// That call must also take at least this many times the median of all per-second latency medians.
+const STALL_LATENCY_RATIO_MIN: f64 = 10.0;
 /// Smallest median of ended requests per second for the search for stalls.
 const RESULTS_MIN: f64 = 20.0;
-/// Drift is reported if the median latency in the last third of the run is at least this multiple
-/// of that in the first third, or the reverse.
-const DRIFT_TIMES: f64 = 2.0;
-/// Smallest difference of both medians for drift to be reported, in milliseconds.
+/// Drift is reported if the mean of the per-second latency medians in the last third of the run is
+/// at least this multiple of the mean in the first third, or the reverse.
+const DRIFT_RATIO_MIN: f64 = 2.0;
+/// Smallest difference of both means for drift to be reported, in milliseconds.
 const DRIFT_MS: f64 = 1.0;
-/// Largest p-value of the trend for drift to be reported.
+/// Drift is reported if the p-value of the trend (Mann-Kendall test) is below this.
 const DRIFT_P: f64 = 0.05;
 
 /// Something about the target that no threshold covers.
@@ -42,10 +43,11 @@ pub enum Finding {
     /// Calls of a method fail.
     Failing { method: String, share: f64, failed: u64, calls: u64, class: Class },
     /// All results of a method are null.
-    Empty { method: String, nulls: u64 },
+    AllNull { method: String, nulls: u64 },
     /// The target stalled under a closed load.
     Stalled(Stalls),
-    /// The median of a method changed under a steady load.
+    /// The latency medians of a method rose or fell under a steady load. The numbers are means of
+    /// per-second medians, in the first and last third of the run.
     Drift { method: String, first_ms: f64, last_ms: f64 },
     /// Connections of a subscription failed or ended. The reason is the most frequent one.
     Unsubscribed { name: String, ended: u64, connections: u64, reason: String },
@@ -56,7 +58,7 @@ pub enum Finding {
 }
 
 /// Seconds of a closed load in which the target hardly responded. Each worker has at most one call
-/// in flight during a stall, so percentiles of calls hardly show it.
+/// in flight during a stall, so percentiles of calls hardly show it (coordinated omission).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stalls {
     /// Ends of the stalled seconds, in seconds since the start of the run.
@@ -87,20 +89,20 @@ pub struct FindingsInput<'a> {
 
 /// Returns all findings, most important first.
 pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = input.methods.iter().filter_map(failing).collect();
-    findings.extend(input.methods.iter().filter_map(|row| empty(input, row)));
+    let mut findings: Vec<Finding> = input.methods.iter().filter_map(find_failing).collect();
+    findings.extend(input.methods.iter().filter_map(|row| find_all_null(input, row)));
     findings.extend(stalls.cloned().map(Finding::Stalled));
     let steady = input.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
         && input.stages.iter().all(|stage| stage.level_from == stage.level_to);
     if steady {
-        findings.extend(input.methods.iter().filter_map(|row| drift(input, &row.method)));
+        findings.extend(input.methods.iter().filter_map(|row| find_drift(input, &row.method)));
     }
-    findings.extend(input.subscriptions.iter().flat_map(subscription));
+    findings.extend(input.subscriptions.iter().flat_map(find_in_subscription));
     findings
 }
 
 /// Returns the findings about a subscription.
-fn subscription(row: &SubscriptionRow) -> Vec<Finding> {
+fn find_in_subscription(row: &SubscriptionRow) -> Vec<Finding> {
     let name = || row.name.clone();
     let ended: u64 = row.ended.iter().map(|(_, connections)| connections).sum();
     let reason = row.ended.iter().max_by_key(|(_, connections)| *connections);
@@ -123,7 +125,7 @@ fn subscription(row: &SubscriptionRow) -> Vec<Finding> {
     unsubscribed.into_iter().chain(missing).chain(duplicates).collect()
 }
 
-fn failing(row: &Row) -> Option<Finding> {
+fn find_failing(row: &Row) -> Option<Finding> {
     let failed = row.classes.iter().filter(|class| class.class.is_failure());
     let count: u64 = failed.clone().map(|class| class.calls).sum();
     let class = failed.max_by_key(|class| class.calls)?.class;
@@ -137,15 +139,16 @@ fn failing(row: &Row) -> Option<Finding> {
 }
 
 /// Returns a finding if all results of the method were null.
-fn empty(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
+fn find_all_null(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
     let index = input.plan.methods.iter().position(|name| **name == *row.method)?;
     let nulls = *input.measured.nulls.get(index)?;
     let ok = row.classes.iter().find(|class| class.class == Class::Ok)?;
     let method = || row.method.clone();
-    (nulls >= CALLS_MIN && nulls == ok.calls).then(|| Finding::Empty { method: method(), nulls })
+    (nulls >= CALLS_MIN && nulls == ok.calls).then(|| Finding::AllNull { method: method(), nulls })
 }
 
-/// Returns stalls of the target. None if a scenario is open or has pauses.
+/// Returns stalls of the target. `None` if there are none, if a scenario is open or has pauses, or
+/// if the run is too short or has too few requests to tell.
 pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     let unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
@@ -158,7 +161,7 @@ pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     let medians: Vec<f64> =
         seconds.iter().flat_map(|second| &second.methods).map(|method| method.p50_ms).collect();
     let typical = median(&counts)?;
-    let slow = (STALL_TIMES * median(&medians)?).max(STALL_MS);
+    let slow = (STALL_LATENCY_RATIO_MIN * median(&medians)?).max(STALL_MS);
     // A call that waited for the end of a stall may end in the next second.
     let longest = |index: usize| {
         let following = seconds.iter().skip(index).take(2).flat_map(|second| &second.methods);
@@ -176,8 +179,9 @@ pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
     })
 }
 
-/// Returns a finding if the method's median rises or falls under a steady load.
-fn drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
+/// Returns a finding if the method's latency medians rise or fall. The caller checks that the load
+/// is steady.
+fn find_drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
     let methods = input.seconds.iter().flat_map(|second| &second.methods);
     let medians: Vec<f64> =
         methods.filter(|row| row.method == method).map(|row| row.p50_ms).collect();
@@ -189,7 +193,7 @@ fn drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
         (mean(&medians[..third])?, mean(&medians[medians.len() - third..])?);
     let (low, high) = (first_third.min(last_third), first_third.max(last_third));
     let trend = ranks::mann_kendall(&medians).is_some_and(|test| test.p < DRIFT_P);
-    (trend && high >= DRIFT_TIMES * low && high - low >= DRIFT_MS).then(|| Finding::Drift {
+    (trend && high >= DRIFT_RATIO_MIN * low && high - low >= DRIFT_MS).then(|| Finding::Drift {
         method: method.to_owned(),
         first_ms: first_third,
         last_ms: last_third,

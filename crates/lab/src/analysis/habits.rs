@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use lab_model::results::equal::DifferenceClass;
 use serde::Deserialize;
 
-use super::json_compare::Side;
 use super::json_compare::all::{ClassifiedDifference, Spelling};
+use super::json_compare::{Side, matches_segments};
 
 #[cfg(test)]
 mod tests;
@@ -126,16 +126,12 @@ fn matches_method(pattern: &str, method: &str) -> bool {
 /// Returns true if a pattern matches a pointer. `*` matches one segment, and a leading `**` any
 /// number of segments.
 pub fn matches_pointer(pattern: &str, pointer: &str) -> bool {
-    let same = |pattern: &str, pointer: &str| {
-        let (patterns, segments) = (pattern.split('/'), pointer.split('/'));
-        patterns.clone().count() == segments.clone().count()
-            && patterns.zip(segments).all(|(pattern, segment)| pattern == "*" || pattern == segment)
-    };
     match pattern.strip_prefix("**") {
-        None => same(pattern, pointer),
+        None => matches_segments(pattern, pointer),
         Some(suffix) => {
-            let starts = pointer.match_indices('/').map(|(index, _)| index);
-            starts.chain([pointer.len()]).any(|start| same(suffix, &pointer[start..]))
+            let mut starts = pointer.match_indices('/').map(|(index, _)| index);
+            starts.any(|start| matches_segments(suffix, &pointer[start..]))
+                || matches_segments(suffix, "")
         }
     }
 }

@@ -1,4 +1,5 @@
 //! Compares two JSON-RPC responses and returns the first difference that a plan does not allow.
+//! `json_compare/all.rs` walks through the values, and also returns all differences.
 //!
 //! The order of members and white space are ignored. Numbers are compared exactly by value,
 //! whatever their size and notation. Only the codes of errors are compared, because each client
@@ -7,8 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lab_model::results::equal::DifferenceClass;
 use serde_json::value::RawValue;
 use wire::response::{Outcome, parse_response};
+
+use all::{ClassifiedDifference, Walk};
 
 pub mod all;
 
@@ -17,9 +21,6 @@ mod tests;
 
 /// Maximum nesting of arrays and objects that are parsed. Deeper ones are compared as text.
 const DEPTH_MAX: usize = 100;
-/// Maximum number of elements of unordered arrays that are matched pairwise, because that takes
-/// quadratic time. Longer arrays are compared by canonical text, without allowed differences.
-const MATCHED_MAX: usize = 256;
 
 /// Differences that a plan allows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,17 +31,6 @@ pub struct AllowedDifferences {
     pub tolerance: f64,
     /// Pointers of unordered arrays.
     pub sets: Vec<String>,
-}
-
-/// The first value that differs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonDifference {
-    /// JSON pointer relative to the result; empty for the whole result.
-    pub pointer: String,
-    /// The first response's value.
-    pub left: Side,
-    /// The second response's value.
-    pub right: Side,
 }
 
 /// One of two values that differ.
@@ -64,67 +54,39 @@ impl Side {
 }
 
 /// Compares two bodies that hold one JSON-RPC response each. Returns the first difference, if any.
+/// Its pointer is relative to the result.
 pub fn difference(
     left: &[u8],
     right: &[u8],
     allowed: &AllowedDifferences,
-) -> Option<JsonDifference> {
+) -> Option<ClassifiedDifference> {
     let parse = |body| parse_response(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
+    let mut walk = Walk { allowed, reports_form: false, differences_max: 1, found: Vec::new() };
     match (parse(left), parse(right)) {
         (Ok(Outcome::Result(left)), Ok(Outcome::Result(right))) => {
-            values(text(left), text(right), "", 0, allowed)
+            walk.compare_values(text(left), text(right), "", 0);
         }
         (Ok(Outcome::Error { code, .. }), Ok(Outcome::Error { code: right, .. })) => {
-            (code != right).then(|| json_difference("", &code.to_string(), &right.to_string()))
+            if code != right {
+                walk.push(DifferenceClass::ErrorCode, "", &code.to_string(), &right.to_string());
+            }
         }
-        (left_outcome, right_outcome) => {
-            let same = left_outcome == right_outcome;
-            (!same).then(|| json_difference("", &lossy(left), &lossy(right)))
+        (Ok(_), Ok(_)) => {
+            walk.push(DifferenceClass::ErrorAgainstResult, "", &lossy(left), &lossy(right));
         }
+        (left_outcome, right_outcome) if left_outcome == right_outcome => {}
+        _ => walk.push(DifferenceClass::NotJsonRpc, "", &lossy(left), &lossy(right)),
     }
+    walk.found.pop()
 }
 
-/// `parse_response` has validated the text as UTF-8.
+/// Returns a result of `parse_response` as text, which has validated it as UTF-8.
 fn text(raw: &[u8]) -> &str {
     std::str::from_utf8(raw).unwrap_or_default()
 }
 
 fn lossy(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw).into_owned()
-}
-
-fn json_difference(pointer: &str, left: &str, right: &str) -> JsonDifference {
-    sides(pointer, Side::Json(left.to_owned()), Side::Json(right.to_owned()))
-}
-
-fn sides(pointer: &str, left: Side, right: Side) -> JsonDifference {
-    JsonDifference { pointer: pointer.to_owned(), left, right }
-}
-
-fn values(
-    left: &str,
-    right: &str,
-    pointer: &str,
-    depth: usize,
-    allowed: &AllowedDifferences,
-) -> Option<JsonDifference> {
-    let (left, right) = (left.trim(), right.trim());
-    if left == right || matches(&allowed.ignore, pointer) {
-        return None;
-    }
-    let kinds = (kind(left), kind(right));
-    match kinds {
-        ('{', '{') if depth < DEPTH_MAX => objects(left, right, pointer, depth, allowed),
-        ('[', '[') if depth < DEPTH_MAX => arrays(left, right, pointer, depth, allowed),
-        ('"', '"') => {
-            let (a, b) = (string(left), string(right));
-            let same = a == b || quantities(&a, &b, allowed.tolerance);
-            (!same).then(|| json_difference(pointer, left, right))
-        }
-        ('0', '0') => (!numbers(left, right, allowed.tolerance))
-            .then(|| json_difference(pointer, left, right)),
-        _ => Some(json_difference(pointer, left, right)),
-    }
 }
 
 /// Returns the first character of a value, or `0` for any number.
@@ -136,7 +98,7 @@ fn kind(value: &str) -> char {
     }
 }
 
-fn string(raw: &str) -> String {
+fn parse_string(raw: &str) -> String {
     serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
 }
 
@@ -154,82 +116,6 @@ fn member_pairs<'a>(left: &'a str, right: &'a str, pointer: &str) -> Option<Vec<
         (member, left.get(name).copied(), right.get(name).copied())
     };
     Some(names.into_iter().map(pair).collect())
-}
-
-fn objects(
-    left: &str,
-    right: &str,
-    pointer: &str,
-    depth: usize,
-    allowed: &AllowedDifferences,
-) -> Option<JsonDifference> {
-    let Some(members) = member_pairs(left, right, pointer) else {
-        return Some(json_difference(pointer, left, right));
-    };
-    members.into_iter().find_map(|(member, a, b)| match (a, b) {
-        (Some(a), Some(b)) => values(a.get(), b.get(), &member, depth + 1, allowed),
-        (a, b) => {
-            let is_ignored = matches(&allowed.ignore, &member);
-            (!is_ignored).then(|| sides(&member, Side::of(a), Side::of(b)))
-        }
-    })
-}
-
-fn arrays(
-    left: &str,
-    right: &str,
-    pointer: &str,
-    depth: usize,
-    allowed: &AllowedDifferences,
-) -> Option<JsonDifference> {
-    let parse = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
-    let (Some(a), Some(b)) = (parse(left), parse(right)) else {
-        return Some(json_difference(pointer, left, right));
-    };
-    if a.len() != b.len() {
-        return Some(sides(pointer, Side::Elements(a.len()), Side::Elements(b.len())));
-    }
-    if matches(&allowed.sets, pointer) {
-        return set(&a, &b, pointer, depth, allowed);
-    }
-    a.iter().zip(&b).enumerate().find_map(|(index, (a, b))| {
-        values(a.get(), b.get(), &format!("{pointer}/{index}"), depth + 1, allowed)
-    })
-}
-
-/// Compares unordered arrays. Each element of one array needs an equal element in the other.
-fn set(
-    a: &[&RawValue],
-    b: &[&RawValue],
-    pointer: &str,
-    depth: usize,
-    allowed: &AllowedDifferences,
-) -> Option<JsonDifference> {
-    let element_pointer = |index: usize| format!("{pointer}/{index}");
-    if a.len() > MATCHED_MAX {
-        let sorted = |values: &[&RawValue]| {
-            let mut texts: Vec<String> = values.iter().map(|v| canonical(v.get(), depth)).collect();
-            texts.sort_unstable();
-            texts
-        };
-        let (a, b) = (sorted(a), sorted(b));
-        let mismatch = a.iter().zip(&b).position(|(a, b)| a != b)?;
-        return Some(json_difference(pointer, &a[mismatch], &b[mismatch]));
-    }
-    let mut unmatched: Vec<&RawValue> = b.to_vec();
-    for (index, value) in a.iter().enumerate() {
-        let is_like = |right: &&RawValue| {
-            values(value.get(), right.get(), &element_pointer(index), depth + 1, allowed).is_none()
-        };
-        match unmatched.iter().position(is_like) {
-            Some(matched) => _ = unmatched.swap_remove(matched),
-            None => {
-                let value = Side::Json(value.get().to_owned());
-                return Some(sides(&element_pointer(index), value, Side::NothingLike));
-            }
-        }
-    }
-    None
 }
 
 /// Returns the canonical text of a value: sorted members, no white space, numbers by value.
@@ -254,8 +140,8 @@ fn canonical(raw: &str, depth: usize) -> String {
             }
             Err(_) => raw.to_owned(),
         },
-        '"' => format!("{:?}", string(raw)),
-        '0' => exact(raw).map_or_else(|| raw.to_owned(), |number| format!("{number:?}")),
+        '"' => format!("{:?}", parse_string(raw)),
+        '0' => parse_exact(raw).map_or_else(|| raw.to_owned(), |number| format!("{number:?}")),
         _ => raw.to_owned(),
     }
 }
@@ -269,7 +155,7 @@ struct Exact {
     exponent: i64,
 }
 
-fn exact(raw: &str) -> Option<Exact> {
+fn parse_exact(raw: &str) -> Option<Exact> {
     let (negative, unsigned) = match raw.strip_prefix('-') {
         Some(unsigned) => (true, unsigned),
         None => (false, raw),
@@ -290,44 +176,37 @@ fn exact(raw: &str) -> Option<Exact> {
     Some(Exact { negative, digits, exponent })
 }
 
-fn numbers(left: &str, right: &str, tolerance: f64) -> bool {
-    let same = match (exact(left), exact(right)) {
+fn are_equal_numbers(left: &str, right: &str, tolerance: f64) -> bool {
+    let same = match (parse_exact(left), parse_exact(right)) {
         (Some(left), Some(right)) => left == right,
         _ => false,
     };
     let within_tolerance = || match (left.parse(), right.parse()) {
-        (Ok(left), Ok(right)) => within(left, right, tolerance),
+        (Ok(left), Ok(right)) => is_within(left, right, tolerance),
         _ => false,
     };
     same || within_tolerance()
 }
 
 /// Returns true if two texts are hexadecimal quantities within the tolerance.
-fn quantities(left: &str, right: &str, tolerance: f64) -> bool {
+fn are_close_quantities(left: &str, right: &str, tolerance: f64) -> bool {
     let parse = |text: &str| {
         let digits = text.strip_prefix("0x").filter(|digits| (1..=32).contains(&digits.len()))?;
         Some(u128::from_str_radix(digits, 16).ok()? as f64)
     };
     match (parse(left), parse(right)) {
-        (Some(left), Some(right)) if tolerance > 0.0 => within(left, right, tolerance),
+        (Some(left), Some(right)) if tolerance > 0.0 => is_within(left, right, tolerance),
         _ => false,
     }
 }
 
-fn within(left: f64, right: f64, tolerance: f64) -> bool {
+fn is_within(left: f64, right: f64, tolerance: f64) -> bool {
     tolerance > 0.0 && (left - right).abs() <= tolerance * left.abs().max(right.abs())
 }
 
-/// Returns true if one of the patterns matches the pointer.
-fn matches(patterns: &[String], pointer: &str) -> bool {
-    patterns.iter().any(|pattern| {
-        let (mut segments, mut patterns_left) = (pointer.split('/'), pattern.split('/'));
-        loop {
-            match (segments.next(), patterns_left.next()) {
-                (None, None) => return true,
-                (Some(segment), Some(pattern)) if pattern == "*" || segment == pattern => {}
-                _ => return false,
-            }
-        }
-    })
+/// Returns true if a pattern matches a pointer. `*` matches one segment.
+pub(super) fn matches_segments(pattern: &str, pointer: &str) -> bool {
+    let (patterns, segments) = (pattern.split('/'), pointer.split('/'));
+    patterns.clone().count() == segments.clone().count()
+        && patterns.zip(segments).all(|(pattern, segment)| pattern == "*" || pattern == segment)
 }

@@ -44,7 +44,7 @@ pub struct ProbeState {
 }
 
 /// The state of one target.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TargetState {
     /// Name in metrics and messages.
     pub name: String,
@@ -73,9 +73,10 @@ pub struct TargetState {
 }
 
 /// The status of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// No call has ended yet.
+    #[default]
     Starting,
     /// It responds.
     Up,
@@ -146,13 +147,9 @@ pub enum Change {
 impl ProbeState {
     /// Returns the state of targets with these names before the first call.
     pub fn new(names: impl IntoIterator<Item = String>, rules: Rules) -> ProbeState {
-        let targets = names.into_iter().map(TargetState::new).collect();
+        let target = |name| TargetState { name, ..TargetState::default() };
+        let targets = names.into_iter().map(target).collect();
         ProbeState { elapsed: Duration::ZERO, targets, rules, events: Vec::new() }
-    }
-
-    /// Records client, chain and family of a target.
-    pub fn identify(&mut self, index: usize, facts: TargetFacts) {
-        self.targets[index].facts = Some(facts);
     }
 
     /// Records that a target could not be identified.
@@ -161,11 +158,6 @@ impl ProbeState {
             self.targets[index].failing_since = now;
             self.fail(index, reason, 0);
         }
-    }
-
-    /// Records calls that were not sent.
-    pub fn skip(&mut self, index: usize, calls: u64) {
-        self.targets[index].calls_skipped += calls;
     }
 
     /// Records a finished call. A 429 counts neither as a failure nor as a success.
@@ -255,24 +247,6 @@ impl ProbeState {
 }
 
 impl TargetState {
-    fn new(name: String) -> TargetState {
-        TargetState {
-            name,
-            facts: None,
-            status: Status::Starting,
-            lagging: false,
-            calls: BTreeMap::new(),
-            latencies: BTreeMap::new(),
-            calls_skipped: 0,
-            outages: 0,
-            heads: Vec::with_capacity(HEADS),
-            head_changed: Duration::ZERO,
-            failing_since: Duration::ZERO,
-            failed_in_a_row: 0,
-            succeeded_in_a_row: 0,
-        }
-    }
-
     /// Returns the last known head.
     pub fn head(&self) -> Option<u64> {
         self.heads.last().map(|head| head.number)

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use lab_model::results::load_study::{EndReason, RunOrder};
+use lab_model::results::load_study::{Drift, DriftSubject, EndReason, RunOrder};
 
 use crate::analysis::statistics::{median, ranks};
 
@@ -107,19 +107,9 @@ pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
     (progress.elapsed + progress.next_round > limits.time_max).then_some(EndReason::TimeMax)
 }
 
-/// The drift of a value over the rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Drift {
-    /// Relative change from the median of the first third to that of the last third.
-    pub change: f64,
-    /// Relative difference between the largest and the smallest value.
-    pub spread: f64,
-    /// Two-sided p-value of the trend (Mann-Kendall); none for fewer than four rounds.
-    pub p: Option<f64>,
-}
-
-/// Measures the drift of positive values, one for each round. None for fewer than two.
-pub fn drift(values: &[f64]) -> Option<Drift> {
+/// Measures the drift of positive values, one for each round. None for fewer than two. `plan` is the
+/// plan of a drift of the baseline.
+pub fn drift(subject: DriftSubject, plan: Option<String>, values: Vec<f64>) -> Option<Drift> {
     if values.len() < 2 {
         return None;
     }
@@ -129,9 +119,12 @@ pub fn drift(values: &[f64]) -> Option<Drift> {
     let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     (first > 0.0 && smallest > 0.0).then(|| Drift {
+        subject,
+        plan,
         change: last / first - 1.0,
         spread: largest / smallest - 1.0,
-        p: ranks::mann_kendall(values).map(|trend| trend.p),
+        p: ranks::mann_kendall(&values).map(|trend| trend.p),
+        values,
     })
 }
 

@@ -1,5 +1,4 @@
-//! Describes how throughput grows with concurrency, by Little's law and the universal scalability
-//! law.
+//! Describes how throughput grows with concurrency, by the universal scalability law.
 //!
 //! The curve is descriptive only. Thresholds decide the capacity of a target, in `search`.
 
@@ -12,12 +11,6 @@ use crate::analysis::statistics::mean;
 const POINTS_MIN: usize = 6;
 /// Maximum number of Gauss–Newton steps. Three or four are enough from the linear solution.
 const STEPS: usize = 20;
-
-/// Returns the mean number in flight by Little's law, N = X · R (Little 1961). X is a rate per
-/// second and R a mean time in seconds.
-pub fn little(rate: f64, time: f64) -> f64 {
-    rate * time
-}
 
 /// Fits X(N) = λN ÷ (1 + σ(N−1) + κN(N−1)) to pairs of mean concurrency and throughput by least
 /// squares. Gunther's linear form gives the start values. Gauss–Newton on X refines them, so points

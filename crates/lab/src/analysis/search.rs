@@ -124,7 +124,7 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
         return Step::End(EndReason::NothingPassed);
     }
     let levels = Levels::of(history);
-    if probe_count(history) >= probes_max(settings) {
+    if count_probes(history) >= probes_max(settings) {
         return Step::End(EndReason::ProbesMax);
     }
     if let Some(rate) = levels.contradicted_rate(settings.repeats) {
@@ -255,7 +255,7 @@ fn narrow_interval(
     if settings.soak {
         return probe(Kind::Soak, pass);
     }
-    Step::End(end_reason(levels, upper))
+    Step::End(reason_of_end(levels, upper))
 }
 
 /// Returns the step after a soak: a soak at a lower rate if it failed, else the end.
@@ -269,10 +269,10 @@ fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     }
     let upper =
         if last_soak.outcome == ProbeOutcome::Fail { Some(last_soak.rate) } else { levels.upper() };
-    Some(Step::End(end_reason(&levels, upper)))
+    Some(Step::End(reason_of_end(&levels, upper)))
 }
 
-fn end_reason(levels: &Levels, upper: Option<f64>) -> EndReason {
+fn reason_of_end(levels: &Levels, upper: Option<f64>) -> EndReason {
     match (upper, levels.ceiling()) {
         (None, _) => EndReason::RateMax,
         (Some(upper), Some((rate, majority))) if rate == upper => match majority {
@@ -296,7 +296,7 @@ pub fn round_rate(rate: f64) -> f64 {
     (rate * scale).round() / scale
 }
 
-fn probe_count(history: &[Probe]) -> usize {
+fn count_probes(history: &[Probe]) -> usize {
     history.iter().filter(|probe| probe.kind != Kind::Baseline).count()
 }
 
@@ -364,11 +364,11 @@ pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
         failed: last_probe(lowest_fail, ProbeOutcome::Fail),
         passed: last_probe(highest_pass, ProbeOutcome::Pass),
         monotone: levels.is_monotone(),
-        boundary: boundary(settings, &levels),
+        boundary: classify_boundary(settings, &levels),
         soak_held,
         degraded: degraded.map(|(latest, first_baseline)| (first_baseline.health, latest)),
         recovery_drains: recovery_drains(history),
-        changed: change(history),
+        changed: find_change(history),
         baselines_invalid: trailing_invalid(history) >= INVALID_BASELINES_MAX,
     }
 }
@@ -390,7 +390,7 @@ const CHANGED_MIN: usize = 2;
 /// Searches for an instant at which the outcome of some rates flips. All probes before it agree,
 /// and all probes after it have the opposite outcome. Soaks are ignored, because a rate may pass a
 /// short probe and fail a long one.
-fn change(history: &[Probe]) -> Option<Change> {
+fn find_change(history: &[Probe]) -> Option<Change> {
     let short_probes: Vec<&Probe> = history
         .iter()
         .filter(|probe| !matches!(probe.kind, Kind::Baseline | Kind::Soak) && is_valid(probe))
@@ -440,7 +440,7 @@ fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> 
 /// The boundary is a cliff if pass and fail are both farther from the limit than this share of it.
 const CLIFF_MARGIN: f64 = 0.3;
 
-fn boundary(settings: &Settings, levels: &Levels) -> Boundary {
+fn classify_boundary(settings: &Settings, levels: &Levels) -> Boundary {
     let ends = levels.highest_pass().zip(levels.lowest_fail());
     let margins = |(pass, fail)| Some((levels.margin(pass)?, levels.margin(fail)?));
     let Some((pass, fail)) = ends else { return Boundary::Unknown };

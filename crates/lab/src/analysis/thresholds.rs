@@ -28,7 +28,7 @@ mod tests;
 /// Maximum number of steps in a window. Longer windows have longer steps, which limits memory.
 const WINDOW_STEPS_MAX: u32 = 60;
 
-/// The thresholds of one run.
+/// Evaluates the thresholds of one run.
 #[derive(Debug)]
 pub struct Judge {
     collectors: Vec<Collector>,
@@ -92,7 +92,16 @@ impl Judge {
             });
             let method = threshold.selector.method.and_then(|index| plan.methods.get(index));
             let method = method.map(|name| name.to_string());
-            thresholds.push(ThresholdState::new(threshold.clone(), method, collector));
+            thresholds.push(ThresholdState {
+                threshold: threshold.clone(),
+                method,
+                collector,
+                windows: 0,
+                worst: None,
+                breach: None,
+                broken: None,
+                aborting_breach: None,
+            });
         }
         Judge { collectors, thresholds }
     }
@@ -336,34 +345,24 @@ struct ThresholdState {
     windows: u64,
     /// The worst value of a window, with its counts.
     worst: Option<(f64, Counts)>,
-    /// Start of the second in which the current breach began.
-    breach: Option<Duration>,
-    /// Smallest distance to the limit during the current breach.
-    beyond: Option<f64>,
-    /// Start and length of the breach that broke the threshold for good; used with windows only.
-    broken: Option<(Duration, Duration)>,
-    /// Smallest distance to the limit during that breach.
-    broken_beyond: Option<f64>,
+    /// The current breach.
+    breach: Option<Breach>,
+    /// The breach that broke the threshold for good, with its length; used with windows only.
+    broken: Option<(Breach, Duration)>,
     /// Start of the breach that aborted the run. The threshold then stays broken.
-    ended: Option<Duration>,
+    aborting_breach: Option<Duration>,
+}
+
+/// A time in which the value is outside its limit.
+#[derive(Clone, Copy, Debug)]
+struct Breach {
+    /// Start of the second in which the breach began.
+    from: Duration,
+    /// Smallest distance to the limit in windows; the latest distance without windows.
+    beyond: f64,
 }
 
 impl ThresholdState {
-    fn new(threshold: Threshold, method: Option<String>, collector: usize) -> ThresholdState {
-        ThresholdState {
-            threshold,
-            method,
-            collector,
-            windows: 0,
-            worst: None,
-            breach: None,
-            beyond: None,
-            broken: None,
-            broken_beyond: None,
-            ended: None,
-        }
-    }
-
     /// Evaluates the second from `from` to `to`; returns true if the run must be aborted.
     fn update(&mut self, collector: &Collector, from: Duration, to: Duration) -> bool {
         let in_windows = collector.window.is_some();
@@ -373,50 +372,44 @@ impl ThresholdState {
                 self.record(value, collector.sum.collected.counts, from, in_windows);
             }
         }
-        // Time without load does not count, because no call ends in it that could end the breach.
-        let lasted = self.breach.map(|since| to.min(collector.moved_to).saturating_sub(since));
-        let long_enough = |lasted: Duration| {
+        if let Some(breach) = self.breach.filter(|_| in_windows) {
+            // Time without load does not count, because no call ends in it that could end the
+            // breach.
+            let lasted = to.min(collector.moved_to).saturating_sub(breach.from);
             // A second of the run may be slightly shorter than one second.
-            lasted + Duration::from_millis(100) >= self.threshold.sustained
-        };
-        if in_windows {
-            match (self.broken, self.breach, lasted) {
-                (None, Some(since), Some(lasted)) if long_enough(lasted) => {
-                    self.broken = Some((since, lasted));
-                    self.broken_beyond = self.beyond;
-                }
-                (Some((since, _)), Some(breach), Some(lasted)) if since == breach => {
-                    self.broken = Some((since, lasted));
-                }
+            let is_long = lasted + Duration::from_millis(100) >= self.threshold.sustained;
+            match &mut self.broken {
+                None if is_long => self.broken = Some((breach, lasted)),
+                Some((broken, known)) if broken.from == breach.from => *known = lasted,
                 _ => {}
             }
         }
-        let ends =
+        let aborts =
             self.threshold.abort && self.is_broken(in_windows) && to >= self.threshold.abort_delay;
-        if ends && self.ended.is_none() {
-            self.ended = self.broken.map(|(since, _)| since).or(self.breach);
+        if aborts && self.aborting_breach.is_none() {
+            self.aborting_breach =
+                self.broken.map(|(breach, _)| breach).or(self.breach).map(|breach| breach.from);
         }
-        ends
+        aborts
     }
 
     fn record(&mut self, value: f64, counts: Counts, from: Duration, in_windows: bool) {
         if keeps(&self.threshold, value) {
-            (self.breach, self.beyond) = (None, None);
+            self.breach = None;
         } else {
             let beyond = (value - self.threshold.limit).abs();
-            let nearest = self.beyond.map_or(beyond, |known| known.min(beyond));
-            self.beyond = Some(if in_windows { nearest } else { beyond });
-            self.breach.get_or_insert(from);
+            let breach = self.breach.get_or_insert(Breach { from, beyond });
+            breach.beyond = if in_windows { breach.beyond.min(beyond) } else { beyond };
         }
         if in_windows {
             self.windows += 1;
-            if self.worst.is_none_or(|(worst, _)| self.worse(worst, value) != worst) {
+            if self.worst.is_none_or(|(worst, _)| self.worse_of(worst, value) != worst) {
                 self.worst = Some((value, counts));
             }
         }
     }
 
-    fn worse(&self, a: f64, b: f64) -> f64 {
+    fn worse_of(&self, a: f64, b: f64) -> f64 {
         match self.threshold.operator {
             Operator::Less | Operator::LessOrEqual => a.max(b),
             Operator::Greater | Operator::GreaterOrEqual => a.min(b),
@@ -426,7 +419,7 @@ impl ThresholdState {
     }
 
     fn is_broken(&self, in_windows: bool) -> bool {
-        self.ended.is_some()
+        self.aborting_breach.is_some()
             || if in_windows { self.broken.is_some() } else { self.breach.is_some() }
     }
 
@@ -442,8 +435,8 @@ impl ThresholdState {
             None => !self.threshold.no_data_fails,
         };
         let broken_at = match in_windows {
-            true => self.broken.map(|(since, _)| since),
-            false => self.ended.or(self.breach),
+            true => self.broken.map(|(breach, _)| breach.from),
+            false => self.aborting_breach.or(self.breach.map(|breach| breach.from)),
         };
         let counts = match in_windows {
             true => self.worst.map(|(_, counts)| counts).unwrap_or_default(),
@@ -451,7 +444,9 @@ impl ThresholdState {
         };
         let server_alone = aggregate::share(counts.by_server, counts.total);
         let by_server = !kept
-            && (in_windows || self.ended.is_some() || !keeps(&self.threshold, server_alone))
+            && (in_windows
+                || self.aborting_breach.is_some()
+                || !keeps(&self.threshold, server_alone))
             && counts.by_server * 2 > counts.counted;
         let outcome = ThresholdOutcome {
             text: self.threshold.text.clone(),
@@ -466,10 +461,10 @@ impl ThresholdState {
         let outside = |worst: f64| (worst - self.threshold.limit).abs();
         // After an abort the value may be within its limit again. The distance is then unknown.
         let beyond = match (in_windows, self.threshold.sustained.is_zero()) {
-            (false, _) => self.beyond,
+            (false, _) => self.breach.map(|breach| breach.beyond),
             // One window breaks the threshold, so the worst window counts.
             (true, true) => self.worst.map(|(worst, _)| outside(worst)),
-            (true, false) => self.broken_beyond,
+            (true, false) => self.broken.map(|(breach, _)| breach.beyond),
         };
         let beyond = if observed.is_none() { Some(f64::INFINITY) } else { beyond };
         let remark = self.remark(observed);
@@ -481,8 +476,8 @@ impl ThresholdState {
         if observed.is_none() {
             return Some(Remark::NoData { fails: threshold.no_data_fails });
         }
-        let mended = observed.is_some_and(|observed| keeps(threshold, observed));
-        if self.ended.is_some() && mended {
+        let is_within_limit = observed.is_some_and(|observed| keeps(threshold, observed));
+        if self.aborting_breach.is_some() && is_within_limit {
             return Some(Remark::Recovered);
         }
         let window = effective_window(threshold)?.as_secs_f64();

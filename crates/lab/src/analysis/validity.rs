@@ -153,8 +153,8 @@ pub struct Delay {
 /// Collects all doubts about the numbers.
 pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
     let calls = input.measured.count(|_| true);
-    let mut doubts = Doubts { empty: empty(input, calls), ..Doubts::default() };
-    doubts.overloaded.extend(busy(input.seconds));
+    let mut doubts = Doubts { empty: check_calls(input, calls), ..Doubts::default() };
+    doubts.overloaded.extend(check_busy(input.seconds));
     doubts.overloaded.extend(check_ports(input.measured));
     doubts.starved = check_run_delay(input);
     doubts.late = check_scheduling_delay(input);
@@ -164,7 +164,7 @@ pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
     for scenario in &input.plan.scenarios {
         match scenario.model {
             Model::Closed => doubts.pauses.extend(check_pauses(input, scenario)),
-            Model::Open { .. } => match check_delivery(input, scenario) {
+            Model::Open => match check_delivery(input, scenario) {
                 Some((doubt @ Doubt::FewWorkers { .. }, _)) => doubts.workers.push(doubt),
                 found => doubts.behind.extend(found),
             },
@@ -173,7 +173,7 @@ pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
     doubts
 }
 
-fn empty(input: ValidityInput<'_>, calls: u64) -> Option<Doubt> {
+fn check_calls(input: ValidityInput<'_>, calls: u64) -> Option<Doubt> {
     if calls > 0 {
         return None;
     }
@@ -185,7 +185,7 @@ fn empty(input: ValidityInput<'_>, calls: u64) -> Option<Doubt> {
     })
 }
 
-fn busy(seconds: &[Second]) -> Option<Doubt> {
+fn check_busy(seconds: &[Second]) -> Option<Doubt> {
     let mut longest: &[Second] = &[];
     for row in seconds.chunk_by(|a, b| is_busy(a) == is_busy(b)).filter(|row| is_busy(&row[0])) {
         if row.len() > longest.len() {
@@ -215,8 +215,7 @@ fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let time = input.end.saturating_sub(input.plan.warmup).as_secs_f64() * threads as f64;
     let waited = input.measured.run_delay.as_secs_f64();
     let max_delay_ms = waited * 1e3;
-    let open =
-        input.plan.scenarios.iter().all(|scenario| matches!(scenario.model, Model::Open { .. }));
+    let open = input.plan.scenarios.iter().all(|scenario| matches!(scenario.model, Model::Open));
     let sends = 2.0 * input.measured.scheduling_delay.max() as f64 / 1e6;
     (waited > input.plan.validity.waited_share_max * time && waited > 0.0).then(|| Delay {
         doubt: Doubt::Starved { threads, waited, share: waited / time },
@@ -273,9 +272,9 @@ fn late_share(input: ValidityInput<'_>) -> f64 {
     aggregate::share(sends.count_between(allowed + 1, lab_model::record::TIME_MAX), sends.len())
 }
 
-/// Returns true if a p99 of `scheduling_delay` ms is too long for calls with a median of `median`
-/// ms.
-fn is_late(validity: Validity, scheduling_delay: f64, median: f64) -> bool {
+/// Returns true if a p99 scheduling delay is too long for calls with this median time. Both are in
+/// milliseconds.
+pub(crate) fn is_late(validity: Validity, scheduling_delay: f64, median: f64) -> bool {
     let limit = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
     scheduling_delay > limit && scheduling_delay > validity.scheduling_delay_share_max * median
 }
@@ -338,7 +337,7 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
     for stage in &scenario.stages {
         iterations.add(input.measured.iterations.get(stage.index).copied().unwrap_or_default());
     }
-    let delivered = aggregate::delivered(iterations);
+    let delivered = aggregate::delivered_share(iterations);
     if delivered >= input.plan.validity.delivered_share_min {
         return None;
     }
@@ -351,8 +350,9 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
     let doubt = if allowed < peak {
         Doubt::FewWorkers { scenario: scenario_name, delivery, workers, allowed, best_ms, peak }
     } else {
-        let mean_ms = steps(input, scenario) as f64
-            * aggregate::quantiles(&service_of(input, scenario)).mean_ms;
+        let service = input.all.times(|cell| &cell.service, |slot| is_of(scenario, slot));
+        let mean_ms =
+            count_steps(input, scenario) as f64 * aggregate::compute_quantiles(&service).mean_ms;
         Doubt::Behind { scenario: scenario_name, delivery, workers, mean_ms, best_ms }
     };
     Some((doubt, input.plan.validity.delivered_share_min - delivered))
@@ -361,9 +361,7 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
 /// Returns the seconds of an iteration if each call takes the best time of its method. Failed calls
 /// count only if no call succeeded, because a target may reject calls faster than it serves them.
 fn best_time(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
-    let is_of_scenario =
-        |slot: &Slot| scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage));
-    let cells = input.all.cells.iter().filter(|(slot, _)| is_of_scenario(slot));
+    let cells = input.all.cells.iter().filter(|(slot, _)| is_of(scenario, **slot));
     let cells: Vec<_> = cells.filter(|(_, cell)| !cell.service.is_empty()).collect();
     let any_succeeded = cells.iter().any(|(slot, _)| slot.class == Class::Ok);
     let mut by_method = std::collections::BTreeMap::<u16, (u64, u64)>::new();
@@ -376,22 +374,21 @@ fn best_time(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
     }
     let calls: u64 = by_method.values().map(|(calls, _)| calls).sum();
     let sum: f64 = by_method.values().map(|&(calls, best)| calls as f64 * best as f64 / 1e9).sum();
-    if calls == 0 { 0.0 } else { sum / calls as f64 * steps(input, scenario) as f64 }
+    if calls == 0 { 0.0 } else { sum / calls as f64 * count_steps(input, scenario) as f64 }
 }
 
 /// Returns the number of steps of an iteration.
-fn steps(input: ValidityInput<'_>, scenario: &Scenario) -> usize {
+fn count_steps(input: ValidityInput<'_>, scenario: &Scenario) -> usize {
     input.plan.mixes.get(scenario.mix).map_or(1, |mix| mix.steps.len())
 }
 
-fn service_of(input: ValidityInput<'_>, scenario: &Scenario) -> lab_model::record::Times {
-    let of_scenario =
-        |slot: Slot| scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage));
-    input.all.times(|cell| &cell.service, of_scenario)
+/// Returns true if a slot belongs to a stage of the scenario.
+fn is_of(scenario: &Scenario, slot: Slot) -> bool {
+    scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage))
 }
 
 /// Returns a doubt about methods that have too few calls for their percentiles.
-pub fn few(methods: &[Row]) -> Option<Doubt> {
+pub fn find_few_calls(methods: &[Row]) -> Option<Doubt> {
     let few = methods.iter().filter(|row| row.calls < CALLS_MIN);
     let few: Vec<(String, u64)> = few.map(|row| (row.method.clone(), row.calls)).collect();
     (!few.is_empty()).then_some(Doubt::FewCalls(few))

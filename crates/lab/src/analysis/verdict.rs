@@ -35,7 +35,7 @@ mod tests;
 
 /// The input of a verdict.
 #[derive(Clone, Copy, Debug)]
-pub struct Evidence<'a> {
+pub struct VerdictInput<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Outcomes of the thresholds, in the order of the plan.
@@ -128,47 +128,47 @@ pub enum Early {
 }
 
 /// Returns the verdict with its reasons, findings and warnings.
-pub fn verdict(evidence: Evidence<'_>) -> RunVerdict {
+pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     let mut failures = Failures::default();
-    failures.thresholds(evidence);
-    failures.subscriptions(evidence);
-    failures.methods(evidence);
-    failures.partly_failing_methods(evidence);
-    failures.wrong_responses(evidence);
-    failures.stalls(evidence);
-    let doubts = evidence.doubts;
+    failures.add_thresholds(input);
+    failures.add_subscriptions(input);
+    failures.add_failing_methods(input);
+    failures.add_partly_failing_methods(input);
+    failures.add_wrong_responses(input);
+    failures.add_stalls(input);
+    let doubts = input.doubts;
     for (doubt, missing) in &doubts.behind {
         failures.push(Breach::Share(*missing), Reason::Doubt(doubt.clone()));
     }
-    let certain = |failure: &Failure| failure.is_certain(evidence);
-    let (limited, mut warnings) = limits(evidence, &failures);
-    warnings.extend(validity::few(evidence.methods).map(Reason::Doubt));
+    let is_certain = |failure: &Failure| failure.is_certain(input);
+    let (limit_reasons, mut warnings) = split_limits(input, &failures);
+    warnings.extend(validity::find_few_calls(input.methods).map(Reason::Doubt));
 
-    failures.list.sort_by_key(|failure| !certain(failure));
+    failures.list.sort_by_key(|failure| !is_certain(failure));
     let failure_reasons: Vec<Reason> =
         failures.list.iter().map(|failure| failure.reason.clone()).collect();
     let late_reasons: Vec<Reason> =
         doubts.late.iter().map(|delay| Reason::Doubt(delay.doubt.clone())).collect();
     let pause_reasons: Vec<Reason> = doubts.pauses.iter().cloned().map(Reason::Doubt).collect();
     let may_be_caused =
-        |delay: &Delay| failures.list.iter().any(|failure| failure.within(delay, evidence));
+        |delay: &Delay| failures.list.iter().any(|failure| failure.may_be_caused_by(delay, input));
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
         (Outcome::Invalid, vec![Reason::Doubt(empty.clone())])
-    } else if failures.list.iter().any(certain) {
-        (Outcome::Fail, [failure_reasons, limited, late_reasons.clone()].concat())
-    } else if !limited.is_empty() {
-        (Outcome::ClientLimited, [limited, late_reasons.clone(), failure_reasons].concat())
+    } else if failures.list.iter().any(is_certain) {
+        (Outcome::Fail, [failure_reasons, limit_reasons, late_reasons.clone()].concat())
+    } else if !limit_reasons.is_empty() {
+        (Outcome::ClientLimited, [limit_reasons, late_reasons.clone(), failure_reasons].concat())
     } else if doubts.late.as_ref().is_some_and(may_be_caused) {
         (Outcome::Invalid, [late_reasons.clone(), failure_reasons].concat())
     } else if !failure_reasons.is_empty() {
         (Outcome::ClientLimited, [pause_reasons.clone(), failure_reasons].concat())
-    } else if let Some(Early::StoppedByUser(_)) = evidence.early {
+    } else if let Some(Early::StoppedByUser(_)) = input.early {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.pauses.is_empty() {
-        let thresholds = evidence.plan.threshold_count();
+        let thresholds = input.plan.threshold_count();
         let kept_thresholds = (thresholds > 0).then_some(Reason::KeptWithPausesOnly(thresholds));
         (Outcome::ClientLimited, pause_reasons.iter().cloned().chain(kept_thresholds).collect())
-    } else if evidence.plan.threshold_count() == 0 {
+    } else if input.plan.threshold_count() == 0 {
         (Outcome::Measured, Vec::new())
     } else {
         (Outcome::Pass, Vec::new())
@@ -179,18 +179,18 @@ pub fn verdict(evidence: Evidence<'_>) -> RunVerdict {
     if matches!(outcome, Outcome::Pass | Outcome::Measured) {
         warnings.extend(late_reasons);
     }
-    add_early_end(evidence, outcome, &mut reasons);
+    add_early_end(input, outcome, &mut reasons);
     RunVerdict { outcome, reasons, findings: failures.findings, warnings }
 }
 
 /// Splits the generator's limits into reasons and warnings. Busy threads and waits for a core are
 /// only warnings if the load was delivered in time and no threshold is broken.
-fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
-    let doubts = evidence.doubts;
+fn split_limits(input: VerdictInput<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
+    let doubts = input.doubts;
     let unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
     };
-    let has_closed_load = evidence.plan.scenarios.iter().any(unpaced);
+    let has_closed_load = input.plan.scenarios.iter().any(unpaced);
     let (mut limits_found, mut warnings) = (Vec::new(), Vec::new());
     let is_decisive = has_closed_load
         || !failures.list.is_empty()
@@ -200,7 +200,7 @@ fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reas
     destination.extend(doubts.overloaded.iter().cloned().map(Reason::Doubt));
     if let Some(starved) = &doubts.starved {
         let is_decisive = has_closed_load
-            || failures.list.iter().any(|failure| failure.within(starved, evidence));
+            || failures.list.iter().any(|failure| failure.may_be_caused_by(starved, input));
         let destination = if is_decisive { &mut limits_found } else { &mut warnings };
         destination.push(Reason::Doubt(starved.doubt.clone()));
     }
@@ -209,9 +209,9 @@ fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reas
 }
 
 /// Adds the reason of an end before the end of the plan.
-fn add_early_end(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
-    let planned = evidence.plan.duration().as_secs_f64();
-    match evidence.early {
+fn add_early_end(input: VerdictInput<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
+    let planned = input.plan.duration().as_secs_f64();
+    match input.early {
         Some(Early::StoppedByUser(at)) => {
             let nothing_broken = outcome == Outcome::Invalid && reasons.is_empty();
             reasons.push(Reason::StoppedByUser { at, of: planned, nothing_broken });
@@ -246,20 +246,20 @@ struct Failure {
 
 impl Failure {
     /// Returns true if the generator cannot have caused the failure.
-    fn is_certain(&self, evidence: Evidence<'_>) -> bool {
-        let doubts = evidence.doubts;
+    fn is_certain(&self, input: VerdictInput<'_>) -> bool {
+        let doubts = input.doubts;
         let by_server = matches!(self.breach, Breach::Server | Breach::Refused(_));
         let out_of_time = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
         let by_pauses = self.breach == Breach::Throughput && !doubts.pauses.is_empty();
         let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
         (by_server || !out_of_time)
             && !by_pauses
-            && !delays.any(|delay| self.within(delay, evidence))
+            && !delays.any(|delay| self.may_be_caused_by(delay, input))
     }
 
     /// Returns true if a delay of the generator can have caused the failure.
-    fn within(&self, delay: &Delay, evidence: Evidence<'_>) -> bool {
-        let plan = evidence.plan;
+    fn may_be_caused_by(&self, delay: &Delay, input: VerdictInput<'_>) -> bool {
+        let plan = input.plan;
         match self.breach {
             Breach::Server => false,
             Breach::Refused(beyond) | Breach::Share(beyond) => beyond <= delay.share,
@@ -283,21 +283,21 @@ impl Failures {
         self.list.push(Failure { breach, reason });
     }
 
-    fn thresholds(&mut self, evidence: Evidence<'_>) {
+    fn add_thresholds(&mut self, input: VerdictInput<'_>) {
         for (threshold, threshold_result) in
-            evidence.plan.thresholds.iter().zip(evidence.threshold_results)
+            input.plan.thresholds.iter().zip(input.threshold_results)
         {
             if !threshold_result.outcome.kept {
                 let metric = threshold.selector.metric;
                 let reason = Reason::Broken(threshold_result.clone());
-                self.push(breach(evidence.plan, metric, threshold_result), reason);
+                self.push(breach_of_threshold(input.plan, metric, threshold_result), reason);
             }
         }
     }
 
     /// Adds broken thresholds of subscriptions.
-    fn subscriptions(&mut self, evidence: Evidence<'_>) {
-        for result in evidence.subscription_results.iter().filter(|result| !result.outcome.kept) {
+    fn add_subscriptions(&mut self, input: VerdictInput<'_>) {
+        for result in input.subscription_results.iter().filter(|result| !result.outcome.kept) {
             let breach = match (result.outcome.unit, result.beyond) {
                 _ if result.by_server => Breach::Server,
                 (Some(Unit::Milliseconds), Some(beyond)) => Breach::Time(beyond),
@@ -308,43 +308,43 @@ impl Failures {
     }
 
     /// Adds methods that mostly failed for a time, even if no threshold covers them.
-    fn methods(&mut self, evidence: Evidence<'_>) {
-        let nothing_answered = evidence.overall.calls > 0 && evidence.overall.failed_share >= 1.0;
-        for (method, period) in evidence.failure_periods {
-            let refused = period.class == Class::RpcError
-                && period.answered_before == 0
+    fn add_failing_methods(&mut self, input: VerdictInput<'_>) {
+        let all_failed = input.overall.calls > 0 && input.overall.failed_share >= 1.0;
+        for (method, period) in input.failure_periods {
+            let never_answered = period.class == Class::RpcError
+                && period.succeeded_before == 0
                 && period.until.is_none();
-            let row = evidence.methods.iter().find(|row| row.method == *method);
+            let row = input.methods.iter().find(|row| row.method == *method);
             // True if most calls since the period began failed.
-            let lasting = row.is_some_and(|row| {
-                period.failed * 2 > row.calls.saturating_sub(period.answered_before)
+            let is_lasting = row.is_some_and(|row| {
+                period.failed * 2 > row.calls.saturating_sub(period.succeeded_before)
             });
-            let failed_share = evidence.overall.failed_share;
+            let failed_share = input.overall.failed_share;
             let reason = Reason::FailurePeriod {
                 method: method.clone(),
                 period: period.clone(),
                 failed_share,
             };
-            if refused && has_own_threshold(evidence.plan, method) {
+            if never_answered && has_own_threshold(input.plan, method) {
                 continue;
             }
-            if refused && !nothing_answered {
+            if never_answered && !all_failed {
                 self.push(Breach::Server, Reason::NeverAnswered { method: method.clone() });
-            } else if period.until.is_none() || lasting {
-                let others_succeed = evidence.overall.failed_share < 0.5;
+            } else if period.until.is_none() || is_lasting {
+                let others_succeed = input.overall.failed_share < 0.5;
                 let by_server = period.class.failed_by_server() || others_succeed;
                 self.push(if by_server { Breach::Server } else { Breach::Silent }, reason);
             } else {
                 self.findings.push(reason);
             }
         }
-        for row in evidence.methods {
-            let known = evidence.failure_periods.iter().any(|(method, _)| *method == row.method);
-            if row.failed_share >= 1.0 && !known {
+        for row in input.methods {
+            let has_period = input.failure_periods.iter().any(|(method, _)| *method == row.method);
+            if row.failed_share >= 1.0 && !has_period {
                 let (method, calls, class) = (row.method.clone(), row.calls, worst_class(row));
                 let reason = Reason::AllFailed { method, calls, class };
-                match nothing_answered {
-                    true => self.push(silent_unless(class), reason),
+                match all_failed {
+                    true => self.push(breach_of_class(class), reason),
                     false => self.findings.push(reason),
                 }
             }
@@ -352,31 +352,35 @@ impl Failures {
     }
 
     /// Adds methods with a large share of failed calls over the whole run.
-    fn partly_failing_methods(&mut self, evidence: Evidence<'_>) {
+    fn add_partly_failing_methods(&mut self, input: VerdictInput<'_>) {
         // A slow method may fail too, so a broken threshold about times does not hide its failures.
         let is_failure =
             |failure: &Failure| !matches!(failure.breach, Breach::Time(_) | Breach::Throughput);
-        let known = |method: &str| {
+        let is_reported = |method: &str| {
             self.list.iter().any(|failure| is_failure(failure) && failure.reason.is_about(method))
         };
-        let mut found = Vec::new();
-        for row in evidence.methods {
-            let failed = row.failed_share * row.calls as f64;
-            let much = row.failed_share >= FAILING_SHARE && failed >= FAILING_MIN;
-            if much && !has_own_threshold(evidence.plan, &row.method) && !known(&row.method) {
+        let mut failures = Vec::new();
+        for row in input.methods {
+            let failed_calls = row.failed_share * row.calls as f64;
+            let fails_often = row.failed_share >= FAILING_SHARE && failed_calls >= FAILING_MIN;
+            if fails_often
+                && !has_own_threshold(input.plan, &row.method)
+                && !is_reported(&row.method)
+            {
                 let class = worst_class(row);
                 let (method, share) = (row.method.clone(), row.failed_share);
-                found.push((silent_unless(class), Reason::ManyFailed { method, share, class }));
+                let reason = Reason::ManyFailed { method, share, class };
+                failures.push(Failure { breach: breach_of_class(class), reason });
             }
         }
-        found.into_iter().for_each(|(breach, reason)| self.push(breach, reason));
+        self.list.extend(failures);
     }
 
     /// Adds latency thresholds that were kept only because closed workers wait during stalls.
-    fn stalls(&mut self, evidence: Evidence<'_>) {
-        let Some(stalls) = evidence.stalls else { return };
+    fn add_stalls(&mut self, input: VerdictInput<'_>) {
+        let Some(stalls) = input.stalls else { return };
         for (threshold, threshold_result) in
-            evidence.plan.thresholds.iter().zip(evidence.threshold_results)
+            input.plan.thresholds.iter().zip(input.threshold_results)
         {
             let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
             let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
@@ -391,8 +395,8 @@ impl Failures {
     }
 
     /// Adds methods with responses that differ from those of the reference.
-    fn wrong_responses(&mut self, evidence: Evidence<'_>) {
-        let Some(compared) = evidence.compared else { return };
+    fn add_wrong_responses(&mut self, input: VerdictInput<'_>) {
+        let Some(compared) = input.compared else { return };
         for (method, calls, wrong) in &compared.methods {
             if *wrong > 0 {
                 let first_example =
@@ -432,13 +436,13 @@ fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     })
 }
 
-fn silent_unless(class: Class) -> Breach {
+fn breach_of_class(class: Class) -> Breach {
     if class.failed_by_server() { Breach::Server } else { Breach::Silent }
 }
 
 /// Returns the kind of a broken threshold about `metric`. An unknown distance counts as 0, so any
 /// delay of the generator explains the failure.
-fn breach(plan: &Plan, metric: Metric, threshold_result: &ThresholdResult) -> Breach {
+fn breach_of_threshold(plan: &Plan, metric: Metric, threshold_result: &ThresholdResult) -> Breach {
     let beyond = threshold_result.beyond.unwrap_or(0.0);
     match metric.samples() {
         _ if threshold_result.by_server => Breach::Server,
@@ -455,7 +459,8 @@ fn breach(plan: &Plan, metric: Metric, threshold_result: &ThresholdResult) -> Br
     }
 }
 
-fn worst_class(row: &Row) -> Class {
+/// Returns the class of most failed calls, or `Class::Ok` without a failed call.
+pub(crate) fn worst_class(row: &Row) -> Class {
     let failed = row.classes.iter().filter(|class| class.class.is_failure());
     failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class)
 }

@@ -6,82 +6,77 @@ use super::read::{Input, SystemResult};
 use crate::analysis::assessment::{Labelled, System};
 use crate::variant::make_unique;
 
-/// The identity of a system.
-#[derive(Clone, Debug, PartialEq)]
-enum Identity {
-    /// The user's name for it.
-    Named(String),
-    /// URL of the target; host name, CPU model and cores of the generator.
-    Measured { url: String, host: String, cpu: String, cores: usize },
+/// The results of one system, with the facts that identify it.
+struct Group {
+    /// The user's name for the system.
+    given_name: Option<String>,
+    /// The target of its first result.
+    target: TargetFacts,
+    /// The generator's machine of its first result.
+    machine: Fingerprint,
+    system: System,
 }
 
-/// Groups results by system, in the order of their first results.
-pub(super) fn group(inputs: Vec<Input>) -> Vec<System> {
-    let mut identities: Vec<Identity> = Vec::new();
-    let mut systems: Vec<System> = Vec::new();
-    let mut facts: Vec<(TargetFacts, Fingerprint)> = Vec::new();
-    for input in inputs {
-        let (target, machine) = match &input.result {
+impl Group {
+    /// Returns true if a result with this name, target and machine belongs to the system.
+    fn has(&self, name: Option<&str>, target: &TargetFacts, machine: &Fingerprint) -> bool {
+        if self.given_name.is_some() || name.is_some() {
+            return self.given_name.as_deref() == name;
+        }
+        self.target.url == target.url
+            && self.machine.host == machine.host
+            && self.machine.cpu == machine.cpu
+            && self.machine.cores == machine.cores
+    }
+
+    /// Returns the user's name; else the host of a local target, or the address of a remote one.
+    fn short_name(&self) -> String {
+        let Group { target, machine, .. } = self;
+        match &self.given_name {
+            Some(name) => name.clone(),
+            None if machine.target_local && !machine.host.is_empty() => machine.host.clone(),
+            None => authority(&target.url).to_owned(),
+        }
+    }
+}
+
+/// Groups results by system, in the order of their first results. Systems with equal short names
+/// are named by address and host.
+pub(super) fn group_by_system(inputs: Vec<Input>) -> Vec<System> {
+    let mut groups: Vec<Group> = Vec::new();
+    for Input { system: given_name, label, result } in inputs {
+        let (target, machine) = match &result {
             SystemResult::Run(run) => (&run.target, &run.fingerprint),
             SystemResult::Search(search) => (&search.target, &search.fingerprint),
         };
-        let identity = match &input.system {
-            Some(name) => Identity::Named(name.clone()),
-            None => Identity::Measured {
-                url: target.url.clone(),
-                host: machine.host.clone(),
-                cpu: machine.cpu.clone(),
-                cores: machine.cores,
-            },
-        };
-        let known = identities.iter().position(|other| *other == identity);
-        let index = known.unwrap_or(systems.len());
+        let known =
+            groups.iter().position(|group| group.has(given_name.as_deref(), target, machine));
+        let index = known.unwrap_or(groups.len());
         if known.is_none() {
-            identities.push(identity);
-            facts.push((target.clone(), machine.clone()));
-            systems.push(System { name: String::new(), runs: Vec::new(), searches: Vec::new() });
+            let (target, machine) = (target.clone(), machine.clone());
+            groups.push(Group { given_name, target, machine, system: System::default() });
         }
-        let label = input.label;
-        match input.result {
-            SystemResult::Run(result) => systems[index].runs.push(Labelled { label, result }),
-            SystemResult::Search(result) => {
-                systems[index].searches.push(Labelled { label, result });
-            }
+        let system = &mut groups[index].system;
+        match result {
+            SystemResult::Run(result) => system.runs.push(Labelled { label, result }),
+            SystemResult::Search(result) => system.searches.push(Labelled { label, result }),
         }
     }
-    for (system, name) in systems.iter_mut().zip(names(&identities, &facts)) {
-        system.name = name;
+    let short_names: Vec<String> = groups.iter().map(Group::short_name).collect();
+    let name_system = |(group, short_name): (Group, &String)| {
+        let Group { given_name, target, machine, mut system } = group;
+        let is_shared = short_names.iter().filter(|name| *name == short_name).count() > 1;
+        system.name = match given_name {
+            None if is_shared => [authority(&target.url), machine.host.as_str()].join(" on "),
+            _ => short_name.clone(),
+        };
         system.runs.sort_by(|a, b| a.result.started_unix.total_cmp(&b.result.started_unix));
         system.searches.sort_by(|a, b| a.result.started_unix.total_cmp(&b.result.started_unix));
-    }
-    systems
-}
-
-/// Returns unique names: the user's; the host of a local target, or the address of a remote one.
-/// Systems with equal names get the address and the host.
-fn names(identities: &[Identity], facts: &[(TargetFacts, Fingerprint)]) -> Vec<String> {
-    let short =
-        |(identity, (target, machine)): (&Identity, &(TargetFacts, Fingerprint))| match identity {
-            Identity::Named(name) => name.clone(),
-            _ if machine.target_local && !machine.host.is_empty() => machine.host.clone(),
-            _ => authority(&target.url).to_owned(),
-        };
-    let short: Vec<String> = identities.iter().zip(facts).map(short).collect();
-    let full = |(index, (identity, (target, machine))): (
-        usize,
-        (&Identity, &(TargetFacts, Fingerprint)),
-    )| {
-        let is_shared = short.iter().filter(|name| **name == short[index]).count() > 1;
-        match identity {
-            Identity::Measured { .. } if is_shared => {
-                [authority(&target.url), machine.host.as_str()].join(" on ")
-            }
-            _ => short[index].clone(),
-        }
+        system
     };
-    let mut names: Vec<String> = identities.iter().zip(facts).enumerate().map(full).collect();
-    make_unique(names.iter_mut());
-    names
+    let mut systems: Vec<System> = groups.into_iter().zip(&short_names).map(name_system).collect();
+    make_unique(systems.iter_mut().map(|system| &mut system.name));
+    systems
 }
 
 /// Returns the host and port of a URL.

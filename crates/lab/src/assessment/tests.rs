@@ -95,7 +95,7 @@ fn has_differences(assessed: &Assessed) -> bool {
 
 fn has_choice(assessed: &Assessed) -> bool {
     let given = &assessed.assessment.recommendations;
-    given.iter().any(|given| matches!(given.advice, Advice::Prefer { .. }))
+    given.iter().any(|given| matches!(given.what, Advice::Prefer { .. }))
 }
 
 /// A threshold without data has no observed value, and stalls have no threshold at all.
@@ -128,8 +128,8 @@ fn a_method_that_fails_wholly_is_found_below_a_low_total_error_rate() {
     for advice in
         [Advice::RepairMethod { method: method() }, Advice::WatchMethod { method: method() }]
     {
-        let given = assessment.recommendations.iter().find(|given| given.advice == advice);
-        assert_eq!(given.map(|given| given.finding), Some(0), "{advice:?}");
+        let given = assessment.recommendations.iter().find(|given| given.what == advice);
+        assert_eq!(given.map(|given| given.basis), Some(Basis::Finding(0)), "{advice:?}");
     }
     let risk = Derived { what: Risk::HiddenFailure { method: method() }, basis: Basis::Finding(0) };
     assert!(assessment.risks.contains(&risk));
@@ -158,7 +158,7 @@ fn a_bottleneck_is_relieved_only_if_its_evidence_suffices() {
         let result = with_bottleneck(run_on("bench-1", 1.0), cause, confidence);
         let assessed = assessed(vec![result], Vec::new());
         let given = &assessed.assessment.recommendations;
-        (given.iter().map(|given| given.advice.clone()).collect::<Vec<_>>(), assessed)
+        (given.iter().map(|given| given.what.clone()).collect::<Vec<_>>(), assessed)
     };
     let (given, found) = advice(Cause::Cpu, Confidence::Medium);
     assert_eq!(given, [Advice::Relieve(Cause::Cpu)]);
@@ -180,8 +180,8 @@ fn a_bottleneck_is_relieved_only_if_its_evidence_suffices() {
 fn a_difference_within_the_interval_is_no_difference() {
     let runs = [runs_on("bench-1", 1.0), runs_on("bench-2", 1.01)].concat();
     let near = assessed(runs, Vec::new());
-    assert_eq!(near.comparisons.len(), 1);
-    assert!(!near.comparisons[0].result.differences.is_empty());
+    assert_eq!(near.evidence.comparisons.len(), 1);
+    assert!(!near.evidence.comparisons[0].result.differences.is_empty());
     assert!(!has_differences(&near) && !has_choice(&near), "{:?}", kinds(&near));
 
     // The same with a planted difference.
@@ -194,7 +194,7 @@ fn a_difference_within_the_interval_is_no_difference() {
     };
     assert!(variant == "bench-2" && *better > 10, "{variant} {better}");
     let choice = Advice::Prefer { variant: "bench-2".to_owned() };
-    assert!(far.assessment.recommendations.iter().any(|given| given.advice == choice));
+    assert!(far.assessment.recommendations.iter().any(|given| given.what == choice));
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn runs_of_different_plans_are_not_compared() {
         run.stages[0].level_to *= 2.0;
     }
     let assessed = assessed([runs_on("bench-1", 1.0), other].concat(), Vec::new());
-    assert_eq!(assessed.comparisons.len(), 0);
+    assert_eq!(assessed.evidence.comparisons.len(), 0);
     assert!(!has_differences(&assessed) && !has_choice(&assessed));
     let unlike = assessed.assessment.caveats.iter().find_map(|caveat| match caveat {
         Caveat::UnlikePlans(unlike) => Some(unlike),
@@ -231,7 +231,7 @@ fn runs_of_different_plans_are_not_compared() {
     });
     let unlike = unlike.unwrap();
     assert_eq!((unlike.a, unlike.b), (0, 1));
-    let names: Vec<String> = unlike.settings.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = unlike.facts.iter().map(ToString::to_string).collect();
     assert!(names.contains(&"schedule".to_owned()), "{names:?}");
     assert!(assessed.assessment.steps.iter().any(|step| step.what == Step::OnePlan));
 }
@@ -245,7 +245,7 @@ fn other_targets_seeds_and_thresholds_are_the_same_plan() {
         run.target.url = "http://other".to_owned();
     }
     let assessed = assessed([runs_on("bench-1", 1.0), other].concat(), Vec::new());
-    assert_eq!(assessed.comparisons.len(), 1);
+    assert_eq!(assessed.evidence.comparisons.len(), 1);
 }
 
 #[test]
@@ -256,8 +256,8 @@ fn equal_plans_that_have_the_names_of_their_targets_get_a_common_name() {
         runs
     });
     let assessed = assessed(runs.concat(), Vec::new());
-    assert_eq!(assessed.comparisons[0].name, "plans with equal settings");
-    assert_eq!(assessed.plans.len(), 1);
+    assert_eq!(assessed.evidence.comparisons[0].label, "plans with equal settings");
+    assert_eq!(assessed.evidence.plans.len(), 1);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn invalid_runs_give_a_caveat_and_nothing_else() {
         let assessment = &assessed.assessment;
         assert_eq!(assessment.findings, []);
         assert_eq!(assessment.recommendations, []);
-        assert_eq!(assessed.comparisons.len(), 0, "bench-1 has no valid run");
+        assert_eq!(assessed.evidence.comparisons.len(), 0, "bench-1 has no valid run");
         let caveat = |caveat: &Caveat| match caveat {
             Caveat::Invalid(_) => outcome == Outcome::Invalid,
             Caveat::ClientLimited(_) => outcome == Outcome::ClientLimited,
@@ -300,16 +300,17 @@ fn a_machine_that_differs_in_several_properties_explains_nothing() {
 fn a_confirmed_capacity_is_a_limit_for_the_load() {
     let confirmed = assessed(Vec::new(), vec![search_on("bench-1", 1.0)]);
     let given = &confirmed.assessment.recommendations;
-    let keep = given.iter().find(|given| given.advice == Advice::KeepBelow { rate: 1200.0 });
-    let finding = &confirmed.assessment.findings[keep.unwrap().finding];
+    let keep = given.iter().find(|given| given.what == Advice::KeepBelow { rate: 1200.0 });
+    let Basis::Finding(finding) = keep.unwrap().basis else { panic!("{given:?}") };
+    let finding = &confirmed.assessment.findings[finding];
     assert!(matches!(finding.kind, FindingKind::Capacity { soaked: true, .. }));
-    assert!(given.iter().any(|given| given.advice == Advice::LimitAdmission { rate: 1200.0 }));
+    assert!(given.iter().any(|given| given.what == Advice::LimitAdmission { rate: 1200.0 }));
 
     let mut short = search_on("bench-1", 1.0);
     short.answer.soak_held = None;
     let short = assessed(Vec::new(), vec![short]);
     let keep = |advice: &Advice| matches!(advice, Advice::KeepBelow { .. });
-    assert!(!short.assessment.recommendations.iter().any(|given| keep(&given.advice)));
+    assert!(!short.assessment.recommendations.iter().any(|given| keep(&given.what)));
     let no_soak = |caveat: &Caveat| matches!(caveat, Caveat::NoSoak(_));
     assert!(short.assessment.caveats.iter().any(no_soak));
 
@@ -346,13 +347,13 @@ fn searches_with_other_thresholds_are_not_compared() {
     let mut other = search_on("bench-2", 2.0);
     other.thresholds.push("failed rate<0.5".to_owned());
     let assessed = assessed(Vec::new(), vec![search_on("bench-1", 1.0), other]);
-    assert_eq!(assessed.capacities.len(), 0);
+    assert_eq!(assessed.evidence.capacities.len(), 0);
 }
 
 #[test]
 fn results_are_grouped_by_target_and_machine_or_by_name() {
     let names = |assessed: &Assessed| -> Vec<String> {
-        assessed.systems.iter().map(|system| system.name.clone()).collect()
+        assessed.evidence.systems.iter().map(|system| system.name.clone()).collect()
     };
     let mut other_port = run_on("bench-1", 1.0);
     other_port.target.url = "http://127.0.0.1:8546".to_owned();
@@ -365,7 +366,7 @@ fn results_are_grouped_by_target_and_machine_or_by_name() {
         names(&grouped),
         ["node.example.net on bench-1", "127.0.0.1:8546 on bench-1", "node.example"]
     );
-    assert_eq!(grouped.systems[0].runs.len(), 2);
+    assert_eq!(grouped.evidence.systems[0].runs.len(), 2);
 
     let input = |system: &str, result| Input {
         system: Some(system.to_owned()),

@@ -7,16 +7,16 @@ use lab_model::results::run::ProcessRole;
 use lab_model::results::{Cause, Finding};
 
 use super::search::{FinishedProbe, Search};
-use crate::analysis::scaling::{fit, little};
+use crate::analysis::scaling::fit;
 use crate::analysis::search::{Summary, summarize};
 use crate::wording::number::short;
 
-/// A warning is given if the counted calls in flight differ from Little's law by more than this
-/// share.
-const LITTLE_OFF: f64 = 0.3;
-/// Smallest number of calls in flight for that comparison. One sample per second is too coarse for
-/// fewer.
-const LITTLE_MIN: f64 = 5.0;
+/// Difference, as a share, between the counted calls in flight and Little's law above which a warning
+/// says so.
+const LITTLES_LAW_TOLERANCE: f64 = 0.3;
+/// Smallest number of calls in flight that is compared with Little's law. One sample per second is
+/// too coarse for fewer.
+const LITTLES_LAW_CALLS_MIN: f64 = 5.0;
 
 /// Builds the result of a search that took `seconds`.
 pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> CapacityResult {
@@ -28,19 +28,19 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
     let at_least = summary.lowest_fail.is_none() && summary.highest_pass.is_some();
     let answer = Answer {
         end,
-        sentence: sentence(&search, &summary, end, binding.as_ref()),
+        sentence: write_answer(&search, &summary, end, binding.as_ref()),
         highest_pass: summary.highest_pass,
         lowest_fail: summary.lowest_fail,
         at_least,
         monotone: summary.monotone,
         boundary: summary.boundary,
         soak_held: summary.soak_held,
-        degraded: degraded(&summary),
+        degraded: describe_degradation(&summary),
     };
     let mut warnings = search.probes.warnings.clone();
     warnings.extend(search.warnings.iter().cloned());
-    warnings.extend(doubts(&search, &summary));
-    warnings.extend(at_rates(&[passed, failed_probe], &warnings));
+    warnings.extend(find_doubts(&search, &summary));
+    warnings.extend(add_rates(&[passed, failed_probe], &warnings));
     let mut unique = std::collections::BTreeSet::new();
     warnings.retain(|warning| unique.insert(warning.clone()));
     CapacityResult {
@@ -56,16 +56,19 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
         settings: search.probes.facts(),
         thresholds: search
             .probes
-            .thresholds()
+            .plan
+            .thresholds
             .iter()
-            .map(|objective| objective.text.clone())
+            .map(|threshold| threshold.text.clone())
             .collect(),
         thresholds_by_default: search.defaults.clone(),
         answer,
         binding,
-        bottleneck: failed_probe.and_then(|probe| bottleneck(&search.finished, probe)),
-        costs: summary.passed.map_or_else(Vec::new, |index| costs(&search.finished[index], index)),
-        scaling: scaling(&search.finished),
+        bottleneck: failed_probe.and_then(|probe| find_bottleneck(&search.finished, probe)),
+        costs: summary
+            .passed
+            .map_or_else(Vec::new, |index| list_costs(&search.finished[index], index)),
+        scaling: fit_scaling(&search.finished),
         probes: search.finished.into_iter().map(|probe| probe.row).collect(),
         warnings,
     }
@@ -73,7 +76,7 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
 
 /// Returns the warnings of these probes that are not in `known`, each with the rates at which it
 /// occurred.
-fn at_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String> {
+fn add_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String> {
     let mut rates_by_warning: Vec<(&str, Vec<String>)> = Vec::new();
     for probe in probes.iter().flatten() {
         for warning in probe.warnings.iter().filter(|warning| !known.contains(*warning)) {
@@ -90,9 +93,9 @@ fn at_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String> 
         .collect()
 }
 
-/// Returns the bottleneck at the lowest fail. If it is unknown there, returns the bottleneck at the
-/// nearest higher fail with a known one.
-fn bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Finding> {
+/// Returns the bottleneck at the lowest rate that failed. If it is unknown there, returns that of the
+/// nearest higher rate that failed with a known one.
+fn find_bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Finding> {
     let lowest = failed.row.bottleneck.clone();
     if lowest.as_ref().is_some_and(|finding| finding.cause != Cause::Unknown) {
         return lowest;
@@ -113,8 +116,8 @@ fn bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Find
     Some(finding)
 }
 
-/// Returns the CPU time per request of all watched processes except the generator, in a probe.
-fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
+/// Returns the CPU time per request of each watched process but the generator, in one probe.
+fn list_costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     let target_processes =
         finished.processes.iter().filter(|process| process.role != ProcessRole::Generator);
     let cost = |process: &lab_model::results::run::ProcessFacts| {
@@ -127,8 +130,9 @@ fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     target_processes.filter_map(cost).collect()
 }
 
-/// Fits throughput to iterations in flight over the valid probes with few failures.
-fn scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
+/// Fits the scaling law to throughput and iterations in flight of the valid probes. Failed calls may
+/// be cheaper, so probes with 1 % or more of them are left out.
+fn fit_scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     let valid = finished.iter().filter(|probe| {
         matches!(probe.row.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
             && probe.row.failed_share < 0.01
@@ -138,7 +142,8 @@ fn scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     fit(&points)
 }
 
-fn degraded(summary: &Summary) -> Option<String> {
+/// Describes a target that did not recover from an overload; none if it recovered.
+fn describe_degradation(summary: &Summary) -> Option<String> {
     let (first_baseline, later_baseline) = summary.degraded?;
     Some(format!(
         "the target did not recover: at the baseline's rate its median was {:.2} ms at the start and \
@@ -151,7 +156,8 @@ fn degraded(summary: &Summary) -> Option<String> {
     ))
 }
 
-fn doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
+/// Returns the reasons to doubt the answer.
+fn find_doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
     let mut doubts = Vec::new();
     if let Some(change) = summary.changed {
         let (early, late) = match change.worse {
@@ -170,7 +176,7 @@ fn doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
         );
     }
     if summary.recovery_drains > 1 && summary.degraded.is_none() {
-        let drain = search.probes.plan().capacity.drain.as_secs_f64();
+        let drain = search.probes.plan.capacity.drain.as_secs_f64();
         doubts.push(format!(
             "after an overload the target needed {:.0} s to recover, {} times the plan's drain; the \
              search waited for it",
@@ -190,14 +196,14 @@ fn doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
         _ => {}
     }
     let passed = summary.passed.map(|index| &search.finished[index]);
-    doubts.extend(passed.and_then(little_off));
-    let no_limit = !search.probes.thresholds().iter().any(|objective| {
+    doubts.extend(passed.and_then(check_littles_law));
+    let is_limited_unbounded = !search.probes.plan.thresholds.iter().any(|threshold| {
         matches!(
-            objective.selector.metric,
+            threshold.selector.metric,
             lab_model::metrics::Metric::Limited | lab_model::metrics::Metric::Goodput
         )
     });
-    let limited = passed.filter(|probe| no_limit && probe.row.limited_share > 0.01);
+    let limited = passed.filter(|probe| is_limited_unbounded && probe.row.limited_share > 0.01);
     doubts.extend(limited.map(|probe| {
         format!(
             "at the highest pass {:.1} % of the calls got HTTP 429, and no threshold limits that: with \
@@ -208,21 +214,23 @@ fn doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
     doubts
 }
 
-/// Returns a warning if the counted calls in flight do not agree with Little's law (N = X · R).
-fn little_off(probe: &FinishedProbe) -> Option<String> {
+/// Returns a warning if the counted calls in flight do not agree with Little's law (Little 1961):
+/// N = X · R, with the rate X and the mean time R.
+fn check_littles_law(probe: &FinishedProbe) -> Option<String> {
     let row = &probe.row;
-    let by_law = little(row.calls_per_second, row.service.mean_ms / 1e3);
-    let off = (probe.in_flight / by_law - 1.0).abs() > LITTLE_OFF;
-    (by_law >= LITTLE_MIN && off).then(|| {
+    let expected = row.calls_per_second * row.service.mean_ms / 1e3;
+    let differs = (probe.in_flight / expected - 1.0).abs() > LITTLES_LAW_TOLERANCE;
+    (expected >= LITTLES_LAW_CALLS_MIN && differs).then(|| {
         format!(
-            "at {}/s {:.1} calls were counted in flight, but rate times mean time gives {by_law:.1} \
+            "at {}/s {:.1} calls were counted in flight, but rate times mean time gives {expected:.1} \
              (Little's law): the load came in waves",
             row.rate, probe.in_flight
         )
     })
 }
 
-fn sentence(
+/// Writes the answer in one sentence: the rates that passed and failed, and why the search ended.
+fn write_answer(
     search: &Search<'_>,
     summary: &Summary,
     end: EndReason,
@@ -231,12 +239,13 @@ fn sentence(
     let pass = summary.highest_pass;
     let soak = match summary.soak_held {
         Some(true) => {
-            let time = search.probes.plan().capacity.soak.as_secs_f64();
+            let time = search.probes.plan.capacity.soak.as_secs_f64();
             format!(", held for {time:.0} s")
         }
         _ => String::new(),
     };
-    let cause = binding.map(|binding| format!(": {}", binding_words(binding))).unwrap_or_default();
+    let cause =
+        binding.map(|binding| format!(": {}", describe_binding(binding))).unwrap_or_default();
     if let Some(reason) = baselines_invalid(search, summary) {
         return match (pass, summary.lowest_fail) {
             (Some(pass), Some(fail)) => {
@@ -297,9 +306,9 @@ fn baselines_invalid(search: &Search<'_>, summary: &Summary) -> Option<String> {
     ))
 }
 
-/// Formats a broken limit for use inside a sentence: `latency p(99)<100 was 412 (limit 100), by
+/// Describes the threshold that failed at the lowest fail, inside a sentence: `latency p(99)<100 was 412 (limit 100), by
 /// eth_getLogs`.
-fn binding_words(binding: &Binding) -> String {
+fn describe_binding(binding: &Binding) -> String {
     let mut text = binding.threshold.clone();
     if let Some(observed) = binding.observed {
         let limit = binding.limit.map(|limit| format!(" (limit {})", short(limit)));

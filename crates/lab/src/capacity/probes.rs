@@ -1,17 +1,19 @@
 //! Derives the plan of each probe from the plan of the search, and estimates the cost of a search.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lab_model::metrics::{Metric, Selector};
-use lab_model::plan::lint::{few_samples, samples};
+use lab_model::plan::lint::{check_samples, count_samples};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
-use lab_model::plan::{Delayed, Model, Plan, Scenario, Stage};
+use lab_model::plan::{Model, Plan, Scenario, Stage};
 use lab_model::results::Quantiles;
 use lab_model::results::capacity::{Kind, SearchFacts};
 
 use crate::analysis::search::{Settings, estimate};
 use crate::capacity::search::CapacityFault;
+use crate::run::RUN_OVERHEAD;
 
 /// Smallest number of calls of a baseline for a stable median.
 const BASELINE_CALLS: f64 = 20.0;
@@ -26,14 +28,11 @@ const QUEUE_MIN: usize = 100;
 const BEYOND_MIN: f64 = 10.0;
 /// Maximum extension of a probe to get enough calls beyond a percentile.
 const NEEDED_MAX: Duration = Duration::from_secs(300);
-/// Time that a run takes besides its load: for the first calls to the target, samples of the idle
-/// hosts, and calls in flight at the end.
-const RUN_OVERHEAD: Duration = Duration::from_secs(2);
 
 /// The plan of a search. The plans of the probes are derived from it.
 #[derive(Clone, Debug)]
 pub(super) struct Probes {
-    plan: Plan,
+    pub(super) plan: Plan,
     /// Each scenario's share of the rate.
     shares: Vec<f64>,
     pub(super) settings: Settings,
@@ -69,7 +68,7 @@ impl Probes {
         // The number of calls depends on the rate of a probe. So the plan's warnings about it are
         // removed.
         let mut few = Vec::new();
-        few_samples(plan, &mut few);
+        check_samples(plan, &mut few);
         let mut plan = plan.clone();
         plan.warnings.retain(|warning| !few.contains(warning));
         let warnings = plan.warnings.clone();
@@ -90,20 +89,6 @@ impl Probes {
             // A search needs complete probes on both sides of the boundary.
             threshold.abort = false;
         }
-    }
-
-    /// Returns the thresholds of every probe.
-    pub(super) fn thresholds(&self) -> &[Threshold] {
-        &self.plan.thresholds
-    }
-
-    pub(super) fn methods(&self) -> &[Box<str>] {
-        &self.plan.methods
-    }
-
-    /// Returns the plan of the search.
-    pub(super) fn plan(&self) -> &Plan {
-        &self.plan
     }
 
     /// Sets thresholds if the plan has none. They depend on the service times of the first
@@ -155,7 +140,7 @@ impl Probes {
         let second = self.plan_at_rate(rate, Duration::from_secs(1));
         let seconds_needed = |threshold: &Threshold| {
             let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
-            let beyond = samples(&second, threshold)? * (1.0 - percent / 100.0);
+            let beyond = count_samples(&second, threshold)? * (1.0 - percent / 100.0);
             // A longer probe does not help thresholds with a window, because each window is judged
             // alone.
             (beyond > 0.0 && threshold.window.is_none()).then(|| BEYOND_MIN / beyond)
@@ -171,7 +156,7 @@ impl Probes {
         plan.warmup = plan.capacity.probe_warmup;
         let mut few = Vec::new();
         if kind != Kind::Baseline {
-            few_samples(&plan, &mut few);
+            check_samples(&plan, &mut few);
         }
         plan.warnings.extend(few);
         Arc::new(plan)
@@ -184,10 +169,8 @@ impl Probes {
             let level = rate * share;
             scenario.start = Duration::ZERO;
             scenario.iterations_max = None;
-            if let Model::Open { delayed: Delayed::Queue { max } } = &mut scenario.model {
-                let length = (level * QUEUE.as_secs_f64()).ceil() as usize;
-                *max = (*max).min(length.max(QUEUE_MIN));
-            }
+            let queue_max = (level * QUEUE.as_secs_f64()).ceil() as usize;
+            scenario.queue_max = scenario.queue_max.min(queue_max.max(QUEUE_MIN));
             scenario.stages =
                 vec![Stage { index, name: "probe".to_owned(), duration, from: level, to: level }];
         }
@@ -245,19 +228,19 @@ fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: String)
 }
 
 /// Estimated cost of a search.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
-    /// Probes of the shortest and the longest search, baselines included.
-    pub probes: (usize, usize),
-    /// Durations of the shortest and the longest search.
-    pub time: (Duration, Duration),
+    /// Number of probes, baselines included.
+    pub probes: RangeInclusive<usize>,
+    /// Duration of the search.
+    pub time: RangeInclusive<Duration>,
 }
 
 /// Estimates the cost of a search for a target that is not noisy and recovers quickly.
 ///
 /// # Errors
 /// Fails if the plan cannot be searched.
-pub fn cost(plan: &Plan) -> Result<Cost, CapacityFault> {
+pub fn estimate_cost(plan: &Plan) -> Result<Cost, CapacityFault> {
     let probes = Probes::of(plan)?;
     let drain = plan.capacity.drain;
     let probe_cost = |kind, rate, drains: u32| {
@@ -265,5 +248,6 @@ pub fn cost(plan: &Plan) -> Result<Cost, CapacityFault> {
     };
     let estimated = estimate(&probes.settings, probe_cost);
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    Ok(Cost { probes: estimated.probes, time: (time(estimated.cost.0), time(estimated.cost.1)) })
+    let (probes, cost) = (estimated.probes, estimated.cost);
+    Ok(Cost { probes: probes.0..=probes.1, time: time(cost.0)..=time(cost.1) })
 }

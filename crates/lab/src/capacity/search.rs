@@ -2,12 +2,10 @@
 //! probe, judges it and reports it. It repeats this until the search ends.
 
 use std::sync::Arc;
-use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
-use lab_model::results::Outcome;
 use lab_model::results::capacity::{
     Binding, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow,
 };
@@ -15,7 +13,7 @@ use lab_model::results::run::{ProcessFacts, Row, RunResult};
 
 use super::answer;
 use super::probes::Probes;
-use crate::analysis::search::judge::{Judgement, ProbeRun, judge};
+use crate::analysis::search::judge::{ProbeRun, ProbeVerdict, judge};
 use crate::analysis::search::{Health, Probe, Step, next};
 use crate::run::{Finished, Progress, RunFault, Stop, run as make_run};
 use crate::wording::capacity as wording;
@@ -85,9 +83,6 @@ pub type SaveRun<'a> =
 type MakeRun<'a> =
     dyn FnMut(&Arc<Plan>, &mut dyn FnMut(&Progress<'_>)) -> Result<Finished, RunFault> + 'a;
 
-/// Interval at which a wait checks if the search was stopped.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Searches for the highest rate that keeps the plan's thresholds. A stopped search returns a
 /// partial result.
 ///
@@ -101,15 +96,9 @@ pub fn search(
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<CapacityResult, CapacityFault> {
     let origin = Instant::now();
-    let mut wait = |time: Duration| {
-        let deadline = Instant::now() + time;
-        while !stop.is_requested() && Instant::now() < deadline {
-            park_timeout(POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
-        }
-    };
     let environment = Environment {
         run: &mut |plan, on_second| make_run(plan, stop, on_second),
-        wait: &mut wait,
+        wait: &mut |time| stop.wait(time),
         now: &|| origin.elapsed(),
         stopped: &|| stop.is_requested(),
         save: &mut |name, result, totals, methods| save(name, result, totals, methods),
@@ -192,7 +181,7 @@ impl Search<'_> {
 
     /// Waits for the target to drain; returns the seconds.
     fn drain(&mut self, drains: u32, on_event: &mut dyn FnMut(Event<'_>)) -> f64 {
-        let time = self.probes.plan().capacity.drain * drains;
+        let time = self.probes.plan.capacity.drain * drains;
         if !time.is_zero() {
             on_event(Event::Waits { time, drains });
             (self.environment.wait)(time);
@@ -276,7 +265,7 @@ impl Search<'_> {
         self.first_run.get_or_insert(result);
     }
 
-    fn judge(&self, plan: &Plan, result: &RunResult, planned: PlannedProbe) -> Judgement {
+    fn judge(&self, plan: &Plan, result: &RunResult, planned: PlannedProbe) -> ProbeVerdict {
         let first_baseline = self.finished.first().filter(|probe| probe.row.kind == Kind::Baseline);
         let mut judgement = judge(ProbeRun {
             rate: planned.rate,
@@ -287,7 +276,7 @@ impl Search<'_> {
             tails: planned.kind != Kind::Baseline,
             thresholds: &plan.thresholds,
             outcomes: &result.thresholds,
-            names: self.probes.methods(),
+            names: &self.probes.plan.methods,
             seconds: &result.series,
             methods: &result.methods,
             baseline: first_baseline.map_or(&[], |probe| probe.methods.as_slice()),
@@ -311,7 +300,7 @@ impl Search<'_> {
     ) -> Option<String> {
         let number = self.finished.len() + 1;
         let name = format!("probes/{number:02}-{}-{}", planned.kind.as_str(), planned.rate);
-        match (self.environment.save)(&name, result, totals, self.probes.methods()) {
+        match (self.environment.save)(&name, result, totals, &self.probes.plan.methods) {
             Ok(saved) => saved.then_some(name),
             Err(fault) => {
                 let warning = format!("the run of this probe could not be saved: {fault}");
@@ -338,9 +327,8 @@ struct PlannedProbe {
     drain_seconds: f64,
 }
 
-fn probe_row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -> ProbeRow {
+fn probe_row(result: &RunResult, judgement: &ProbeVerdict, planned: PlannedProbe) -> ProbeRow {
     let overall = &result.overall;
-    let run_verdict: Outcome = result.verdict.outcome;
     ProbeRow {
         kind: planned.kind,
         rate: planned.rate,
@@ -348,7 +336,7 @@ fn probe_row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -
         duration: result.duration,
         drained: planned.drain_seconds,
         outcome: judgement.outcome,
-        run_verdict,
+        run_verdict: result.verdict.outcome,
         reasons: sentences(&judgement.reasons),
         margin: judgement.margin,
         rate_ended: judgement.rate_ended,

@@ -33,12 +33,7 @@ pub fn variants_at(path: &Path) -> Result<Vec<Variant>, ImportFault> {
 /// # Errors
 /// As [`variants_at`].
 pub fn merge_runs(name: &str, paths: &[PathBuf]) -> Result<Variant, ImportFault> {
-    let mut merged = Variant {
-        name: name.to_owned(),
-        runs: Vec::new(),
-        left_out: Vec::new(),
-        notes: Vec::new(),
-    };
+    let mut merged = Variant::named(name);
     for path in paths {
         for variant in variants_at(path)? {
             merged.runs.extend(variant.runs);

@@ -7,12 +7,11 @@ use lab_model::results::compare::{
 };
 use lab_model::results::{Basis, ComparisonVerdict, Outcome};
 
-use crate::analysis::comparability::{Tool, mismatches};
-use crate::analysis::compare::{
-    Design, MetricDifference, Values, classify_all, compare as compare_values, spread,
-};
+use crate::analysis::comparability::{Tool, find_mismatches};
+use crate::analysis::compare::{Design, Values, compare as compare_values, judge_all, spread};
 use crate::analysis::statistics::median;
 use crate::variant::{ALL, Key, Run, Variant, make_unique};
+use crate::wording::number::join_first;
 use crate::wording::{comparability, difference};
 
 /// How variants are compared.
@@ -67,9 +66,9 @@ pub fn compare(
     let Some((first, others)) = variants.split_first() else { return result };
     for other in others {
         if let Some((a, b)) = first.runs.first().zip(other.runs.first()) {
-            let unlike = mismatches(&a.facts, &b.facts);
+            let unlike = find_mismatches(&a.facts, &b.facts);
             let unlike =
-                unlike.iter().map(|mismatch| comparability::mismatch(mismatch, &other.name));
+                unlike.iter().map(|mismatch| comparability::report_mismatch(mismatch, &other.name));
             result.mismatches.extend(unlike);
         }
     }
@@ -79,33 +78,28 @@ pub fn compare(
         result.conclusions.push("not compared: the variants do not measure the same".to_owned());
         return result;
     }
-    let mut keys = Vec::new();
-    let mut metric_differences = Vec::new();
+    let mut all_compared = Vec::new();
     for other in others {
-        for (method, metric) in common(first, other) {
-            let key = (method, metric);
+        for key in shared_keys(first, other) {
             let design = Design {
                 paired: options.paired,
-                spread: floor(options, first, other, &key),
+                spread: measure_floor(options, first, other, &key),
                 bootstrap: options.bootstrap,
             };
             let (a, b) = (values(first, &key), values(other, &key));
-            if let Some(compared) = compare_values(metric, &a, &b, design, random) {
-                keys.push((other.name.clone(), key.0));
-                metric_differences.push(compared);
+            if let Some(mut compared) = compare_values(key.1, &a, &b, design, random) {
+                compared.difference.variant.clone_from(&other.name);
+                compared.difference.method = key.0;
+                all_compared.push(compared);
             }
         }
     }
-    let classified = classify_all(&metric_differences);
-    for (((variant, method), compared), (verdict, p)) in
-        keys.into_iter().zip(&metric_differences).zip(classified)
-    {
-        result.differences.push(difference(variant, method, compared, verdict, p));
-    }
-    result.conclusions = others.iter().map(|other| sentence(&result, first, other)).collect();
-    result.warnings.extend(doubts(&result, options));
-    result.warnings.extend(others.iter().filter_map(|other| one_after_another(first, other)));
-    result.warnings.extend(against_medians(&result));
+    result.differences = judge_all(all_compared);
+    result.conclusions =
+        others.iter().map(|other| describe_variant(&result, first, other)).collect();
+    result.warnings.extend(find_doubts(&result, options));
+    result.warnings.extend(others.iter().filter_map(|other| warn_of_order(first, other)));
+    result.warnings.extend(warn_of_directions(&result));
     result
 }
 
@@ -137,9 +131,11 @@ fn check_runs(variant: &mut Variant, anyway: bool) -> Vec<Mismatch> {
     let Some((first, others)) = variant.runs.split_first() else { return unlike };
     for other in others {
         let pair = format!("{}, {} compared with {}", variant.name, other.label, first.label);
-        let mut differing = mismatches(&first.facts, &other.facts);
+        let mut differing = find_mismatches(&first.facts, &other.facts);
         differing.retain(|mismatch| mismatch.weight > Weight::Note);
-        unlike.extend(differing.iter().map(|mismatch| comparability::mismatch(mismatch, &pair)));
+        unlike.extend(
+            differing.iter().map(|mismatch| comparability::report_mismatch(mismatch, &pair)),
+        );
     }
     let partial = variant.runs.iter().filter(|run| run.facts.partial);
     variant.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));
@@ -170,7 +166,7 @@ fn variant_row(variant: &Variant) -> VariantRow {
 }
 
 /// Returns the methods and metrics that both variants have.
-fn common(a: &Variant, b: &Variant) -> Vec<Key> {
+fn shared_keys(a: &Variant, b: &Variant) -> Vec<Key> {
     let methods_of =
         |run: &Run| run.values.keys().map(|(method, _)| method.clone()).collect::<Vec<_>>();
     let methods_of_b: BTreeSet<String> = b.runs.iter().flat_map(methods_of).collect();
@@ -205,7 +201,7 @@ fn values(variant: &Variant, key: &Key) -> Values {
 /// Returns the spread of a metric between equal runs. If a variant has a single run, it is the
 /// largest difference of any two equal runs. Otherwise it is the difference between the medians of
 /// two halves of them.
-fn floor(options: &Options, a: &Variant, b: &Variant, key: &Key) -> Option<f64> {
+fn measure_floor(options: &Options, a: &Variant, b: &Variant, key: &Key) -> Option<f64> {
     let runs = values(options.same.as_ref()?, key).runs;
     let min_runs = values(a, key).runs.len().min(values(b, key).runs.len());
     if min_runs < 2 {
@@ -215,30 +211,6 @@ fn floor(options: &Options, a: &Variant, b: &Variant, key: &Key) -> Option<f64> 
         median(&runs.iter().skip(offset).step_by(2).copied().collect::<Vec<_>>())
     };
     spread(key.1, &[half(0)?, half(1)?])
-}
-
-fn difference(
-    variant: String,
-    method: String,
-    compared: &MetricDifference,
-    verdict: ComparisonVerdict,
-    p: Option<f64>,
-) -> Difference {
-    Difference {
-        variant,
-        method,
-        metric: compared.metric,
-        a: compared.a,
-        b: compared.b,
-        a_count: compared.a_count,
-        b_count: compared.b_count,
-        change: compared.change,
-        interval: compared.interval.map(|interval| (interval.low, interval.high)),
-        p,
-        floor: compared.floor,
-        basis: compared.basis,
-        verdict,
-    }
 }
 
 fn normal_row(variant: &Variant) -> NormalRow {
@@ -274,33 +246,18 @@ fn normal_row(variant: &Variant) -> NormalRow {
     }
 }
 
-/// Maximum number of differences that a sentence names.
-const NAMED_MAX: usize = 4;
-
-fn sentence(result: &CompareResult, first: &Variant, other: &Variant) -> String {
+fn describe_variant(result: &CompareResult, first: &Variant, other: &Variant) -> String {
     let differences_of_other =
         || result.differences.iter().filter(|difference| difference.variant == other.name);
-    let count =
-        |word| differences_of_other().filter(|difference| difference.verdict == word).count();
-    let name_largest = |word| -> Vec<String> {
-        let mut matching: Vec<&Difference> =
-            differences_of_other().filter(|difference| difference.verdict == word).collect();
-        matching.sort_by(|x, y| y.change.abs().total_cmp(&x.change.abs()));
-        let mut names: Vec<String> = matching
-            .iter()
-            .take(NAMED_MAX)
-            .map(|difference| difference::sentence(difference))
-            .collect();
-        if matching.len() > NAMED_MAX {
-            names.push(format!("and {} more", matching.len() - NAMED_MAX));
-        }
-        names
+    let with_verdict = |verdict: ComparisonVerdict| {
+        differences_of_other().filter(move |difference| difference.verdict == verdict)
     };
+    let count = |verdict| with_verdict(verdict).count();
     let mut parts = Vec::new();
-    for (word, name) in [(ComparisonVerdict::Worse, "worse"), (ComparisonVerdict::Better, "better")]
-    {
-        if count(word) > 0 {
-            parts.push(format!("{name} in {}", name_largest(word).join(", ")));
+    for verdict in [ComparisonVerdict::Worse, ComparisonVerdict::Better] {
+        if count(verdict) > 0 {
+            let names = difference::name_largest(with_verdict(verdict));
+            parts.push(format!("{} in {names}", verdict.as_str()));
         }
     }
     let (same, open) = (count(ComparisonVerdict::Same), count(ComparisonVerdict::CannotTell));
@@ -328,7 +285,7 @@ fn sentence(result: &CompareResult, first: &Variant, other: &Variant) -> String 
 
 /// Returns a warning if all runs of one variant started before all runs of the other, as far as
 /// known.
-fn one_after_another(first: &Variant, other: &Variant) -> Option<String> {
+fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
     let started = |variant: &Variant| -> Option<Vec<f64>> {
         variant
             .runs
@@ -354,31 +311,25 @@ fn one_after_another(first: &Variant, other: &Variant) -> Option<String> {
 }
 
 /// Returns a warning about changes that have the opposite sign of the difference of medians.
-fn against_medians(result: &CompareResult) -> Option<String> {
+fn warn_of_directions(result: &CompareResult) -> Option<String> {
     let is_against = |difference: &&Difference| {
         let medians = difference.b - difference.a;
         // A change below the floor does not matter, in whatever direction.
         let matters = difference.change.abs() > difference.floor;
         matters && difference.interval.is_some() && medians * difference.change < 0.0
     };
-    let mut sentences: Vec<String> =
+    let sentences: Vec<String> =
         result.differences.iter().filter(is_against).map(difference::sentence).collect();
-    if sentences.is_empty() {
-        return None;
-    }
-    let more = sentences.len().saturating_sub(NAMED_MAX);
-    sentences.truncate(NAMED_MAX);
-    if more > 0 {
-        sentences.push(format!("and {more} more"));
-    }
-    Some(format!(
-        "medians and change differ in direction for {}: A and B are medians over runs, while the \
-         change is computed from pairs of runs",
-        sentences.join(", ")
-    ))
+    (!sentences.is_empty()).then(|| {
+        format!(
+            "medians and change differ in direction for {}: A and B are medians over runs, while \
+             the change is computed from pairs of runs",
+            join_first(&sentences, difference::NAMED_MAX, ", ")
+        )
+    })
 }
 
-fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
+fn find_doubts(result: &CompareResult, options: &Options) -> Vec<String> {
     let mut doubts = Vec::new();
     let any_with = |basis| result.differences.iter().any(|difference| difference.basis == basis);
     if any_with(Basis::WithinRun) {

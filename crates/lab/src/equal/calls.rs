@@ -45,35 +45,35 @@ pub(super) fn default_calls(
     let (mut calls, mut missing) = (Calls::default(), Vec::new());
     for height in (0..=newest).rev().take(usize::try_from(count).unwrap_or(usize::MAX)) {
         let found = match family {
-            Family::Ethereum => ethereum_block(&mut calls, client, height),
+            Family::Ethereum => add_ethereum_block(&mut calls, client, height),
             Family::Harmony => {
-                let found = harmony_block(&mut calls, client, height);
-                ethereum_block(&mut calls, client, height).and(found)
+                let found = add_harmony_block(&mut calls, client, height);
+                add_ethereum_block(&mut calls, client, height).and(found)
             }
-            Family::Bitcoin => bitcoin_block(&mut calls, client, height),
+            Family::Bitcoin => add_bitcoin_block(&mut calls, client, height),
         };
         if found.is_none() {
             missing.push(height);
         }
     }
     match family {
-        Family::Ethereum => ethereum_constants(&mut calls, newest, count),
+        Family::Ethereum => add_ethereum_constants(&mut calls, newest, count),
         Family::Harmony => {
-            ethereum_constants(&mut calls, newest, count);
-            harmony_constants(&mut calls);
+            add_ethereum_constants(&mut calls, newest, count);
+            add_harmony_constants(&mut calls);
         }
-        Family::Bitcoin => bitcoin_constants(&mut calls),
+        Family::Bitcoin => add_bitcoin_constants(&mut calls),
     }
     (calls.list, missing)
 }
 
 /// Returns the number of the finalized block.
-pub(super) fn finalized(client: &Client) -> Option<u64> {
-    let block = result(client, "eth_getBlockByNumber", &json!(["finalized", false]))?;
+pub(super) fn find_finalized(client: &Client) -> Option<u64> {
+    let block = call_for_result(client, "eth_getBlockByNumber", &json!(["finalized", false]))?;
     number(&block["number"])
 }
 
-fn result(client: &Client, method: &str, params: &Value) -> Option<Value> {
+fn call_for_result(client: &Client, method: &str, params: &Value) -> Option<Value> {
     match client.call(method, &params.to_string()) {
         Ok(Reply::Result(value)) if !value.is_null() => Some(value),
         _ => None,
@@ -85,7 +85,7 @@ fn hex(number: u64) -> String {
 }
 
 /// Adds the calls about a block. Returns `None` if the server does not return the block.
-fn ethereum_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> {
+fn add_ethereum_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> {
     let at = hex(height);
     calls.add("eth_getBlockByNumber", &json!([at, false]));
     calls.add("eth_getBlockByNumber", &json!([at, true]));
@@ -94,7 +94,7 @@ fn ethereum_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()>
     calls.add("eth_getBlockReceipts", &json!([at]));
     calls.add("eth_getTransactionByBlockNumberAndIndex", &json!([at, "0x0"]));
     calls.add("eth_getLogs", &json!([{"fromBlock": at, "toBlock": at}]));
-    let block = result(client, "eth_getBlockByNumber", &json!([at, true]))?;
+    let block = call_for_result(client, "eth_getBlockByNumber", &json!([at, true]))?;
     let hash = block["hash"].as_str()?;
     calls.add("eth_getBlockByHash", &json!([hash, true]));
     calls.add("eth_getBlockTransactionCountByHash", &json!([hash]));
@@ -108,7 +108,7 @@ fn ethereum_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()>
         calls.add("eth_getTransactionReceipt", &json!([hash]));
         let (from, to) = (transaction["from"].as_str(), transaction["to"].as_str());
         for address in [from, to].into_iter().flatten() {
-            ethereum_account(calls, address, &at);
+            add_ethereum_account(calls, address, &at);
         }
         if let (Some(from), Some(to)) = (from, to) {
             let call = json!({"from": from, "to": to, "data": "0x"});
@@ -116,11 +116,11 @@ fn ethereum_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()>
             calls.add("eth_estimateGas", &json!([{"from": from, "to": from}, at]));
         }
     }
-    ethereum_account(calls, UNKNOWN_ADDRESS, &at);
+    add_ethereum_account(calls, UNKNOWN_ADDRESS, &at);
     Some(())
 }
 
-fn ethereum_account(calls: &mut Calls, address: &str, at: &str) {
+fn add_ethereum_account(calls: &mut Calls, address: &str, at: &str) {
     calls.add("eth_getBalance", &json!([address, at]));
     calls.add("eth_getTransactionCount", &json!([address, at]));
     calls.add("eth_getCode", &json!([address, at]));
@@ -128,7 +128,7 @@ fn ethereum_account(calls: &mut Calls, address: &str, at: &str) {
     calls.add("eth_getProof", &json!([address, ["0x0"], at]));
 }
 
-fn ethereum_constants(calls: &mut Calls, newest: u64, count: u64) {
+fn add_ethereum_constants(calls: &mut Calls, newest: u64, count: u64) {
     let (oldest, at) = (hex(newest.saturating_sub(count - 1)), hex(newest));
     calls.add("eth_chainId", &json!([]));
     calls.add("net_version", &json!([]));
@@ -149,14 +149,14 @@ fn ethereum_constants(calls: &mut Calls, newest: u64, count: u64) {
 }
 
 /// Adds the calls about a block. Returns `None` if the server does not return the block.
-fn harmony_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> {
+fn add_harmony_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> {
     let options =
         json!({"fullTx": true, "inclTx": true, "withSigners": false, "inclStaking": true});
     calls.add("hmyv2_getBlockByNumber", &json!([height, options]));
     calls.add("hmyv2_getBlockTransactionCountByNumber", &json!([height]));
     calls.add("hmyv2_getBlockSigners", &json!([height]));
     calls.add("hmyv2_getHeaderByNumber", &json!([height]));
-    let block = result(client, "hmyv2_getBlockByNumber", &json!([height, options]))?;
+    let block = call_for_result(client, "hmyv2_getBlockByNumber", &json!([height, options]))?;
     let hash = block["hash"].as_str()?;
     calls.add("hmyv2_getBlockByHash", &json!([hash, options]));
     for transaction in block["transactions"].as_array()?.iter().take(ENTRIES_MAX) {
@@ -170,7 +170,7 @@ fn harmony_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> 
     Some(())
 }
 
-fn harmony_constants(calls: &mut Calls) {
+fn add_harmony_constants(calls: &mut Calls) {
     calls.add("hmyv2_chainId", &json!([]));
     calls.add("hmyv2_getShardID", &json!([]));
     // The responses to these calls must be null or errors.
@@ -180,21 +180,21 @@ fn harmony_constants(calls: &mut Calls) {
 }
 
 /// Adds the calls about a block. Returns `None` if the server does not return the block.
-fn bitcoin_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> {
+fn add_bitcoin_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> {
     calls.add("getblockhash", &json!([height]));
-    let hash = result(client, "getblockhash", &json!([height]))?;
+    let hash = call_for_result(client, "getblockhash", &json!([height]))?;
     calls.add("getblockheader", &json!([hash, true]));
     calls.add("getblockheader", &json!([hash, false]));
     calls.add("getblock", &json!([hash, 1]));
     calls.add("getblock", &json!([hash, 2]));
-    let block = result(client, "getblock", &json!([hash, 1]))?;
+    let block = call_for_result(client, "getblock", &json!([hash, 1]))?;
     for transaction in block["tx"].as_array()?.iter().take(ENTRIES_MAX) {
         calls.add("getrawtransaction", &json!([transaction, true, hash]));
     }
     Some(())
 }
 
-fn bitcoin_constants(calls: &mut Calls) {
+fn add_bitcoin_constants(calls: &mut Calls) {
     calls.add("getblockhash", &json!([0]));
     // The responses to these calls must be errors.
     calls.add("getblockhash", &json!([1_000_000_000]));

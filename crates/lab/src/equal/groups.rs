@@ -63,7 +63,7 @@ impl<'a> Groups<'a> {
     pub(super) fn add(&mut self, call: &Call, outcome: &Outcome) {
         let keys: Vec<(Key, &ClassifiedDifference)> = match outcome {
             Outcome::Compared(found) => {
-                found.iter().map(|difference| (self.key(call, difference), difference)).collect()
+                found.iter().map(|difference| (self.key_of(call, difference), difference)).collect()
             }
             Outcome::Unanswered | Outcome::Unstable => Vec::new(),
         };
@@ -86,7 +86,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    fn key(&self, call: &Call, difference: &ClassifiedDifference) -> Key {
+    fn key_of(&self, call: &Call, difference: &ClassifiedDifference) -> Key {
         let mut ignore = self.options.ignore.iter();
         let is_ignored = ignore.any(|pattern| matches_pointer(pattern, &difference.pointer));
         let habit = find_habit(difference, &call.method, self.client_versions);

@@ -16,7 +16,7 @@ use super::{Call, Options, Selected};
 use crate::reference::names_its_block;
 
 /// Returns the calls to send, each once, and how many calls must not be sent, by reason.
-pub(super) fn calls<'a>(
+pub(super) fn select_calls<'a>(
     requests: impl Iterator<Item = &'a RecordedRequest>,
     family: Family,
     block: Option<u64>,
@@ -34,12 +34,12 @@ pub(super) fn calls<'a>(
         };
         for call in decoded.into_iter().flatten() {
             let row = methods_of(family).method(&call.method);
-            if let Some(reason) = skip_reason(family, &call.method, row, options.all_methods) {
+            if let Some(reason) = find_skip_reason(family, &call.method, row, options.all_methods) {
                 *skipped.entry((call.method.into_owned(), reason)).or_default() += 1;
                 continue;
             }
             let block = block.filter(|_| !options.keep_tags);
-            let call = with_block(&call, row, block);
+            let call = replace_tag(&call, row, block);
             if selected.len() < options.calls_max && known.insert(call.clone()) {
                 selected.push(call);
             }
@@ -53,7 +53,7 @@ pub(super) fn calls<'a>(
 }
 
 /// Returns the reason why calls of a method are not sent.
-fn skip_reason(
+fn find_skip_reason(
     family: Family,
     name: &str,
     row: Option<&Method>,
@@ -75,7 +75,7 @@ fn skip_reason(
 }
 
 /// Returns a call with the number of the block in place of a tag that moves.
-fn with_block(call: &call::Call<'_>, row: Option<&Method>, block: Option<u64>) -> Call {
+fn replace_tag(call: &call::Call<'_>, row: Option<&Method>, block: Option<u64>) -> Call {
     let mut params = call.params.raw().map(<[u8]>::to_vec);
     if let (Some(row), Some(number)) = (row, block)
         && let Some(parameter) = row.block

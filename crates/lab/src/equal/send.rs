@@ -9,8 +9,8 @@ use wire::family::Family;
 use wire::response::parse_response;
 
 use super::Call;
-use crate::analysis::json_compare::all::{ClassifiedDifference, Observed, differences};
-use crate::target::{Client, head_of};
+use crate::analysis::json_compare::all::{ClassifiedDifference, Sent, differences};
+use crate::target::{Client, read_head_with};
 
 /// Number of times that both servers are called again after a difference.
 const REPEATS: u32 = 2;
@@ -40,9 +40,6 @@ pub(super) struct Pair<'a> {
     pub(super) family: Family,
 }
 
-/// What a server sent: a body, or the reason why there is none.
-type Sent = Result<Vec<u8>, String>;
-
 impl Pair<'_> {
     /// Sends a call to both servers, and again after a difference or if neither responded.
     pub(super) fn compare(&self, call: &Call) -> Outcome {
@@ -67,12 +64,12 @@ impl Pair<'_> {
         if left.is_err() && right.is_err() {
             return Outcome::Unanswered;
         }
-        Outcome::Compared(differences(observed(&left), observed(&right), Call::ID))
+        Outcome::Compared(differences(&left, &right, Call::ID))
     }
 
     /// Compares the responses while both servers have the same head.
     fn compare_at_same_head(&self, body: &[u8]) -> Outcome {
-        let heads = || (head_of(self.a, self.family), head_of(self.b, self.family));
+        let heads = || (read_head_with(self.a, self.family), read_head_with(self.b, self.family));
         for _ in 0..HEAD_REPEATS {
             let before = heads();
             let outcome = self.compare_once(body);
@@ -83,13 +80,6 @@ impl Pair<'_> {
             }
         }
         Outcome::Unstable
-    }
-}
-
-fn observed(sent: &Sent) -> Observed<'_> {
-    match sent {
-        Ok(body) => Observed::Body(body),
-        Err(reason) => Observed::Nothing(reason),
     }
 }
 

@@ -29,7 +29,7 @@ fn select(family: Family, bodies: &[&str], options: &Options) -> (Vec<String>, V
             id: Box::default(),
         })
         .collect();
-    let (calls, skipped) = recorded::calls(requests.iter(), family, Some(16), options);
+    let (calls, skipped) = recorded::select_calls(requests.iter(), family, Some(16), options);
     let text = |call: &Call| {
         let params = String::from_utf8(call.params.clone().unwrap_or_default()).unwrap();
         let note = if call.names_its_block { "" } else { " at the head" };

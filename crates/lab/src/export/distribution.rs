@@ -61,38 +61,32 @@ pub(super) const BOUNDS: [f64; 18] = [
 impl Distribution {
     /// Converts `times` to a format.
     pub(super) fn of(times: &Times, form: &Form) -> Distribution {
-        let mut sum = 0.0;
-        let mut native = None;
-        let mut classic = None;
-        match form {
+        let mut shape = match form {
             Form::Trends(Trends::Native { schema }) => {
-                native = Some(Native { schema: *schema, zero: 0, buckets: Vec::new() });
+                Shape::Native(Native { schema: *schema, zero: 0, buckets: Vec::new() })
             }
-            Form::Trends(Trends::Stats(_)) => {}
-            Form::Classic => classic = Some(vec![0; BOUNDS.len()]),
-        }
+            Form::Trends(Trends::Stats(_)) => Shape::Stats(Vec::new()),
+            Form::Classic => Shape::Classic(vec![0; BOUNDS.len()]),
+        };
+        let mut sum = 0.0;
         for step in times.iter_recorded() {
             let count = step.count_at_value();
             let value = seconds(times.median_equivalent(step.value_iterated_to()));
             sum += value * count as f64;
-            if let Some(native) = &mut native {
-                native.add(value, count);
-            }
-            if let Some(classic) = &mut classic {
-                // Buckets are cumulative.
-                let first_index = BOUNDS.partition_point(|bound| *bound < value);
-                classic[first_index..].iter_mut().for_each(|bucket| *bucket += count);
+            match &mut shape {
+                Shape::Native(native) => native.add(value, count),
+                Shape::Classic(classic) => {
+                    // Buckets are cumulative.
+                    let first_index = BOUNDS.partition_point(|bound| *bound < value);
+                    classic[first_index..].iter_mut().for_each(|bucket| *bucket += count);
+                }
+                Shape::Stats(_) => {}
             }
         }
-        let shape = match (form, native, classic) {
-            (_, Some(native), _) => Shape::Native(native),
-            (_, _, Some(classic)) => Shape::Classic(classic),
-            (Form::Trends(Trends::Stats(stats)), ..) => {
-                let value = |stat: &Stat| (*stat, stat_of(*stat, times, sum));
-                Shape::Stats(stats.iter().map(value).collect())
-            }
-            _ => Shape::Stats(Vec::new()),
-        };
+        if let Form::Trends(Trends::Stats(stats)) = form {
+            let value = |stat: &Stat| (*stat, stat_of(*stat, times, sum));
+            shape = Shape::Stats(stats.iter().map(value).collect());
+        }
         Distribution { count: times.len(), sum, shape }
     }
 }

@@ -11,7 +11,7 @@ use lab_model::plan::{HttpVersion, Model};
 use lab_model::record::{Cell, Class, Iterations, Slot, Times};
 
 use super::table::Kind::{Counter, Gauge, Histogram};
-use super::table::{Entry, Metric, RunEntry, RunSamples, expected, merge, metrics};
+use super::table::{Entry, Metric, RunEntry, RunSamples, merge, metrics};
 
 /// Labels of requests; the first four are k6's system tags of the same names.
 const REQUESTS: &[&str] = &["scenario", "name", "status", "expected_response", "method", "proto"];
@@ -94,7 +94,7 @@ type Tags<'p> = (&'p str, &'p str, &'static str, bool);
 
 fn tags<'p>(out: &RunSamples<'_, 'p>, slot: Slot) -> Tags<'p> {
     let [scenario, _, name] = out.names(slot);
-    (scenario, name, status(slot.class), expected(slot.class))
+    (scenario, name, status(slot.class), slot.class == Class::Ok)
 }
 
 /// Returns the status that k6 would report. The run counts classes, so only the first digit is

@@ -61,12 +61,12 @@ const PROBE: &str = "
 /// The lab's part of `docs/metrics.md`.
 pub fn reference() -> String {
     let mut text = HEAD.to_owned();
-    table::METRICS.iter().for_each(|entry| push(&mut text, &entry.metric));
+    table::METRICS.iter().for_each(|entry| push(&mut text, entry.metric));
     text.push_str(K6);
-    k6::METRICS.iter().for_each(|entry| push(&mut text, &entry.metric));
+    k6::METRICS.iter().for_each(|entry| push(&mut text, entry.metric));
     text.push_str(END);
     text.push_str(PROBE);
-    probe::METRICS.iter().for_each(|entry| push(&mut text, &entry.metric));
+    probe::METRICS.iter().for_each(|entry| push(&mut text, entry.metric));
     text
 }
 
@@ -87,19 +87,19 @@ pub struct Declaration {
 
 /// Returns the declarations of all metrics of a run under their own names.
 pub fn declarations() -> Vec<Declaration> {
-    table::METRICS.iter().map(|entry| Declaration::of(&entry.metric)).collect()
+    table::METRICS.iter().map(|entry| Declaration::of(entry.metric)).collect()
 }
 
 impl Declaration {
     fn of(metric: &Metric) -> Declaration {
-        let (suffix, kind) = match metric.kind {
-            Kind::Counter => ("_total", "counter"),
-            Kind::Gauge => ("", "gauge"),
-            Kind::Histogram => ("", "distribution"),
-            Kind::Info => ("_info", "info"),
+        let kind = match metric.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "distribution",
+            Kind::Info => "info",
         };
-        let Metric { name, unit, labels, help, .. } = *metric;
-        Declaration { name: [name, suffix].concat(), kind, unit, labels, help }
+        let Metric { unit, labels, help, .. } = *metric;
+        Declaration { name: metric.sample_name(), kind, unit, labels, help }
     }
 }
 

@@ -5,22 +5,26 @@
 
 use super::distribution::Form;
 use super::table::Kind::{Counter, Gauge, Histogram, Info};
-use super::table::{Entry, Metric, Sample, SampleBuilder, metrics};
-use crate::analysis::probe::{ProbeState, Status};
+use super::table::{self, Entry, Metric, Sample, SampleBuilder, metrics};
+use crate::analysis::probe::{ProbeState, Status, TargetState};
 
 /// An entry of the table.
 pub(super) type ProbeEntry = Entry<fn(&mut SampleBuilder<'_, ProbeState>)>;
 
 /// Returns all samples of a probe.
 pub(super) fn collect_samples(state: &ProbeState) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    for entry in METRICS {
-        let metric = &entry.metric;
-        let mut builder = SampleBuilder { source: state, form: &Form::Classic, metric, samples };
-        (entry.samples)(&mut builder);
-        samples = builder.samples;
+    table::collect_samples(METRICS, state, &Form::Classic)
+}
+
+impl SampleBuilder<'_, ProbeState> {
+    /// Adds the value of each target that has one.
+    fn each_target(&mut self, value_of: impl Fn(&TargetState) -> Option<u64>) {
+        for target in &self.source.targets {
+            if let Some(value) = value_of(target) {
+                self.count(&[&target.name], value);
+            }
+        }
     }
-    samples
 }
 
 const TARGET: &[&str] = &["target"];
@@ -39,21 +43,13 @@ pub(super) const METRICS: &[ProbeEntry] = metrics! {
         };
     "weir_probe_up" Gauge, TARGET,
         "1 if the target responds, 0 if its last calls failed; missing before the first result.":
-        |out| {
-            for target in &out.source.targets {
-                match target.status {
-                    Status::Starting => {}
-                    Status::Up => out.count(&[&target.name], 1),
-                    Status::Failed => out.count(&[&target.name], 0),
-                }
-            }
-        };
+        |out| out.each_target(|target| match target.status {
+            Status::Starting => None,
+            Status::Up => Some(1),
+            Status::Failed => Some(0),
+        });
     "weir_probe_outages" Counter, TARGET, "Number of times that the target failed.":
-        |out| {
-            for target in &out.source.targets {
-                out.count(&[&target.name], target.outages);
-            }
-        };
+        |out| out.each_target(|target| Some(target.outages));
     "weir_probe_calls" Counter, &["target", "method", "class"], "Finished calls by result.":
         |out| {
             for target in &out.source.targets {
@@ -64,11 +60,7 @@ pub(super) const METRICS: &[ProbeEntry] = metrics! {
         };
     "weir_probe_calls_skipped" Counter, TARGET,
         "Calls that were not sent, because the previous one was still in flight.":
-        |out| {
-            for target in &out.source.targets {
-                out.count(&[&target.name], target.calls_skipped);
-            }
-        };
+        |out| out.each_target(|target| Some(target.calls_skipped));
     "weir_probe_latency_seconds" Histogram in "seconds", &["target", "method"],
         "Time from the scheduled start of a call to its complete response, for calls with a result.":
         |out| {
@@ -79,13 +71,7 @@ pub(super) const METRICS: &[ProbeEntry] = metrics! {
             }
         };
     "weir_probe_head" Gauge, TARGET, "Number of the newest block that the target reported.":
-        |out| {
-            for target in &out.source.targets {
-                if let Some(head) = target.head() {
-                    out.count(&[&target.name], head);
-                }
-            }
-        };
+        |out| out.each_target(|target| target.head());
     "weir_probe_head_age_seconds" Gauge in "seconds", TARGET,
         "Time since the head of the target changed.":
         |out| {

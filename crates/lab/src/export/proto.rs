@@ -7,7 +7,7 @@
 use prost::Message;
 
 use super::distribution::{BOUNDS, Distribution, Native, Shape, ZERO};
-use super::table::{Kind, Sample, Value};
+use super::table::{Sample, Value};
 use super::{Labels, Names};
 
 #[cfg(test)]
@@ -140,12 +140,7 @@ pub(super) fn series(
         let name = sample.metric.name;
         match &sample.value {
             Value::Number(value) => {
-                let name = match sample.metric.kind {
-                    Kind::Counter => format!("{name}_total"),
-                    Kind::Info => format!("{name}_info"),
-                    Kind::Gauge | Kind::Histogram => name.to_owned(),
-                };
-                series_list.push(number(name, *value));
+                series_list.push(number(sample.metric.sample_name(), *value));
             }
             Value::Distribution(Distribution { shape: Shape::Stats(stats), .. }) => {
                 let gauges = stats.iter();
@@ -165,19 +160,17 @@ pub(super) fn series(
                 series_list.push(number(format!("{name}_sum"), *sum));
                 series_list.push(number(format!("{name}_count"), *count as f64));
             }
-            Value::Distribution(distribution) => {
+            Value::Distribution(all @ Distribution { shape: Shape::Native(native), .. }) => {
                 // k6 appends the unit to native histograms only.
                 let name = match names {
                     Names::Weir => name.to_owned(),
                     Names::K6 => format!("{name}_{}", sample.metric.unit),
                 };
-                if let Shape::Native(native) = &distribution.shape {
-                    series_list.push(TimeSeries {
-                        labels: sorted_labels(name, sample, labels),
-                        samples: Vec::new(),
-                        histograms: vec![histogram(distribution, native, timestamp)],
-                    });
-                }
+                series_list.push(TimeSeries {
+                    labels: sorted_labels(name, sample, labels),
+                    samples: Vec::new(),
+                    histograms: vec![histogram(all, native, timestamp)],
+                });
             }
         }
     }

@@ -16,15 +16,16 @@ use parking_lot::Mutex;
 use settings::url::{NodeUrl, mask_url};
 use ureq::http::Uri;
 use ureq::http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
-use ureq::tls::TlsConfig;
+use ureq::tls::RootCerts;
 
 use super::distribution::Form;
 use super::proto::{Identity, TimeSeries, body, series};
 use super::queue::{Outcome, Push, Queue};
 use super::table::{RunEntry, Sample, collect_samples};
-use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, k6, probe, table};
+use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, probe};
 use crate::analysis::probe::ProbeState;
 use crate::run::Progress;
+use crate::target::client::agent_config;
 
 pub use super::queue::PushSummary;
 
@@ -133,10 +134,7 @@ impl RemoteWrite {
             .map_err(ExportFault::Thread)?;
         Ok(RemoteWrite {
             form: Form::Trends(settings.trends.clone()),
-            table: match settings.names {
-                Names::Weir => table::METRICS,
-                Names::K6 => k6::METRICS,
-            },
+            table: settings.names.table(),
             next: Duration::ZERO,
             skipped: 0,
             batches,
@@ -283,16 +281,9 @@ impl Endpoint {
         let scheme = if parts.tls() { "https" } else { "http" };
         let url = format!("{scheme}://{}{}", parts.authority(), parts.target());
         let url: Uri = url.parse().map_err(|_| fault("invalid URL"))?;
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(provider));
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            // A proxy from the environment would also get requests to a local receiver.
-            .proxy(None)
-            .tls_config(tls.build());
+        let agent = agent_config(RootCerts::WebPki, false).build().new_agent();
         let authorization = parts.authorization().cloned();
-        Ok(Endpoint { agent: config.build().into(), url, authorization })
+        Ok(Endpoint { agent, url, authorization })
     }
 
     /// Sends one request. Returns the outcome and the error message.
@@ -302,7 +293,6 @@ impl Endpoint {
             .post(&self.url)
             .header("content-encoding", "snappy")
             .header("content-type", "application/x-protobuf")
-            .header("user-agent", concat!("weir/", env!("CARGO_PKG_VERSION")))
             .header("x-prometheus-remote-write-version", "0.1.0");
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);

@@ -30,7 +30,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::distribution::{BOUNDS, Form, Shape};
 use super::table::{Kind, RunEntry, Sample, Value, collect_samples};
-use super::{ExportFault, Labels, Names, k6, probe, table};
+use super::{ExportFault, Labels, Names, probe};
 use crate::analysis::probe::ProbeState;
 use crate::run::Progress;
 
@@ -100,11 +100,7 @@ impl Scrape {
             .name("scrape".to_owned())
             .spawn(move || runtime.block_on(run))
             .map_err(ExportFault::Thread)?;
-        let table = match names {
-            Names::Weir => table::METRICS,
-            Names::K6 => k6::METRICS,
-        };
-        let next = Duration::ZERO;
+        let (table, next) = (names.table(), Duration::ZERO);
         Ok(Scrape { table, next, address, shared, stop: Some(stop), thread: Some(thread) })
     }
 

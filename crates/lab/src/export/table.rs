@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use lab_model::plan::{Model, Plan, Scenario, Stage};
-use lab_model::record::{self, Class, Iterations, Slot, Times, times};
+use lab_model::record::{self, Iterations, Slot, Times, empty_times};
 
 use super::distribution::{Distribution, Form};
 use crate::run::Progress;
@@ -25,10 +25,22 @@ pub(super) struct Metric {
     pub(super) help: &'static str,
 }
 
+impl Metric {
+    /// Returns the name of samples that are numbers, with the suffix of their kind.
+    pub(super) fn sample_name(&self) -> String {
+        let suffix = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        [self.name, suffix].concat()
+    }
+}
+
 /// An entry of a table.
 #[derive(Debug)]
 pub(super) struct Entry<F> {
-    pub(super) metric: Metric,
+    pub(super) metric: &'static Metric,
     /// Adds the metric's samples.
     pub(super) samples: F,
 }
@@ -74,17 +86,19 @@ pub(super) struct SampleBuilder<'a, S> {
 /// Builds the samples of a run.
 pub(super) type RunSamples<'a, 'p> = SampleBuilder<'a, Progress<'p>>;
 
+/// A function that adds the samples of a metric to its builder.
+pub(super) type AddSamples<S> = fn(&mut SampleBuilder<'_, S>);
+
 /// Returns all samples of a table, with distributions in the given format. It takes a few
 /// microseconds for each histogram that has values.
-pub(super) fn collect_samples(
-    table: &'static [RunEntry],
-    progress: &Progress<'_>,
+pub(super) fn collect_samples<S>(
+    table: &[Entry<AddSamples<S>>],
+    source: &S,
     form: &Form,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
     for entry in table {
-        let metric = &entry.metric;
-        let mut builder = SampleBuilder { source: progress, form, metric, samples };
+        let mut builder = SampleBuilder { source, form, metric: entry.metric, samples };
         (entry.samples)(&mut builder);
         samples = builder.samples;
     }
@@ -163,7 +177,7 @@ impl<'p> RunSamples<'_, 'p> {
 pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> BTreeMap<K, Times> {
     let mut by_key = BTreeMap::new();
     for (key, histogram) in parts {
-        let merged = by_key.entry(key).or_insert_with(times);
+        let merged = by_key.entry(key).or_insert_with(empty_times);
         record::add(merged, histogram);
     }
     by_key
@@ -174,7 +188,7 @@ pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> 
 macro_rules! metrics {
     ($($name:literal $kind:ident $(in $unit:literal)?, $labels:expr, $help:literal: $samples:expr;)+) => {
         &[$(Entry {
-            metric: Metric {
+            metric: &Metric {
                 name: $name,
                 kind: $kind,
                 unit: concat!($($unit)?),
@@ -226,10 +240,7 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         "The planned load now: iterations per second (open) or workers (closed).":
         |out| {
             for (scenario, stage, level) in out.levels() {
-                let model = match scenario.model {
-                    Model::Open { .. } => "open",
-                    Model::Closed => "closed",
-                };
+                let model = Model::name_of(scenario.model);
                 out.number(&[&scenario.name, &stage.name, model], level);
             }
         };
@@ -322,8 +333,3 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
             }
         };
 };
-
-/// Returns true if a response of this class is expected in k6's sense.
-pub(super) fn expected(class: Class) -> bool {
-    class == Class::Ok
-}

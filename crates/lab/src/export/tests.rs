@@ -58,8 +58,8 @@ fn both() -> [(&'static str, &'static [RunEntry]); 2] {
 fn all_metrics() -> impl Iterator<Item = (&'static str, &'static Metric)> {
     let run = both()
         .into_iter()
-        .flat_map(|(prefix, table)| table.iter().map(move |entry| (prefix, &entry.metric)));
-    run.chain(probe::METRICS.iter().map(|entry| ("weir_probe_", &entry.metric)))
+        .flat_map(|(prefix, table)| table.iter().map(move |entry| (prefix, entry.metric)));
+    run.chain(probe::METRICS.iter().map(|entry| ("weir_probe_", entry.metric)))
 }
 
 #[test]
@@ -148,11 +148,11 @@ fn samples_of_a_probe_are_those_of_its_state() {
     };
     let now = Duration::from_secs(2);
     for (index, head) in [(0, 107), (1, 100)] {
-        state.identify(index, TargetFacts::default());
+        state.targets[index].facts = Some(TargetFacts::default());
         state.record(index, &call(Class::Ok, Some(head)), now);
     }
     state.record(1, &call(Class::Timeout, None), now);
-    state.skip(1, 4);
+    state.targets[1].calls_skipped += 4;
     state.tick(Duration::from_secs(5));
     let samples = probe::collect_samples(&state);
     let number = |metric: &str, target: &str| {

@@ -8,13 +8,13 @@
 //! repetition of a rate if it ran on cold caches, and repetitions that failed because of the
 //! client.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lab_model::results::Fingerprint;
 use lab_model::results::compare::Metric;
 
-use super::{ImportFault, label};
+use super::{ImportFault, csv_reader, label};
 use crate::analysis::comparability::Tool;
 use crate::variant::{P95_CALLS_MIN, P99_CALLS_MIN, Run, Variant};
 
@@ -66,11 +66,7 @@ struct Repetition {
 
 /// Returns one variant for each server in the report.
 pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .from_reader(content);
+    let mut reader = csv_reader(content);
     let mut record = csv::StringRecord::new();
     let mut facts: BTreeMap<String, String> = BTreeMap::new();
     let mut repetitions: Vec<Repetition> = Vec::new();
@@ -90,13 +86,10 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFa
         }
     }
     if repetitions.is_empty() {
-        let reason = "no line follows the header".to_owned();
-        return Err(ImportFault::Empty { path: path.to_owned(), reason });
+        return Err(ImportFault::empty(path, "no line follows the header"));
     }
-    let mut daemons: Vec<String> =
-        repetitions.iter().map(|repetition| repetition.daemon.clone()).collect();
-    daemons.sort();
-    daemons.dedup();
+    let daemons: BTreeSet<&str> =
+        repetitions.iter().map(|repetition| repetition.daemon.as_str()).collect();
     let several = daemons.len() > 1;
     let variants = daemons.iter().map(|daemon| {
         let daemon_repetitions: Vec<&Repetition> =
@@ -159,18 +152,13 @@ fn error_kind(error: &str) -> Option<ErrorKind> {
 }
 
 fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, String>) -> Variant {
-    let mut variant = Variant { name, runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() };
+    let mut variant = Variant { name, ..Variant::default() };
     let method = method_name(facts, &variant.name);
-    let mut rate_steps: Vec<u32> =
-        repetitions.iter().map(|repetition| repetition.rate_step).collect();
-    rate_steps.sort_unstable();
-    rate_steps.dedup();
-    for rate_step in rate_steps {
-        let mut step_repetitions: Vec<&Repetition> = repetitions
-            .iter()
-            .copied()
-            .filter(|repetition| repetition.rate_step == rate_step)
-            .collect();
+    let mut by_rate_step = BTreeMap::<u32, Vec<&Repetition>>::new();
+    for repetition in repetitions {
+        by_rate_step.entry(repetition.rate_step).or_default().push(repetition);
+    }
+    for mut step_repetitions in by_rate_step.into_values() {
         step_repetitions.sort_by_key(|repetition| repetition.number);
         let cold = cold_repetition(&step_repetitions);
         for repetition in step_repetitions {

@@ -46,8 +46,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
         }
     }
     if run.values.is_empty() {
-        let reason = "the summary has no http_req_duration".to_owned();
-        return Err(ImportFault::Empty { path: path.to_owned(), reason });
+        return Err(ImportFault::empty(path, "the summary has no http_req_duration"));
     }
     if let Some(requests) = requests {
         run.put(ALL, Metric::Goodput, requests * (1.0 - failed_share.unwrap_or(0.0)));
@@ -59,10 +58,8 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
          counts a JSON-RPC error with status 200 as success"
             .to_owned(),
     ];
-    let key = (ALL.to_owned(), Metric::ServiceP99);
-    if run.values.contains_key(&(ALL.to_owned(), Metric::ServiceP50))
-        && !run.values.contains_key(&key)
-    {
+    let has = |metric| run.values.contains_key(&(ALL.to_owned(), metric));
+    if has(Metric::ServiceP50) && !has(Metric::ServiceP99) {
         notes.push(
             "the summary has no p(99): give k6 --summary-trend-stats avg,med,p(95),p(99) and the \
              older --summary-export"

@@ -12,7 +12,7 @@ use lab_model::results::compare::Metric;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ImportFault, label};
+use super::{ImportFault, csv_reader, label};
 use crate::analysis::comparability::Tool;
 use crate::analysis::statistics::sorted;
 use crate::variant::{ALL, Run};
@@ -25,11 +25,9 @@ const SECONDS_MAX: i64 = 1_000_000;
 /// Error messages of vegeta that mean that the client had no free local port.
 const OUT_OF_PORTS: [&str; 2] = ["address already in use", "cannot assign requested address"];
 
-fn note() -> String {
-    "vegeta measures from when a worker takes a request, including connecting, and counts a JSON-RPC \
-     error with status 200 as success"
-        .to_owned()
-}
+/// Remark on every run that is read.
+const NOTE: &str = "vegeta measures from when a worker takes a request, including connecting, and \
+                    counts a JSON-RPC error with status 200 as success";
 
 /// Returns true if the value looks like a report.
 pub(super) fn is_report(value: &Value) -> bool {
@@ -42,8 +40,7 @@ pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), I
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
     let requests = number("/requests").unwrap_or(0.0);
     if requests <= 0.0 {
-        let reason = "the report counts no requests".to_owned();
-        return Err(ImportFault::Empty { path: path.to_owned(), reason });
+        return Err(ImportFault::empty(path, "the report counts no requests"));
     }
     for (metric, key) in [
         (Metric::ServiceMean, "/latencies/mean"),
@@ -64,7 +61,7 @@ pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), I
     run.facts.load = number("/rate").map(|rate| format!("{rate:.0} requests/s"));
     let errors = value.get("errors").and_then(Value::as_array).into_iter().flatten();
     let texts: Vec<&str> = errors.filter_map(Value::as_str).collect();
-    let mut notes = vec![note()];
+    let mut notes = vec![NOTE.to_owned()];
     notes.extend(client_side(&texts));
     Ok((run, notes))
 }
@@ -121,14 +118,6 @@ pub(super) fn is_csv(content: &[u8]) -> bool {
     let mut record = csv::ByteRecord::new();
     let has_record = reader.read_byte_record(&mut record).unwrap_or(false);
     has_record && record.len() >= 9 && (0..5).all(|column| integer(&record, column).is_some())
-}
-
-fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
-    csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .from_reader(content)
 }
 
 fn integer(record: &csv::ByteRecord, column: usize) -> Option<i64> {
@@ -193,15 +182,13 @@ impl Hits {
     }
 
     fn run(mut self, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
-        let empty =
-            |reason: &str| ImportFault::Empty { path: path.to_owned(), reason: reason.to_owned() };
         let (Some((&first_second, _)), Some((&last_second, _))) =
             (self.seconds.first_key_value(), self.seconds.last_key_value())
         else {
-            return Err(empty("no request was sent"));
+            return Err(ImportFault::empty(path, "no request was sent"));
         };
         if last_second - first_second >= SECONDS_MAX {
-            return Err(empty("its time stamps span more than 11 days"));
+            return Err(ImportFault::empty(path, "its time stamps span more than 11 days"));
         }
         let mut run = Run::new(&label(path), Tool::Vegeta);
         let mut series: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
@@ -239,7 +226,7 @@ impl Hits {
         run.put(ALL, Metric::Goodput, (count - failed as f64) / lasted);
         run.seconds =
             series.into_iter().map(|(metric, values)| ((ALL.to_owned(), metric), values)).collect();
-        let mut notes = vec![note()];
+        let mut notes = vec![NOTE.to_owned()];
         if self.out_of_ports > 0 {
             notes.push(format!(
                 "{} requests were left out: the generator ran out of local ports",

@@ -13,10 +13,10 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
-use ratatui::text::{Line, Span as Text};
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 
-use super::state::State;
+use super::state::{Rates, State};
 use crate::wording::number;
 
 /// Table of calls by method.
@@ -28,49 +28,32 @@ mod tests;
 /// Maximum number of thresholds on the screen; broken ones come first.
 const THRESHOLDS_MAX: usize = 6;
 /// Minimum width and height in cells. A smaller screen shows one line.
-const SMALL: (u16, u16) = (40, 10);
+const WIDTH_MIN: u16 = 40;
+const HEIGHT_MIN: u16 = 10;
 
-/// Style of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tone {
-    Plain,
-    Quiet,
-    Strong,
-    Good,
-    Doubtful,
-    Bad,
-}
-
-impl Tone {
-    /// Yellow is not used, because it is unreadable on a light background.
-    fn style(self, colour: bool) -> Style {
-        let coloured = |tint| if colour { Style::new().fg(tint) } else { Style::new() };
-        match self {
-            Tone::Plain => Style::new(),
-            Tone::Quiet => Style::new().add_modifier(Modifier::DIM),
-            Tone::Strong => Style::new().add_modifier(Modifier::BOLD),
-            Tone::Good => coloured(Color::Green),
-            Tone::Doubtful => coloured(Color::Magenta).add_modifier(Modifier::BOLD),
-            Tone::Bad => coloured(Color::Red).add_modifier(Modifier::BOLD),
-        }
-    }
-}
-
-/// A styled span of a line.
-type Part = (Tone, String);
+/// Style of secondary text.
+const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
+/// Style of headings.
+const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+/// Style of values within their limits.
+const GOOD: Style = Style::new().fg(Color::Green);
+/// Style of doubtful values. Yellow is not used, because it is unreadable on a light background.
+const DOUBTFUL: Style = Style::new().fg(Color::Magenta).add_modifier(Modifier::BOLD);
+/// Style of failures and of values beyond their limits.
+const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
-    if area.width < SMALL.0 || area.height < SMALL.1 {
+    if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
         let line =
-            format!("{}  {}", elapsed_text(state), number::rate(state.second.started as f64));
+            format!("{}  {}", format_elapsed(state), number::rate(state.second.started as f64));
         frame.render_widget(Paragraph::new(line), area);
         return;
     }
     let thresholds_max = if area.height < 32 { 2 } else { THRESHOLDS_MAX };
     let threshold_lines = format_thresholds(&state.thresholds, thresholds_max);
-    let hosts: Vec<Vec<Part>> = state.hosts.iter().filter_map(host).collect();
+    let host_lines: Vec<Line<'_>> = state.hosts.iter().filter_map(format_host).collect();
     // The chart gets the space that the table does not use. On a larger screen it gets at least a
     // quarter of the height.
     let chart_min = if area.height < 20 { 0 } else { area.height / 4 };
@@ -81,78 +64,65 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
             fixed(1),
             fixed(1),
             Constraint::Min(chart_min),
-            Constraint::Max(table::lines(state)),
+            Constraint::Max(table::height(state)),
             fixed(1),
             fixed(1),
-            fixed(hosts.len().min(2)),
+            fixed(host_lines.len().min(2)),
             fixed(threshold_lines.len()),
             fixed(1),
         ])
         .areas(area);
-    draw_sides(frame, title, state, title_parts(state), vec![(Tone::Plain, elapsed_text(state))]);
-    draw_bar(frame, bar, state);
-    draw_line(frame, rates, state, rate_parts(state));
+    draw_title(frame, title, state);
+    frame.render_widget(format_progress(state), bar);
+    frame.render_widget(format_rates(state), rates);
     draw_chart(frame, chart, state);
     table::draw(frame, calls, state);
-    draw_line(frame, failures, state, failure_parts(state));
-    draw_line(frame, generator, state, generator_parts(state));
-    draw_lines(frame, pressure, state, hosts);
-    draw_lines(frame, thresholds, state, threshold_lines);
-    draw_line(frame, keys, state, key_parts());
+    frame.render_widget(format_failures(state), failures);
+    frame.render_widget(format_generator(state), generator);
+    frame.render_widget(Paragraph::new(host_lines), pressure);
+    frame.render_widget(Paragraph::new(threshold_lines), thresholds);
+    let keys_text = "q stop   t toggle times: last second or whole run";
+    frame.render_widget(Span::styled(keys_text, QUIET), keys);
+    if !state.colour {
+        frame.buffer_mut().content.iter_mut().for_each(|cell| cell.fg = Color::Reset);
+    }
 }
 
-fn line(state: &State, parts: Vec<Part>) -> Line<'static> {
-    let styled = |(tone, text): Part| Text::styled(text, tone.style(state.colour));
-    Line::from_iter(parts.into_iter().map(styled))
-}
-
-fn draw_line(frame: &mut Frame<'_>, area: Rect, state: &State, parts: Vec<Part>) {
-    frame.render_widget(line(state, parts), area);
-}
-
-fn draw_lines(frame: &mut Frame<'_>, area: Rect, state: &State, lines: Vec<Vec<Part>>) {
-    let lines: Vec<Line<'_>> = lines.into_iter().map(|parts| line(state, parts)).collect();
-    frame.render_widget(Paragraph::new(lines), area);
-}
-
-/// Draws text at both ends of a line. On a narrow screen the left text is cut.
-fn draw_sides(frame: &mut Frame<'_>, area: Rect, state: &State, left: Vec<Part>, right: Vec<Part>) {
-    let right = line(state, right);
-    let width = u16::try_from(right.width()).unwrap_or(area.width);
-    let [start, end] =
-        Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(area);
-    draw_line(frame, start, state, left);
-    frame.render_widget(right, end);
-}
-
-fn elapsed_text(state: &State) -> String {
+fn format_elapsed(state: &State) -> String {
     let clock = |time: Duration| number::clock(time.as_secs_f64());
     format!("{} of {}", clock(state.elapsed), clock(state.duration))
 }
 
-fn title_parts(state: &State) -> Vec<Part> {
-    let mut parts = vec![
-        (Tone::Strong, state.plan.name.clone()),
-        (Tone::Plain, format!("  {}", state.plan.target.url)),
+/// Draws name and target at the left, and the time at the right. On a narrow screen the left text is
+/// cut.
+fn draw_title(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let mut spans = vec![
+        Span::styled(state.plan.name.as_str(), STRONG),
+        Span::raw(format!("  {}", state.plan.target.url)),
     ];
     if let Some(client) = &state.target.client {
-        parts.push((Tone::Quiet, format!("  {client}")));
+        spans.push(Span::styled(format!("  {client}"), QUIET));
     }
     if state.elapsed < state.plan.warmup {
-        parts.push((Tone::Doubtful, "  warm-up".to_owned()));
+        spans.push(Span::styled("  warm-up", DOUBTFUL));
     }
-    parts
+    let time = Line::from(format_elapsed(state));
+    let width = u16::try_from(time.width()).unwrap_or(area.width);
+    let [start, end] =
+        Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(area);
+    frame.render_widget(Line::from(spans), start);
+    frame.render_widget(time, end);
 }
 
-/// Draws the progress bar, and the running stages with their remaining times.
-fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
+/// Returns the progress bar, and the running stages with their remaining times.
+fn format_progress(state: &State) -> Line<'static> {
     const BAR: u16 = 24;
     let share = state.elapsed.as_secs_f64() / state.duration.as_secs_f64().max(f64::MIN_POSITIVE);
     let done = (share.clamp(0.0, 1.0) * f64::from(BAR)) as usize;
-    let mut parts = vec![
-        (Tone::Good, "━".repeat(done)),
-        (Tone::Quiet, "─".repeat(usize::from(BAR) - done)),
-        (Tone::Plain, "  ".to_owned()),
+    let mut spans = vec![
+        Span::styled("━".repeat(done), GOOD),
+        Span::styled("─".repeat(usize::from(BAR) - done), QUIET),
+        Span::raw("  "),
     ];
     let stages = state.stages();
     let several = state.plan.scenarios.len() > 1;
@@ -160,7 +130,7 @@ fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
         let gap = if index > 0 { ", " } else { "" };
         let scenario_prefix = if several { format!("{}: ", scenario.name) } else { String::new() };
         let level = match scenario.model {
-            Model::Open { .. } => "/s",
+            Model::Open => "/s",
             Model::Closed => " workers",
         };
         let (start_level, end_level) = (number::short(stage.from), number::short(stage.to));
@@ -170,40 +140,37 @@ fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
             format!("{start_level} to {end_level}{level}")
         };
         let remaining = number::clock(remaining.as_secs_f64());
-        parts.push((
-            Tone::Plain,
-            format!("{gap}{scenario_prefix}{} at {level}, {remaining} left", stage.name),
-        ));
+        let name = &stage.name;
+        spans.push(Span::raw(format!("{gap}{scenario_prefix}{name} at {level}, {remaining} left")));
     }
     if stages.is_empty() {
         let ended = state.elapsed >= state.duration;
         let text = if ended { "waiting for calls in flight" } else { "no stage has started" };
-        parts.push((Tone::Plain, text.to_owned()));
+        spans.push(Span::raw(text));
     }
-    draw_line(frame, area, state, parts);
+    Line::from(spans)
 }
 
-fn rate_parts(state: &State) -> Vec<Part> {
+fn format_rates(state: &State) -> Line<'static> {
     let second = &state.second;
-    let results: u64 = (second.methods.iter())
-        .flat_map(|method| &method.classes)
-        .filter(|(class, _)| *class == Class::Ok)
-        .map(|(_, count)| count)
-        .sum();
+    let results = second.count(|class| class == Class::Ok);
     let is_behind = second.started * 100 < second.scheduled * 99;
-    let mut parts = Vec::new();
+    let mut spans = Vec::new();
     if state.is_open() {
-        parts.push((Tone::Quiet, format!("planned {}/s  ", number::count(second.scheduled))));
+        let planned = number::count(second.scheduled);
+        spans.push(Span::styled(format!("planned {planned}/s  "), QUIET));
     }
-    let tone = if is_behind { Tone::Bad } else { Tone::Good };
-    parts.push((tone, format!("started {}/s", number::count(second.started))));
-    parts.push((Tone::Plain, format!("  requests {}/s", number::count(second.requests))));
-    parts.push((Tone::Plain, format!("  results {}/s", number::count(results))));
-    parts.push((Tone::Plain, format!("  in flight {}", number::count(second.in_flight))));
+    let started = number::count(second.started);
+    let started_style = if is_behind { BAD } else { GOOD };
+    spans.push(Span::styled(format!("started {started}/s"), started_style));
+    spans.push(Span::raw(format!("  requests {}/s", number::count(second.requests))));
+    spans.push(Span::raw(format!("  results {}/s", number::count(results))));
+    spans.push(Span::raw(format!("  in flight {}", number::count(second.in_flight))));
     if second.waiting > 0 {
-        parts.push((Tone::Doubtful, format!("  waiting {}", number::count(second.waiting))));
+        let waiting = number::count(second.waiting);
+        spans.push(Span::styled(format!("  waiting {waiting}"), DOUBTFUL));
     }
-    parts
+    Line::from(spans)
 }
 
 /// Draws the planned and started iterations per second since the start.
@@ -212,13 +179,12 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
     if area.height < 3 || points.is_empty() {
         return;
     }
-    let curve = |value_of: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
+    let curve = |value_of: fn(&Rates) -> f64| -> Vec<(f64, f64)> {
         points.iter().enumerate().map(|(index, point)| (index as f64, value_of(point))).collect()
     };
-    let (planned, started) = (curve(|point| point.0), curve(|point| point.1));
-    let top = points.iter().map(|point| point.0.max(point.1)).fold(1.0, f64::max);
-    let dataset = |name: &'static str, tone: Tone| {
-        let style = tone.style(state.colour);
+    let (planned, started) = (curve(|point| point.planned), curve(|point| point.started));
+    let top = points.iter().map(|point| point.planned.max(point.started)).fold(1.0, f64::max);
+    let dataset = |name: &'static str, style: Style| {
         Dataset::default()
             .name(name)
             .marker(Marker::Braille)
@@ -227,15 +193,12 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
     };
     let mut datasets = Vec::new();
     if state.is_open() {
-        datasets.push(dataset("planned", Tone::Quiet).data(&planned));
+        datasets.push(dataset("planned", QUIET).data(&planned));
     }
-    datasets.push(dataset("started", Tone::Good).data(&started));
+    datasets.push(dataset("started", GOOD).data(&started));
     let seconds = state.rates.seconds();
     let axis = |labels: [String; 2], upper_bound: f64| {
-        Axis::default()
-            .bounds([0.0, upper_bound])
-            .labels(labels)
-            .style(Tone::Quiet.style(state.colour))
+        Axis::default().bounds([0.0, upper_bound]).labels(labels).style(QUIET)
     };
     let chart = Chart::new(datasets)
         .legend_position(None)
@@ -247,92 +210,85 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(chart, area);
 }
 
-fn failure_parts(state: &State) -> Vec<Part> {
+fn format_failures(state: &State) -> Line<'static> {
     if state.classes.is_empty() {
-        return vec![(Tone::Good, "no call failed".to_owned())];
+        return Line::styled("no call failed", GOOD);
     }
-    let mut parts = Vec::new();
+    let mut spans = Vec::new();
     for (class, count) in &state.classes {
-        let tone = if class.is_failure() { Tone::Bad } else { Tone::Doubtful };
-        parts.push((tone, format!("{} {}  ", class.as_str(), number::count(*count))));
+        let style = if class.is_failure() { BAD } else { DOUBTFUL };
+        let text = format!("{} {}  ", class.as_str(), number::count(*count));
+        spans.push(Span::styled(text, style));
         if *class == Class::RpcError {
             let shown: Vec<String> = (state.codes.iter().take(3))
                 .map(|(code, count)| format!("{code}: {}", number::count(*count)))
                 .collect();
-            parts.push((Tone::Plain, format!("({})  ", shown.join(", "))));
+            spans.push(Span::raw(format!("({})  ", shown.join(", "))));
         }
     }
-    parts
+    Line::from(spans)
 }
 
 /// Returns the health of the generator, coloured by the plan's limits.
-fn generator_parts(state: &State) -> Vec<Part> {
+fn format_generator(state: &State) -> Line<'static> {
     let validity = &state.plan.validity;
     let iterations = state.iterations;
     let delivered = iterations.started as f64 / iterations.scheduled.max(1) as f64;
-    let tone_for = |bad: bool| if bad { Tone::Bad } else { Tone::Good };
+    let style_for = |bad: bool| if bad { BAD } else { GOOD };
     let late = state.scheduling_delay_p99_ms;
     let late_max = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
     let busy = state.second.generator_busy;
-    let mut parts = vec![(Tone::Plain, "generator  ".to_owned())];
+    let mut spans = vec![Span::raw("generator  ")];
     if state.is_open() && iterations.scheduled > 0 {
-        let tone = tone_for(delivered < validity.delivered_share_min);
-        parts.push((tone, format!("delivered {}", number::percent(delivered))));
+        let style = style_for(delivered < validity.delivered_share_min);
+        spans.push(Span::styled(format!("delivered {}", number::percent(delivered)), style));
     }
-    parts.push((tone_for(late > late_max), format!("  late p99 {}", number::ms(late))));
+    let late_text = format!("  late p99 {}", number::ms(late));
+    spans.push(Span::styled(late_text, style_for(late > late_max)));
     // Threads that are busier than this cannot handle a burst.
-    let tone = if busy > 0.9 { Tone::Doubtful } else { Tone::Plain };
-    parts.push((tone, format!("  busy {}", number::percent(busy))));
+    let busy_style = if busy > 0.9 { DOUBTFUL } else { Style::new() };
+    spans.push(Span::styled(format!("  busy {}", number::percent(busy)), busy_style));
     if iterations.dropped > 0 {
-        parts.push((Tone::Bad, format!("  dropped {}", number::count(iterations.dropped))));
+        spans.push(Span::styled(format!("  dropped {}", number::count(iterations.dropped)), BAD));
     }
-    parts
+    Line::from(spans)
 }
 
 /// Returns the pressure and CPU of one host, if they were sampled.
-fn host(sample: &HostSample) -> Option<Vec<Part>> {
-    const SHOWN: usize = 6;
-    let shown = |name: &str| name.starts_with("cpu") || name.starts_with("psi");
+fn format_host(sample: &HostSample) -> Option<Line<'static>> {
+    const VALUES_MAX: usize = 6;
+    let is_listed = |name: &str| name.starts_with("cpu") || name.starts_with("psi");
     let mut values: Vec<&(String, f64)> =
-        sample.values.iter().filter(|(name, value)| shown(name) && value.is_finite()).collect();
-    values.sort_by(|left, right| right.1.total_cmp(&left.1));
-    if values.is_empty() {
-        return None;
-    }
-    let mut parts = vec![(Tone::Plain, format!("{}  ", sample.host))];
-    for (name, value) in values.into_iter().take(SHOWN) {
-        parts.push((Tone::Plain, format!("{name} {value:.2}  ")));
-    }
-    Some(parts)
+        sample.values.iter().filter(|(name, value)| is_listed(name) && value.is_finite()).collect();
+    values.sort_by(|(_, left), (_, right)| right.total_cmp(left));
+    values.truncate(VALUES_MAX);
+    let texts: Vec<String> =
+        values.into_iter().map(|(name, value)| format!("{name} {value:.2}  ")).collect();
+    (!texts.is_empty()).then(|| Line::from(format!("{}  {}", sample.host, texts.concat())))
 }
 
 /// Returns one line per threshold, broken ones first.
-fn format_thresholds(outcomes: &[ThresholdOutcome], max_lines: usize) -> Vec<Vec<Part>> {
+fn format_thresholds(outcomes: &[ThresholdOutcome], max_lines: usize) -> Vec<Line<'static>> {
     let mut sorted: Vec<&ThresholdOutcome> = outcomes.iter().collect();
     sorted.sort_by_key(|outcome| outcome.kept);
     let lines = sorted.into_iter().take(max_lines).map(|outcome| {
-        let (tone, word) = match (outcome.kept, outcome.observed) {
-            (true, Some(_)) => (Tone::Good, "kept  "),
-            (_, None) => (Tone::Quiet, "      "),
-            (false, Some(_)) => (Tone::Bad, "BROKEN"),
+        let (style, word) = match (outcome.kept, outcome.observed) {
+            (true, Some(_)) => (GOOD, "kept  "),
+            (_, None) => (QUIET, "      "),
+            (false, Some(_)) => (BAD, "BROKEN"),
         };
-        let observed = outcome.observed.map_or_else(|| "no data".to_owned(), number);
-        let mut parts = vec![(tone, word.to_owned())];
-        parts.push((Tone::Plain, format!("  {}  is {observed}", outcome.text)));
+        let observed = outcome.observed.map_or_else(|| "no data".to_owned(), format_number);
+        let mut text = format!("  {}  is {observed}", outcome.text);
         if let Some(broken_at) = outcome.broken_at.filter(|_| !outcome.kept) {
-            parts.push((Tone::Plain, format!("  since {broken_at:.0} s")));
+            text.push_str(&format!("  since {broken_at:.0} s"));
         }
-        parts
+        Line::from(vec![Span::styled(word, style), Span::raw(text)])
     });
     lines.collect()
 }
 
 /// Formats a number with at most four decimals.
-fn number(value: f64) -> String {
+fn format_number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn key_parts() -> Vec<Part> {
-    vec![(Tone::Quiet, "q stop   t toggle times: last second or whole run".to_owned())]
 }

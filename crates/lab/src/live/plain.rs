@@ -110,14 +110,10 @@ impl Counts {
         self.dropped += second.dropped;
         self.scheduling_delay_p99_ms =
             self.scheduling_delay_p99_ms.max(second.scheduling_delay_p99_ms);
-        for method in &second.methods {
-            self.p99_ms = self.p99_ms.max(method.p99_ms);
-            for (class, count) in &method.classes {
-                self.calls += count;
-                self.failed += if class.is_failure() { *count } else { 0 };
-                self.limited += if *class == Class::Limited { *count } else { 0 };
-            }
-        }
+        self.p99_ms = second.methods.iter().map(|method| method.p99_ms).fold(self.p99_ms, f64::max);
+        self.calls += second.count(|_| true);
+        self.failed += second.count(Class::is_failure);
+        self.limited += second.count(|class| class == Class::Limited);
     }
 
     fn line(&self) -> String {

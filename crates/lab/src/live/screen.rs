@@ -19,7 +19,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 
 use super::draw::draw;
 use super::full_screen::FullScreen;
-use super::state::{Span, State};
+use super::state::{State, TimePeriod};
 use crate::run::{Progress, Stop};
 
 #[cfg(test)]
@@ -125,16 +125,16 @@ impl Shared {
     fn handle(&self, event: &Event) -> bool {
         match event {
             Event::Resize(..) => {}
-            Event::Key(key) if key.kind == KeyEventKind::Press => match command(*key) {
+            Event::Key(key) if key.kind == KeyEventKind::Press => match command_of(*key) {
                 Some(Command::Stop) => {
                     self.stop.request();
                     return true;
                 }
                 Some(Command::ToggleTimes) => {
                     let mut state = self.state.lock();
-                    state.table_span = match state.table_span {
-                        Span::LastSecond => Span::WholeRun,
-                        Span::WholeRun => Span::LastSecond,
+                    state.table_period = match state.table_period {
+                        TimePeriod::LastSecond => TimePeriod::WholeRun,
+                        TimePeriod::WholeRun => TimePeriod::LastSecond,
                     };
                 }
                 None => return false,
@@ -153,7 +153,7 @@ enum Command {
     ToggleTimes,
 }
 
-fn command(key: KeyEvent) -> Option<Command> {
+fn command_of(key: KeyEvent) -> Option<Command> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('c') if control => Some(Command::Stop),

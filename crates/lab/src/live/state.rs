@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lab_model::plan::{Model, Plan, Scenario, Stage};
-use lab_model::record::{self, Class, Iterations, Times, Totals, times};
+use lab_model::record::{self, Class, Iterations, Times, Totals, empty_times};
 use lab_model::results::run::{HostSample, Second};
 use lab_model::results::{TargetFacts, ThresholdOutcome};
 
@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) second: Second,
     pub(super) rates: RateSeries,
     /// Rows of the table: the totals, then each called method.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<MethodRow>,
     /// Failed and limited calls by class, most frequent first.
     pub(super) classes: Vec<(Class, u64)>,
     /// Codes of JSON-RPC errors, most frequent first.
@@ -40,16 +40,16 @@ pub(super) struct State {
     /// The last sample of each host.
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
-    /// The period that the latencies in the table cover.
-    pub(super) table_span: Span,
+    /// The period of the table's latencies, if the screen is too narrow for both.
+    pub(super) table_period: TimePeriod,
     /// True if colours are used.
     pub(super) colour: bool,
     scratch: Times,
 }
 
-/// The period that the table's times cover.
+/// The period that latencies in the table cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Span {
+pub(super) enum TimePeriod {
     LastSecond,
     WholeRun,
 }
@@ -65,7 +65,7 @@ pub(super) struct Percentiles {
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(super) struct MethodRow {
     pub(super) method: String,
     pub(super) calls: u64,
     pub(super) failed: u64,
@@ -83,8 +83,14 @@ pub(super) struct Row {
 pub(super) struct RateSeries {
     seconds_per_point: u64,
     incomplete: IncompletePoint,
-    /// Planned and started iterations per second.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(super) points: Vec<Rates>,
+}
+
+/// Iterations per second over the seconds of one point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rates {
+    pub(super) planned: f64,
+    pub(super) started: f64,
 }
 
 /// Sums the seconds of the next point.
@@ -112,9 +118,9 @@ impl State {
             scheduling_delay_p99_ms: 0.0,
             hosts: Vec::new(),
             thresholds: Vec::new(),
-            table_span: Span::LastSecond,
+            table_period: TimePeriod::LastSecond,
             colour,
-            scratch: times(),
+            scratch: empty_times(),
         }
     }
 
@@ -125,7 +131,7 @@ impl State {
         self.duration = progress.duration;
         self.second = progress.second.clone();
         self.rates.push(progress.second.scheduled, progress.second.started);
-        self.rows = self.rows_of(progress);
+        self.rows = self.build_rows(progress);
         self.classes = Class::ALL
             .into_iter()
             .filter(|class| *class != Class::Ok)
@@ -133,12 +139,13 @@ impl State {
             .filter(|(_, count)| *count > 0)
             .collect();
         self.classes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        self.codes = codes(progress.totals);
+        self.codes = count_codes(progress.totals);
         self.iterations = Iterations::default();
         for stage in &progress.totals.iterations {
             self.iterations.add(*stage);
         }
-        self.scheduling_delay_p99_ms = ms(progress.totals.scheduling_delay.value_at_quantile(0.99));
+        self.scheduling_delay_p99_ms =
+            to_ms(progress.totals.scheduling_delay.value_at_quantile(0.99));
         for sample in progress.host {
             match self.hosts.iter_mut().find(|known| known.host == sample.host) {
                 Some(known) => known.clone_from(sample),
@@ -158,10 +165,10 @@ impl State {
     /// Returns true if a scenario has the open model. Only such a scenario can fall behind its
     /// plan.
     pub(super) fn is_open(&self) -> bool {
-        self.plan.scenarios.iter().any(|scenario| matches!(scenario.model, Model::Open { .. }))
+        self.plan.scenarios.iter().any(|scenario| scenario.model == Model::Open)
     }
 
-    fn rows_of(&mut self, progress: &Progress<'_>) -> Vec<Row> {
+    fn build_rows(&mut self, progress: &Progress<'_>) -> Vec<MethodRow> {
         let mut rows = vec![];
         for (index, method) in self.plan.methods.iter().enumerate() {
             let is_method = |slot: lab_model::record::Slot| usize::from(slot.method) == index;
@@ -178,13 +185,12 @@ impl State {
             }
             let method_second =
                 progress.second.methods.iter().find(|known| *known.method == **method);
-            rows.push(Row {
+            rows.push(MethodRow {
                 method: method.to_string(),
                 calls: self.scratch.len(),
                 failed,
                 limited,
-                calls_last: method_second
-                    .map_or(0, |method_second| method_second.classes.iter().map(|(_, n)| n).sum()),
+                calls_last: method_second.map_or(0, |method_second| method_second.count(|_| true)),
                 last_second: method_second.map(|method_second| Percentiles {
                     p50: method_second.p50_ms,
                     p95: method_second.p95_ms,
@@ -196,18 +202,18 @@ impl State {
         }
         if rows.len() > 1 {
             let whole_run = Percentiles::of(&progress.totals.latency(|_| true));
-            rows.insert(0, Row::totals(&rows, whole_run));
+            rows.insert(0, MethodRow::totals(&rows, whole_run));
         }
         rows
     }
 }
 
-impl Row {
+impl MethodRow {
     /// Returns the totals. Percentiles over all methods cannot be computed from those of single
     /// methods. Only the maximum is known.
-    fn totals(rows: &[Row], whole_run: Percentiles) -> Row {
-        let sum = |count_of: fn(&Row) -> u64| rows.iter().map(count_of).sum();
-        Row {
+    fn totals(rows: &[MethodRow], whole_run: Percentiles) -> MethodRow {
+        let sum = |count_of: fn(&MethodRow) -> u64| rows.iter().map(count_of).sum();
+        MethodRow {
             method: "all".to_owned(),
             calls: sum(|row| row.calls),
             failed: sum(|row| row.failed),
@@ -230,12 +236,12 @@ impl Percentiles {
         Percentiles { p50: f64::NAN, p95: f64::NAN, p99: f64::NAN, max: f64::NAN };
 
     fn of(times: &Times) -> Percentiles {
-        let quantile_ms = |quantile| ms(times.value_at_quantile(quantile));
+        let quantile_ms = |quantile| to_ms(times.value_at_quantile(quantile));
         Percentiles {
             p50: quantile_ms(0.5),
             p95: quantile_ms(0.95),
             p99: quantile_ms(0.99),
-            max: ms(times.max()),
+            max: to_ms(times.max()),
         }
     }
 }
@@ -258,13 +264,13 @@ impl RateSeries {
         }
         let IncompletePoint { planned, started, seconds } = std::mem::take(&mut self.incomplete);
         let per_second = |count: u64| count as f64 / seconds as f64;
-        self.points.push((per_second(planned), per_second(started)));
+        self.points.push(Rates { planned: per_second(planned), started: per_second(started) });
         if self.points.len() == POINTS_MAX {
-            let middle = |pair: &[(f64, f64)]| {
-                let [left, right] = [pair[0], pair[1]];
-                (f64::midpoint(left.0, right.0), f64::midpoint(left.1, right.1))
+            let mean = |pair: &[Rates]| Rates {
+                planned: f64::midpoint(pair[0].planned, pair[1].planned),
+                started: f64::midpoint(pair[0].started, pair[1].started),
             };
-            self.points = self.points.chunks_exact(2).map(middle).collect();
+            self.points = self.points.chunks_exact(2).map(mean).collect();
             self.seconds_per_point *= 2;
         }
     }
@@ -287,7 +293,7 @@ pub(super) fn stage_at(scenario: &Scenario, at: Duration) -> Option<(&Stage, Dur
     })
 }
 
-fn codes(totals: &Totals) -> Vec<(i64, u64)> {
+fn count_codes(totals: &Totals) -> Vec<(i64, u64)> {
     let mut by_code = std::collections::BTreeMap::<i64, u64>::new();
     for ((_, code), count) in &totals.codes {
         *by_code.entry(*code).or_default() += count;
@@ -297,6 +303,6 @@ fn codes(totals: &Totals) -> Vec<(i64, u64)> {
     codes
 }
 
-fn ms(nanos: u64) -> f64 {
+fn to_ms(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }

@@ -49,7 +49,7 @@ impl Caller {
             if self.stop.is_requested() {
                 return;
             }
-            self.state.lock().skip(self.index, turn.skipped);
+            self.state.lock().targets[self.index].calls_skipped += turn.skipped;
             match calls.head_method.filter(|_| turn.number.is_multiple_of(HEAD_TURNS)) {
                 Some(method) => self.call_head(method, turn),
                 None => self.call(&mut calls, turn),
@@ -91,7 +91,7 @@ impl Caller {
         }
         let single = SingleCalls::new(&plan, &Arc::new(probed.chain));
         let single = single.map_err(|fault| fault.to_string())?;
-        self.state.lock().identify(self.index, probed.facts);
+        self.state.lock().targets[self.index].facts = Some(probed.facts);
         let head_method = family.map(target::head_method);
         Ok(Calls { methods: plan.methods, single, head_method })
     }

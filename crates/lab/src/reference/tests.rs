@@ -9,7 +9,7 @@ use lab_model::plan::{Plan, Reference};
 use lab_model::results::run::Compared;
 use lab_model::samples;
 
-use super::{Comparison, SampledCall};
+use super::{Comparison, ReferenceFault, SampledCall};
 use crate::target::client::tests::{Fake, http};
 
 fn answer(result: &str) -> String {
@@ -26,29 +26,34 @@ fn plan(target: &Fake) -> Plan {
     plan
 }
 
-fn reference() -> Reference {
-    Reference {
-        url: samples::open(1.0, 1, &[]).target.url,
+/// Starts a comparison of `target` with the reference `believed`.
+fn start(target: &Fake, believed: &Fake) -> Result<Comparison, ReferenceFault> {
+    let mut plan = plan(target);
+    plan.reference = Some(Reference {
+        url: believed.target().url,
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,
         sets: Vec::new(),
-    }
+    });
+    Comparison::start(&plan).map(|comparison| comparison.expect("the plan has a reference"))
+}
+
+/// Ends a comparison when all samples have been compared, not after the current one.
+fn end(comparison: Comparison) -> Compared {
+    let Comparison { samples, thread, .. } = comparison;
+    drop(samples);
+    thread.join().unwrap()
 }
 
 fn compare(target: &Fake, believed: &Fake, calls: &[(usize, &str)]) -> Compared {
-    let mut comparison =
-        Comparison::start(&plan(target), &reference(), &believed.target()).unwrap();
+    let mut comparison = start(target, believed).unwrap();
     for &(method, result) in calls {
         let request = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec();
         let response = answer(result).into_bytes();
         comparison.offer(SampledCall { at: Instant::now(), method, request, response });
     }
-    // Ends when all have been compared, not after the one under way.
-    comparison.samples = None;
-    let compared = comparison.thread.take().unwrap().join().unwrap();
-    assert_eq!(comparison.finish(0), Compared::default(), "nothing is left to join");
-    compared
+    end(comparison)
 }
 
 #[test]
@@ -83,15 +88,13 @@ fn a_wrong_response_of_a_named_block_is_wrong_though_the_next_one_is_right() {
     let right = || saying(|_| "\"0x2\"".to_owned());
     let (target, believed) = (right(), right());
     let compare_block = |block: &str| {
-        let mut comparison =
-            Comparison::start(&plan(&target), &reference(), &believed.target()).unwrap();
+        let mut comparison = start(&target, &believed).unwrap();
         let request =
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{{}},"{block}"]}}"#);
         let response = answer("\"0x1\"").into_bytes();
         let (at, request) = (Instant::now(), request.into_bytes());
         comparison.offer(SampledCall { at, method: 0, request, response });
-        comparison.samples = None;
-        let compared = comparison.thread.take().unwrap().join().unwrap();
+        let compared = end(comparison);
         (compared.wrong, compared.moved)
     };
     assert_eq!(compare_block("0x10"), (1, 0));
@@ -113,8 +116,7 @@ fn a_reference_that_does_not_answer_says_nothing_about_the_target() {
 fn what_waits_at_the_end_is_skipped_and_counted() {
     let believed = saying(|_| "1".to_owned());
     let target = saying(|_| "1".to_owned());
-    let mut comparison =
-        Comparison::start(&plan(&target), &reference(), &believed.target()).unwrap();
+    let mut comparison = start(&target, &believed).unwrap();
     for _ in 0..2_000 {
         let request = br#"{"method":"eth_call"}"#.to_vec();
         let response = answer("1").into_bytes();
@@ -129,7 +131,7 @@ fn what_waits_at_the_end_is_skipped_and_counted() {
 fn a_reference_that_is_no_node_is_refused_before_the_run() {
     let believed = Fake::saying(|_| Some(http("200 OK", "<html>")));
     let target = saying(|_| "1".to_owned());
-    let fault = Comparison::start(&plan(&target), &reference(), &believed.target()).err().unwrap();
+    let fault = start(&target, &believed).err().unwrap();
     let url = believed.target().url;
     let expected = format!("the reference: {url}: it is not a JSON-RPC server");
     assert!(fault.to_string().starts_with(&expected), "{fault}");

@@ -17,11 +17,9 @@ use super::document::{
     ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, Span, TERMINAL, Text, bold,
     table, text,
 };
-use crate::analysis::assessment::{
-    Advice, Basis, Conclusion, Derived, Finding, FindingKind, Recommendation,
-};
+use crate::analysis::assessment::{Advice, Basis, Conclusion, Derived, Finding, FindingKind};
 use crate::assessment::Assessed;
-use crate::wording::assessment::Writer;
+use crate::wording::assessment::AssessmentText;
 use crate::wording::assessment::advice::NO_RECOMMENDATION;
 use crate::wording::number::plural;
 
@@ -32,9 +30,9 @@ const LISTED_MAX: usize = 8;
 
 /// Builds the document.
 pub(super) fn document(assessed: &Assessed) -> Document {
-    let systems = assessed.systems.iter().map(|system| system.name.as_str());
+    let systems = assessed.evidence.systems.iter().map(|system| system.name.as_str());
     let studies = assessed.studies.iter().map(|study| study.result.name.as_str());
-    let others = assessed.comparisons.iter().map(|comparison| comparison.name.as_str());
+    let others = assessed.evidence.comparisons.iter().map(|comparison| comparison.label.as_str());
     let mut names: Vec<&str> = systems.chain(studies).collect();
     if names.is_empty() {
         names.extend(others);
@@ -81,7 +79,8 @@ fn lead(assessed: &Assessed) -> String {
     started.retain(|start| !start.is_empty());
     started.sort_unstable();
     let count = |number: usize, noun| plural(number as u64, noun);
-    let mut parts = vec![count(assessed.systems.len(), "system"), count(results.len(), "result")];
+    let mut parts =
+        vec![count(assessed.evidence.systems.len(), "system"), count(results.len(), "result")];
     if !assessed.studies.is_empty() {
         let studies = assessed.studies.len();
         let noun = if studies == 1 { "study" } else { "studies" };
@@ -104,10 +103,11 @@ fn head(assessed: &Assessed) -> Section {
         (false, true) => ("invalid", "NOTHING MAY BE CONCLUDED"),
         (false, false) => ("pass", "NO FAILURE FOUND"),
     };
-    let writer = Writer(assessed.evidence());
+    let assessment_text = AssessmentText::new(&assessed.evidence);
     let findings = &assessment.findings;
     let top = assessment.conclusions.iter().take(SUMMARY_MAX);
-    let top: Vec<String> = top.map(|conclusion| writer.conclusion(conclusion, findings)).collect();
+    let top: Vec<String> =
+        top.map(|conclusion| assessment_text.conclusion(conclusion, findings)).collect();
     let count = |number: usize, noun| plural(number as u64, noun);
     let sum = [
         count(findings.len(), "finding"),
@@ -115,7 +115,8 @@ fn head(assessed: &Assessed) -> Section {
         count(assessment.recommendations.len(), "recommendation"),
     ]
     .join(", ");
-    let names: Vec<&str> = assessed.systems.iter().map(|system| system.name.as_str()).collect();
+    let names: Vec<&str> =
+        assessed.evidence.systems.iter().map(|system| system.name.as_str()).collect();
     let rest = match names.is_empty() {
         true => sum.clone(),
         false => format!("{}: {sum}", names.join(" · ")),
@@ -182,10 +183,10 @@ fn findings(assessed: &Assessed) -> Section {
     if findings.is_empty() {
         return section.on(FILES, Block::Paragraph("The results show no finding.".into()));
     }
-    let writer = Writer(assessed.evidence());
+    let assessment_text = AssessmentText::new(&assessed.evidence);
     let table = table!(findings.iter().enumerate(), |(index, finding)|
         Column::text("") => text![Span::Anchor(finding_id(index)), bold(format!("F{}", index + 1))],
-        Column::prose("finding") => writer.finding(finding),
+        Column::prose("finding") => assessment_text.finding(finding),
         Column::text("evidence") => evidence_of(finding),
     );
     section.on(FILES, Block::Table(table))
@@ -193,9 +194,9 @@ fn findings(assessed: &Assessed) -> Section {
 
 fn conclusions(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
-    let writer = Writer(assessed.evidence());
+    let assessment_text = AssessmentText::new(&assessed.evidence);
     let item = |conclusion: &Conclusion| {
-        let sentence = writer.conclusion(conclusion, &assessment.findings);
+        let sentence = assessment_text.conclusion(conclusion, &assessment.findings);
         let link = match conclusion {
             Conclusion::Finding(index) => link_to_finding(*index),
             Conclusion::Same { .. } => Span::Link("Comparison".into(), "#comparison".into()).into(),
@@ -217,9 +218,9 @@ fn conclusions(assessed: &Assessed) -> Section {
 
 fn caveats(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
-    let writer = Writer(assessed.evidence());
+    let assessment_text = AssessmentText::new(&assessed.evidence);
     let item = |(index, caveat)| {
-        let sentence = writer.caveat(caveat);
+        let sentence = assessment_text.caveat(caveat);
         text![Span::Anchor(caveat_id(index)), bold(format!("C{}. ", index + 1)), sentence]
     };
     let items = assessment.caveats.iter().enumerate().map(item).collect();
@@ -235,17 +236,19 @@ fn caveats(assessed: &Assessed) -> Section {
 fn recommendations(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
     // A rate is advice for one system.
-    let system_of = |given: &Recommendation| {
+    let system_of = |given: &Derived<Advice>| {
         let has_rate =
-            matches!(given.advice, Advice::KeepBelow { .. } | Advice::LimitAdmission { .. });
-        let finding = assessment.findings.get(given.finding).filter(|_| has_rate)?;
-        let system = finding.sources.first()?.system().filter(|_| assessed.systems.len() > 1)?;
-        Some(format!("{}: ", assessed.systems.get(system)?.name))
+            matches!(given.what, Advice::KeepBelow { .. } | Advice::LimitAdmission { .. });
+        let Basis::Finding(finding) = given.basis else { return None };
+        let finding = assessment.findings.get(finding).filter(|_| has_rate)?;
+        let system =
+            finding.sources.first()?.system().filter(|_| assessed.evidence.systems.len() > 1)?;
+        Some(format!("{}: ", assessed.evidence.systems.get(system)?.name))
     };
     let items = assessment.recommendations.iter().map(|given| {
         let system = system_of(given).unwrap_or_default();
-        let advice = format!("{system}{}", given.advice);
-        text![advice, " Because of ", link_to_finding(given.finding), "."]
+        let advice = format!("{system}{}", given.what);
+        text![advice, " Because of ", link(given.basis), "."]
     });
     let section = section("recommendations", "Recommendations")
         .lead("Each recommendation rests on the finding that it links to.");

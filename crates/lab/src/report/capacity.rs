@@ -10,7 +10,7 @@ use super::document::{
     Block, Column, Document, FILES, List, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Table,
     Text, bold, code, table, text, tone,
 };
-use super::parts::{self, line};
+use super::parts::{self, line, or_dash};
 use crate::wording::number::{bare_ms, clock, percent, plural, rate, short, span};
 
 #[cfg(test)]
@@ -176,9 +176,6 @@ fn summary(result: &CapacityResult) -> Section {
 
 fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
     let answer = &result.answer;
-    let or_none = |value: Option<f64>, write: fn(f64) -> String| {
-        value.map_or_else(|| String::from("–"), write)
-    };
     let (soak, class) = match answer.soak_held {
         None => ("not made", ""),
         Some(true) => ("held", ""),
@@ -187,9 +184,9 @@ fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
     let precision = answer.highest_pass.zip(answer.lowest_fail).filter(|(pass, _)| *pass > 0.0);
     let precision = precision.map(|(pass, fail)| (fail - pass) / pass);
     [
-        ("", or_none(answer.highest_pass, rate), "[highest pass](capacity)"),
-        ("", or_none(answer.lowest_fail, rate), "[lowest fail](capacity)"),
-        ("", or_none(precision, percent), "distance, relative to the pass"),
+        ("", or_dash(answer.highest_pass, rate), "[highest pass](capacity)"),
+        ("", or_dash(answer.lowest_fail, rate), "[lowest fail](capacity)"),
+        ("", or_dash(precision, percent), "distance, relative to the pass"),
         (class, soak.to_owned(), "[soak](soak)"),
         ("", result.probes.len().to_string(), "[probes](probe)"),
     ]
@@ -349,7 +346,7 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
         Column::number("p50 ms") => bare_ms(probe.latency.p50_ms),
         Column::number("p95 ms") => bare_ms(probe.latency.p95_ms),
         Column::number("p99 ms") => bare_ms(probe.latency.p99_ms),
-        Column::number("margin") => probe.margin.map_or_else(|| "–".to_owned(), margin),
+        Column::number("margin") => or_dash(probe.margin, margin),
         Column::number("started").only(PAGE) => percent(probe.delivered_share),
         Column::number("late p99 ms").only(PAGE) => bare_ms(probe.scheduling_delay_p99_ms),
     );
@@ -373,22 +370,19 @@ fn number(index: usize, probe: &ProbeRow) -> Text {
     }
 }
 
-fn facts<const N: usize>(facts: [(&str, String); N]) -> Block {
-    Block::Facts(facts.map(|(name, value)| (name.into(), value.into())).to_vec())
-}
-
 fn scaling(result: &CapacityResult) -> Option<Section> {
     let fit = result.scaling.as_ref()?;
     let peak = fit.peak_in_flight.zip(fit.peak_rate);
     let peak =
         peak.map(|(in_flight, peak)| format!("{} with {} in flight", rate(peak), short(in_flight)));
-    let facts = facts([
+    let facts = [
         ("Concurrency 1", rate(fit.lambda)),
         ("Contention", percent(fit.sigma)),
         ("Coherency", percent(fit.kappa)),
         ("Peak", peak.unwrap_or_else(|| "none".to_owned())),
         ("Variance explained", percent(fit.r_squared)),
-    ]);
+    ];
+    let facts = Block::Facts(facts.map(|(name, value)| (name.into(), value.into())).to_vec());
     let probes = plural(fit.points as u64, "probe");
     let lead = format!("[Scaling law](scaling) fitted to {probes}; it does not affect the result.");
     Some(Section::new("scaling", "Scaling").lead(&lead).on(PAGE, facts))

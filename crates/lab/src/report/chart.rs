@@ -1,7 +1,7 @@
 //! Draws charts as SVG for the HTML page. Plotters draws them with fixed colours. Classes then
 //! replace the colours, so the style sheet colours charts in light and dark mode.
 //!
-//! The documents define the shapes; axes are in `chart/axis.rs`.
+//! The code of each report section chooses the shapes. Axes are in `chart/axis.rs`.
 
 pub(super) mod axis;
 
@@ -13,11 +13,22 @@ use axis::Axis;
 /// Drawing units per pixel. Plotters draws at whole units, so curves would be jagged with one unit
 /// per pixel.
 const SCALE: i32 = 4;
-/// Margins for labels, in pixels.
+/// Width of the area left of the plot, for the labels of the y axis, in pixels.
 const LEFT: i32 = 58;
+/// Height of the area below the plot, for the labels of the x axis, in pixels.
 const BELOW: i32 = 20;
+/// Margin right of the plot, so that the last label of the x axis fits, in pixels.
 const RIGHT: i32 = 22;
+/// Margin above the plot and its strip, in pixels.
+const ABOVE: i32 = 8;
+/// Gap between the strip and the plot, in pixels.
+const STRIP_GAP: i32 = 2;
+/// Length of the tick marks of both axes, in pixels.
+const TICK: i32 = 3;
+/// Radius of a point without neighbours in a curve, in pixels.
+const LONE_POINT_RADIUS: i32 = 2;
 const FONT: &str = "sans-serif";
+/// Font size in pixels.
 const FONT_SIZE: i32 = 12;
 
 /// The role of a colour; the style sheet defines the colour itself.
@@ -107,7 +118,7 @@ pub(super) enum Shape {
     Cell((f64, f64), Ink, f64),
     /// A vertical line over the whole height, with an optional label at its top.
     Mark(f64, Ink, Option<String>),
-    /// A single point.
+    /// A single point, with its radius in pixels.
     Dot { at: (f64, f64), ink: Ink, radius: i32, filled: bool },
 }
 
@@ -142,7 +153,7 @@ impl Chart {
     }
 
     /// Adds a strip along the top edge, with its height in pixels.
-    pub(super) fn strip(self, strip: i32) -> Chart {
+    pub(super) fn with_strip(self, strip: i32) -> Chart {
         Chart { strip, ..self }
     }
 }
@@ -152,7 +163,7 @@ type Fault = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::Error
 
 impl Chart {
     /// Returns the chart as an SVG element.
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn to_svg(&self) -> String {
         let mut svg = String::new();
         let (width, height) = self.size;
         {
@@ -171,7 +182,7 @@ impl Chart {
     fn draw(&self, root: &Area<'_>) -> Result<(), Fault> {
         let (x, y) = (&self.x, &self.y);
         let mut chart = ChartBuilder::on(root)
-            .margin_top((self.strip + 8) * SCALE)
+            .margin_top((self.strip + ABOVE) * SCALE)
             .margin_right(RIGHT * SCALE)
             .set_label_area_size(LabelAreaPosition::Left, LEFT * SCALE)
             .set_label_area_size(LabelAreaPosition::Bottom, BELOW * SCALE)
@@ -185,18 +196,18 @@ impl Chart {
             .label_style((FONT, FONT_SIZE * SCALE).with_color(Ink::Text.colour(1.0)))
             .x_label_formatter(&|value| x.label(*value))
             .y_label_formatter(&|value| y.label(*value))
-            .set_all_tick_mark_size(3 * SCALE)
+            .set_all_tick_mark_size(TICK * SCALE)
             .draw()?;
         let plot = chart.plotting_area();
-        let to_pixels =
+        let to_units =
             |point: (f64, f64)| plot.map_coordinate(&(x.clamp(point.0), y.clamp(point.1)));
         for shape in &self.shapes {
-            self.draw_shape(root, shape, &to_pixels)?;
+            self.draw_shape(root, shape, &to_units)?;
         }
         // Labels are drawn last, on top of the curves.
         for shape in &self.shapes {
             if let Shape::Mark(x, ink, Some(text)) = shape {
-                self.write_mark(root, (*x, *ink), text, &to_pixels)?;
+                self.write_mark(root, (*x, *ink), text, &to_units)?;
             }
         }
         Ok(())
@@ -206,7 +217,7 @@ impl Chart {
         &self,
         root: &Area<'_>,
         shape: &Shape,
-        to_pixels: &dyn Fn((f64, f64)) -> (i32, i32),
+        to_units: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
         let (bottom, top) = (self.y.from, self.y.to);
         match shape {
@@ -214,11 +225,13 @@ impl Chart {
                 let style = ink.colour(1.0).stroke_width(*width * SCALE.unsigned_abs() / 10);
                 for segment in points.split(Option::is_none).filter(|segment| !segment.is_empty()) {
                     let positions: Vec<_> =
-                        segment.iter().flatten().map(|point| to_pixels(*point)).collect();
+                        segment.iter().flatten().map(|point| to_units(*point)).collect();
                     match positions.as_slice() {
-                        [single_point] => {
-                            root.draw(&Circle::new(*single_point, 2 * SCALE, style.filled()))?
-                        }
+                        [single_point] => root.draw(&Circle::new(
+                            *single_point,
+                            LONE_POINT_RADIUS * SCALE,
+                            style.filled(),
+                        ))?,
                         _ => root.draw(&PathElement::new(positions, style))?,
                     }
                 }
@@ -227,27 +240,35 @@ impl Chart {
                 let (Some(first_point), Some(last_point)) = (points.first(), points.last()) else {
                     return Ok(());
                 };
-                let mut outline = vec![to_pixels((first_point.0, bottom))];
-                outline.extend(points.iter().map(|point| to_pixels(*point)));
-                outline.push(to_pixels((last_point.0, bottom)));
+                let mut outline = vec![to_units((first_point.0, bottom))];
+                outline.extend(points.iter().map(|point| to_units(*point)));
+                outline.push(to_units((last_point.0, bottom)));
                 root.draw(&Polygon::new(outline, ink.colour(*opacity)))?;
             }
             Shape::Band(x, ink, opacity) => {
-                let corners = [to_pixels((x.0, top)), to_pixels((x.1, bottom))];
+                let corners = [to_units((x.0, top)), to_units((x.1, bottom))];
                 root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
             }
             Shape::Cell(x, ink, opacity) => {
-                let (left, right) = (to_pixels((x.0, top)), to_pixels((x.1, top)));
+                let (left, right) = (to_units((x.0, top)), to_units((x.1, top)));
+                // A cell is at least one pixel wide.
                 let right = right.0.max(left.0 + SCALE);
-                let corners =
-                    [(left.0, left.1 - (self.strip + 2) * SCALE), (right, left.1 - 2 * SCALE)];
+                let corners = [
+                    (left.0, left.1 - (self.strip + STRIP_GAP) * SCALE),
+                    (right, left.1 - STRIP_GAP * SCALE),
+                ];
                 root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
             }
-            Shape::Mark(x, ink, _) => self.draw_mark(root, (*x, *ink), to_pixels)?,
+            Shape::Mark(x, ink, _) => {
+                let ends = vec![to_units((*x, top)), to_units((*x, bottom))];
+                // In drawing units: 1 pixel and 1.5 pixels.
+                let width = if *ink == Ink::Stage { 4 } else { 6 };
+                root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
+            }
             Shape::Dot { at: point, ink, radius, filled } => {
                 let style = ink.colour(1.0).stroke_width(units(2));
                 let style = if *filled { style.filled() } else { style };
-                root.draw(&Circle::new(to_pixels(*point), *radius * SCALE, style))?;
+                root.draw(&Circle::new(to_units(*point), *radius * SCALE, style))?;
             }
         }
         Ok(())
@@ -258,11 +279,11 @@ impl Chart {
         root: &Area<'_>,
         (x, ink): (f64, Ink),
         text: &str,
-        to_pixels: &dyn Fn((f64, f64)) -> (i32, i32),
+        to_units: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
-        let (left, top) = to_pixels((x, self.y.to));
-        // Labels of breaches are below labels of stages. Near the right edge, a label is left of
-        // its line.
+        let (left, top) = to_units((x, self.y.to));
+        // Labels of breaches are one line below labels of stages. In the right fifth of the chart, a
+        // label is left of its line. Offsets are in pixels.
         let offset_down = if ink == Ink::Bad { 19 } else { 3 };
         let near_right_edge = x > self.x.from + 0.8 * (self.x.to - self.x.from);
         let (side, offset_aside) =
@@ -275,20 +296,9 @@ impl Chart {
         root.draw(&plotters::element::Text::new(text.to_owned(), position, style))?;
         Ok(())
     }
-
-    fn draw_mark(
-        &self,
-        root: &Area<'_>,
-        (x, ink): (f64, Ink),
-        to_pixels: &dyn Fn((f64, f64)) -> (i32, i32),
-    ) -> Result<(), Fault> {
-        let ends = vec![to_pixels((x, self.y.to)), to_pixels((x, self.y.from))];
-        let width = if ink == Ink::Stage { 4 } else { 6 };
-        root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
-        Ok(())
-    }
 }
 
+/// Converts pixels to drawing units.
 fn units(pixels: i32) -> u32 {
     (pixels * SCALE).unsigned_abs()
 }

@@ -65,6 +65,10 @@ impl Case {
 }
 
 impl Checks {
+    fn new(class: &'static str, name: String, cases: Vec<Case>) -> Checks {
+        Checks { name, class, started: None, seconds: 0.0, cases }
+    }
+
     /// Returns the cases of a run: its verdict, and each threshold.
     pub fn run(result: &RunResult) -> Checks {
         let outcome = result.verdict.outcome;
@@ -82,11 +86,9 @@ impl Checks {
             vec![Case { output: outcome.as_str().to_owned(), ..Case::new("verdict", verdict) }];
         cases.extend(result.thresholds.iter().map(|threshold| case_of(threshold, outcome)));
         Checks {
-            name: format!("weir load {}", result.plan.name),
-            class: "weir.load",
             started: Some(result.started.clone()),
             seconds: result.duration,
-            cases,
+            ..Checks::new("weir.load", format!("weir load {}", result.plan.name), cases)
         }
     }
 
@@ -107,11 +109,9 @@ impl Checks {
             None => {}
         }
         Checks {
-            name: format!("weir capacity {}", result.plan.name),
-            class: "weir.capacity",
             started: Some(result.started.clone()),
             seconds: result.duration,
-            cases,
+            ..Checks::new("weir.capacity", format!("weir capacity {}", result.plan.name), cases)
         }
     }
 
@@ -127,16 +127,10 @@ impl Checks {
             .collect();
         cases.extend(result.differences.iter().map(|row| {
             let name = format!("{}: {} {}", row.variant, row.method, row.metric.as_str());
-            verdict_case(name, row.verdict, wording::difference(row))
+            verdict_case(name, row.verdict, wording::describe_difference(row))
         }));
         let names: Vec<&str> = result.variants.iter().map(|row| row.name.as_str()).collect();
-        Checks {
-            name: format!("weir compare {}", names.join(" ")),
-            class: "weir.compare",
-            started: None,
-            seconds: 0.0,
-            cases,
-        }
+        Checks::new("weir.compare", format!("weir compare {}", names.join(" ")), cases)
     }
 
     /// Returns the cases of a study: the main result of each variant. A variant that is slower is
@@ -158,13 +152,8 @@ impl Checks {
                 }
             }
         });
-        Checks {
-            name: format!("weir study {}", result.name),
-            class: "weir.study",
-            started: None,
-            seconds: 0.0,
-            cases: alone.into_iter().chain(compared).collect(),
-        }
+        let cases = alone.into_iter().chain(compared).collect();
+        Checks::new("weir.study", format!("weir study {}", result.name), cases)
     }
 
     /// Returns the cases of a study of load runs: one for each plan. As in [`Checks::study`], a
@@ -173,7 +162,7 @@ impl Checks {
         let cases = result.plans.iter().map(|plan| {
             let differences = plan.comparison.differences.iter();
             let output: Vec<String> = differences
-                .map(|row| format!("{}: {}", row.variant, wording::difference(row)))
+                .map(|row| format!("{}: {}", row.variant, wording::describe_difference(row)))
                 .collect();
             let outcome = match result.end {
                 StudyEndReason::Interrupted => {
@@ -186,17 +175,12 @@ impl Checks {
             };
             Case { output: output.join("\n"), ..Case::new(&plan.plan, outcome) }
         });
+        let runs = result.rounds.iter().flat_map(|round| &round.runs);
+        let name = format!("weir study load {}", result.name);
         Checks {
-            name: format!("weir study load {}", result.name),
-            class: "weir.study",
             started: Some(result.started.clone()).filter(|started| !started.is_empty()),
-            seconds: result
-                .rounds
-                .iter()
-                .flat_map(|round| &round.runs)
-                .map(|run| run.seconds)
-                .sum(),
-            cases: cases.collect(),
+            seconds: runs.map(|run| run.seconds).sum(),
+            ..Checks::new("weir.study", name, cases.collect())
         }
     }
 
@@ -211,13 +195,13 @@ impl Checks {
             let outcome = match row.unanswered {
                 _ if row.different > 0 => continue,
                 0 => CaseOutcome::Passed,
-                count => CaseOutcome::Error("unanswered", wording::unanswered(count)),
+                count => CaseOutcome::Error("unanswered", wording::describe_unanswered(count)),
             };
             cases.push(Case::new(&row.method, outcome));
         }
         for row in &result.differences {
             let name = format!("{}: {} {}", row.method, row.class.as_str(), row.pointer);
-            let reason = wording::response(row);
+            let reason = wording::describe_response(row);
             cases.push(match (row.counts, &row.habit) {
                 (true, _) => {
                     Case::new(name.trim_end(), CaseOutcome::Failed(row.class.as_str(), reason))
@@ -228,12 +212,11 @@ impl Checks {
                 }
             });
         }
+        let name = format!("weir equal {} {}", result.a.url, result.b.url);
         Checks {
-            name: format!("weir equal {} {}", result.a.url, result.b.url),
-            class: "weir.equal",
             started: Some(result.started.clone()),
             seconds: result.duration,
-            cases,
+            ..Checks::new("weir.equal", name, cases)
         }
     }
 
@@ -325,7 +308,7 @@ impl Case {
 
 /// Returns the case of a threshold.
 fn case_of(threshold: &ThresholdOutcome, outcome: Outcome) -> Case {
-    let reason = wording::threshold(threshold);
+    let reason = wording::describe_threshold(threshold);
     let case_outcome = match (threshold.kept, outcome) {
         (true, _) => CaseOutcome::Passed,
         // The numbers of such a run decide nothing; the case of the verdict has the reasons.

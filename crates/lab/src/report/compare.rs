@@ -1,6 +1,8 @@
 //! The document of a comparison: the differences of each variant from the first one, with
 //! intervals.
 
+use std::convert::identity;
+
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Difference, Mismatch, Weight};
 
@@ -8,7 +10,7 @@ use super::document::{
     ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Text,
     table, tone,
 };
-use super::parts;
+use super::parts::{self, or_dash};
 use crate::wording::difference;
 use crate::wording::number::short;
 
@@ -118,7 +120,6 @@ pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Secti
     let differences: Vec<&Difference> =
         result.differences.iter().filter(|difference| difference.variant == variant).collect();
     let baseline = result.variants.first().map_or("", |variant| &variant.name);
-    let none = || "–".to_owned();
     let p = |p: f64| if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") };
     let mut table = table!(differences.iter().copied(), |difference|
         Column::text("method").only(MARKDOWN) => &difference.method,
@@ -127,10 +128,10 @@ pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Secti
         Column::number("A") => difference::value(difference, difference.a),
         Column::number("B") => difference::value(difference, difference.b),
         Column::number("change") => difference::change(difference),
-        Column::number("95 % interval") => difference::interval(difference).unwrap_or_else(none),
+        Column::number("95 % interval") => or_dash(difference::interval(difference), identity),
         Column::text("").only(PAGE) =>
             bar(difference).map_or_else(Text::default, |svg| Span::Drawing(svg).into()),
-        Column::number("p") => difference.p.map_or_else(none, p),
+        Column::number("p") => or_dash(difference.p, p),
         Column::text("verdict") => tone(tone_class(difference.verdict), difference.verdict.as_str()),
         Column::text("basis").only(FILES) => Span::Small(difference.basis.as_str().to_owned()),
     );
@@ -213,15 +214,14 @@ pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
     if machines.len() < 2 && result.variants.len() < 3 {
         return None;
     }
-    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
     let table = table!(&result.normalised, |row|
         Column::text("variant") => &row.variant,
-        Column::number("cores") => number(row.cores),
-        Column::number("results/s") => number(row.goodput),
-        Column::number("per core") => number(row.goodput_per_core),
-        Column::number("p50 ms") => number(row.p50_ms),
-        Column::number("p99 ms") => number(row.p99_ms),
-        Column::number("CPU ms/request") => number(row.cpu_ms_per_request),
+        Column::number("cores") => or_dash(row.cores, short),
+        Column::number("results/s") => or_dash(row.goodput, short),
+        Column::number("per core") => or_dash(row.goodput_per_core, short),
+        Column::number("p50 ms") => or_dash(row.p50_ms, short),
+        Column::number("p99 ms") => or_dash(row.p99_ms, short),
+        Column::number("CPU ms/request") => or_dash(row.cpu_ms_per_request, short),
         Column::prose("machine") => &row.machine,
     );
     let section = Section::new("normalised", "Per core and per request");

@@ -4,7 +4,7 @@
 //! `equal.rs`, `study.rs`, `load_study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs`
 //! and `page.rs`. Each block lists the formats in which it appears ([`On`]).
 
-use std::ops::{BitAnd, BitOr};
+use std::ops::BitOr;
 
 use super::chart::{Chart, Ink};
 
@@ -30,14 +30,6 @@ impl BitOr for On {
 
     fn bitor(self, other: On) -> On {
         On(self.0 | other.0)
-    }
-}
-
-impl BitAnd for On {
-    type Output = On;
-
-    fn bitand(self, other: On) -> On {
-        On(self.0 & other.0)
     }
 }
 
@@ -85,6 +77,12 @@ impl Section {
     /// Adds a block, if there is one.
     pub(super) fn on(mut self, on: On, block: impl Into<Option<Block>>) -> Section {
         self.blocks.extend(block.into().map(|block| (on, block)));
+        self
+    }
+
+    /// Limits the blocks to some formats.
+    pub(super) fn only(mut self, on: On) -> Section {
+        self.blocks.iter_mut().for_each(|(block_on, _)| block_on.0 &= on.0);
         self
     }
 

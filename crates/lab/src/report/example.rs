@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use lab_model::metrics::Metric;
-use lab_model::plan::threshold::parse::expression as expression_of;
+use lab_model::plan::threshold::parse::parse_expression;
 use lab_model::plan::threshold::unit;
 use lab_model::record::{self, Class, Interval, Iterations, Slot, Times, Totals};
 use lab_model::results::run::*;
@@ -283,7 +283,7 @@ impl Making<'_> {
 fn seen(second: usize, stage: usize, scheduled: u64, interval: &Interval) -> Second {
     let iterations = interval.iterations[stage];
     let methods = METHODS.iter().enumerate().filter_map(|(index, (name, ..))| {
-        let mut times = record::times();
+        let mut times = record::empty_times();
         let mut classes = Vec::new();
         for (slot, cell) in interval.cells().filter(|(slot, _)| slot.method == index as u16) {
             times.add(&cell.latency).unwrap();
@@ -487,7 +487,7 @@ pub(crate) fn outcome(text: &str) -> ThresholdOutcome {
     let metric = Metric::of_name(name).unwrap();
     let expression = rest.split(' ').next_back().unwrap();
     let method = rest.split_once("method:").and_then(|(_, rest)| rest.split_once('}'));
-    let (aggregation, ..) = expression_of(expression, metric).unwrap();
+    let aggregation = parse_expression(expression, metric).unwrap().aggregation;
     ThresholdOutcome {
         text: text.into(),
         metric: Some(metric),

@@ -6,35 +6,35 @@ use std::{fs, io};
 
 use super::ReportFault;
 
-/// A file's name, and the function that returns its contents.
+/// A file's name, and the function that returns its bytes.
 type File<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<u8>, ReportFault>);
 
 /// Writes files into a folder, which is created if it is missing; see [`super::write_folder`].
 pub(super) fn write(dir: &Path, files: &[File<'_>]) -> Result<Vec<PathBuf>, ReportFault> {
     let fault = |source| ReportFault::Folder { path: dir.to_path_buf(), source };
     fs::create_dir_all(dir).map_err(fault)?;
-    files.iter().map(|(name, contents)| put_file(dir, name, &contents()?)).collect()
+    files.iter().map(|(name, make_bytes)| write_file(dir, name, &make_bytes()?)).collect()
 }
 
 /// Writes a temporary file in the same folder and renames it, which is atomic.
-fn put_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
+fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
     let path = dir.join(name);
     let part = dir.join(format!(".{name}.part"));
-    let outcome = fill(&part, bytes).and_then(|()| fs::rename(&part, &path));
+    let outcome = write_and_sync(&part, bytes).and_then(|()| fs::rename(&part, &path));
     outcome.map(|()| path.clone()).map_err(|source| {
         // The temporary file only takes up space. An error of its removal is less important.
         let _ = fs::remove_file(&part);
-        fault(path, bytes.len(), source)
+        write_fault(path, bytes.len(), source)
     })
 }
 
-fn fill(part: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_and_sync(part: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create(part)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
-fn fault(path: PathBuf, bytes: usize, source: io::Error) -> ReportFault {
+fn write_fault(path: PathBuf, bytes: usize, source: io::Error) -> ReportFault {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             ReportFault::Full { path, bytes }

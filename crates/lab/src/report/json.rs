@@ -28,7 +28,7 @@ pub(super) fn json(file: &'static str, value: &impl Serialize) -> Result<Vec<u8>
 #[derive(Default)]
 struct Lines {
     depth: usize,
-    /// True if the next value of the innermost open array or object needs a comma before it.
+    /// True if the innermost open array or object has a value.
     filled: bool,
 }
 
@@ -48,7 +48,8 @@ impl Lines {
         writer.write_all(bracket)
     }
 
-    fn next<W: ?Sized + Write>(&self, writer: &mut W, first: bool) -> io::Result<()> {
+    fn next<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.filled = true;
         if !first {
             writer.write_all(b",")?;
         }
@@ -81,11 +82,6 @@ impl Formatter for Lines {
         self.next(writer, first)
     }
 
-    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.filled = true;
-        Ok(())
-    }
-
     fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
         self.open(writer, b"{")
     }
@@ -104,11 +100,6 @@ impl Formatter for Lines {
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
         writer.write_all(b": ")
-    }
-
-    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.filled = true;
-        Ok(())
     }
 }
 

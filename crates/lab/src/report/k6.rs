@@ -14,16 +14,19 @@ use serde_json::{Map, Value, json};
 /// MD5 of the empty string, k6's id of the root group.
 const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
-/// See [`super::k6_summary`].
-pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
+/// Returns the result without the warm-up in the format of k6's `--summary-export`. In
+/// `thresholds`, true means broken.
+///
+/// The format is that of
+/// <https://grafana.com/docs/k6/latest/results-output/end-of-test/#summary-export>; a test compares
+/// it with the output of k6 1.8.1 (`testdata/k6`).
+pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
     let writer = SummaryWriter { result, totals, methods };
     let mut metrics = Map::new();
     for metric in Metric::ALL {
         metrics.insert(name_of(metric).into(), writer.metric(metric, ""));
     }
-    for name in OTHERS {
-        metrics.insert(name.into(), writer.other(name));
-    }
+    writer.add_others(&mut metrics);
     if result.wire.resumption.is_some() {
         let times =
             writer.pad_with_zeros(&[&totals.handshake_full_time, &totals.handshake_resumed_time]);
@@ -45,9 +48,6 @@ pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>])
         "root_group": { "name": "", "path": "", "id": ROOT_ID, "groups": {}, "checks": {} },
     })
 }
-
-/// Metrics of k6 that have no equivalent in the lab.
-const OTHERS: [&str; 5] = ["http_req_connecting", "vus", "vus_max", "data_sent", "data_received"];
 
 /// Returns the name of a metric in the summary.
 fn name_of(metric: Metric) -> &'static str {
@@ -78,20 +78,22 @@ impl SummaryWriter<'_> {
         }
     }
 
-    fn other(&self, name: &str) -> Value {
+    /// Adds the metrics of k6 that have no equivalent in the lab.
+    fn add_others(&self, metrics: &mut Map<String, Value>) {
         let traffic = &self.totals.traffic;
         let busy = || self.result.series.iter().map(|second| second.workers_busy);
         let (min, max) = (busy().min().unwrap_or(0), busy().max().unwrap_or(0));
-        match name {
-            "http_req_connecting" => trend(&self.pad_with_zeros(&[&self.totals.connect_time])),
-            "data_sent" => self.counter(traffic.bytes_sent),
-            "data_received" => self.counter(traffic.bytes_received),
+        let others = [
+            ("http_req_connecting", trend(&self.pad_with_zeros(&[&self.totals.connect_time]))),
             // Busy workers at the end of each second.
-            "vus" => json!({ "value": busy().next_back().unwrap_or(0), "min": min, "max": max }),
+            ("vus", json!({ "value": busy().next_back().unwrap_or(0), "min": min, "max": max })),
             // The largest number of busy workers. The result does not contain the number of idle
             // workers.
-            _ => json!({ "value": max, "min": max, "max": max }),
-        }
+            ("vus_max", json!({ "value": max, "min": max, "max": max })),
+            ("data_sent", self.counter(traffic.bytes_sent)),
+            ("data_received", self.counter(traffic.bytes_received)),
+        ];
+        metrics.extend(others.map(|(name, value)| (name.to_owned(), value)));
     }
 
     /// Converts tags to a selector. An unknown name selects nothing.
@@ -112,7 +114,7 @@ impl SummaryWriter<'_> {
 
     /// Adds a zero for every request without a time, as k6 does for http_req_connecting.
     fn pad_with_zeros(&self, parts: &[&Times]) -> Times {
-        let mut padded = lab_model::record::times();
+        let mut padded = lab_model::record::empty_times();
         for &histogram in parts {
             record::add(&mut padded, histogram);
         }
@@ -132,11 +134,11 @@ impl SummaryWriter<'_> {
         let metric = threshold.metric;
         let name = metric.map_or(name, |metric| name_of(metric));
         let key = if tags.is_empty() { name.to_owned() } else { format!("{name}{{{tags}}}") };
-        let value = metrics
-            .entry(key)
-            .or_insert_with(|| metric.map_or_else(empty, |metric| self.metric(metric, tags)));
+        let value = metrics.entry(key).or_insert_with(|| {
+            metric.map_or_else(|| json!({}), |metric| self.metric(metric, tags))
+        });
         let Some(fields) = value.as_object_mut() else { return };
-        let list = fields.entry("thresholds").or_insert_with(empty);
+        let list = fields.entry("thresholds").or_insert_with(|| json!({}));
         if let Some(list) = list.as_object_mut() {
             list.insert(expression.to_owned(), Value::Bool(!threshold.kept));
         }
@@ -185,8 +187,4 @@ fn share(passes: u64, fails: u64) -> Value {
     let total = passes + fails;
     let value = if total == 0 { 0.0 } else { passes as f64 / total as f64 };
     json!({ "passes": passes, "fails": fails, "value": value })
-}
-
-fn empty() -> Value {
-    Value::Object(Map::new())
 }

@@ -1,19 +1,22 @@
 //! The document of a study of load runs: one table of methods and variants for each plan, then the
 //! differences with their intervals, the A/A control, the drift and the rounds.
 
+use std::collections::BTreeSet;
+
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Difference, Metric};
 use lab_model::results::load_study::{DriftSubject, LoadStudyResult, PlanResult};
 
-use super::chart::axis::{Axis, Tick};
+use super::chart::axis::{Axis, round_step};
 use super::chart::{Chart, Ink, Points, curve};
 use super::compare;
 use super::document::{
     ALL, Block, Column, Document, FILES, List, MARKDOWN, On, PAGE, Section, TERMINAL, Table, Text,
     name, table, tone,
 };
-use super::parts;
+use super::parts::{self, or_dash};
 use crate::analysis::rounds::is_trend;
+use crate::distinct;
 use crate::wording::difference;
 use crate::wording::number::{percent, plural, short, span};
 
@@ -34,13 +37,18 @@ const TICKS_MAX: f64 = 8.0;
 
 /// Builds the document of a study.
 pub(super) fn document(result: &LoadStudyResult) -> Document {
-    let mut sections = vec![Some(head(result)), warnings(result, PAGE), left_out(result)];
+    let left_out = result.plans.iter().map(|plan| (&plan.plan, &plan.left_out));
+    let mut sections =
+        vec![Some(head(result)), warnings(result, PAGE), parts::left_out(left_out, ALL)];
     sections.push(counts::section(result));
     for (index, plan) in result.plans.iter().enumerate() {
         sections.push(Some(tables(result, index, plan)));
         // Without a usable round there is nothing to compare.
         if plan.rounds > 0 {
-            sections.push(mismatches(index, plan));
+            let mismatches = compare::mismatches(&plan.comparison);
+            sections.push(
+                mismatches.map(|section| Section { id: format!("mismatches-{index}"), ..section }),
+            );
             sections.extend(details(plan));
             sections.push(control(plan));
             sections.push(per_request(index, plan));
@@ -49,7 +57,9 @@ pub(super) fn document(result: &LoadStudyResult) -> Document {
     sections.push(Some(drift(result)));
     sections.push(Some(rounds(result)));
     sections.push(Some(variants(result)));
-    sections.push(Some(terminal_end(result)));
+    // The terminal prints the conclusions last.
+    let conclusions = Block::List(List::of(&result.conclusions));
+    sections.push(Some(Section::default().on(TERMINAL, conclusions)));
     sections.push(warnings(result, TERMINAL | MARKDOWN));
     sections.push(Some(written(result)));
     let question = result.question.as_ref().map(Text::from);
@@ -102,39 +112,24 @@ fn head(result: &LoadStudyResult) -> Section {
         (false, false) => ("pass", "SAME"),
     };
     let part = if result.partial { "  PARTIAL: interrupted" } else { "" };
-    let list = || Block::List(List::of(&result.conclusions));
     Section::default()
         .on(MARKDOWN, result.question.as_ref().map(|text| Block::Paragraph(text.into())))
         .on(FILES, result.partial.then_some(Block::Partial("the study was interrupted")))
         .on(PAGE, Block::Verdict(class, word.to_owned(), String::new(), result.conclusions.clone()))
         .on(TERMINAL, Block::Banner(class, word.to_owned(), format!("{}{part}", result.name)))
         .on(TERMINAL | MARKDOWN, Block::Paragraph(arrangement(result).into()))
-        .on(MARKDOWN, list())
-}
-
-/// The conclusions for the terminal, which prints them last.
-fn terminal_end(result: &LoadStudyResult) -> Section {
-    Section::default().on(TERMINAL, Block::List(List::of(&result.conclusions)))
+        .on(MARKDOWN, Block::List(List::of(&result.conclusions)))
 }
 
 fn warnings(result: &LoadStudyResult, on: On) -> Option<Section> {
     parts::warnings(&result.warnings, WARNINGS_MAX, on)
 }
 
-fn left_out(result: &LoadStudyResult) -> Option<Section> {
-    parts::left_out(result.plans.iter().map(|plan| (&plan.plan, &plan.left_out)), ALL)
-}
-
 /// Returns the tables of one plan: one for each metric, methods by variants. The terminal shows the
 /// first one, that of the median latency.
 fn tables(result: &LoadStudyResult, index: usize, plan: &PlanResult) -> Section {
-    let mut metrics: Vec<Metric> = Vec::new();
-    for difference in &plan.comparison.differences {
-        if !metrics.contains(&difference.metric) {
-            metrics.push(difference.metric);
-        }
-    }
-    metrics.sort_unstable();
+    let metrics = plan.comparison.differences.iter().map(|difference| difference.metric);
+    let metrics: BTreeSet<Metric> = metrics.collect();
     let title = match result.plans.len() {
         1 => "Methods and variants".to_owned(),
         _ => format!("Methods and variants: {}", plan.plan),
@@ -159,17 +154,9 @@ fn metric_table(comparison: &CompareResult, metric: Metric) -> Table {
     comparison.variants.iter().for_each(|variant| table.column(&variant.name));
     let of_metric =
         || comparison.differences.iter().filter(|difference| difference.metric == metric);
-    let mut methods: Vec<&String> = Vec::new();
-    for difference in of_metric() {
-        if !methods.contains(&&difference.method) {
-            methods.push(&difference.method);
-        }
-    }
-    for method in methods {
+    for method in distinct(of_metric().map(|difference| &difference.method)) {
         let of_method = || of_metric().filter(|difference| difference.method == *method);
-        let baseline = of_method().next();
-        let baseline =
-            baseline.map_or_else(|| "–".to_owned(), |first| difference::value(first, first.a));
+        let baseline = or_dash(of_method().next(), |first| difference::value(first, first.a));
         let others = comparison.variants.iter().skip(1).map(|variant| {
             let difference = of_method().find(|difference| difference.variant == variant.name);
             difference.map_or_else(|| "–".into(), cell)
@@ -190,40 +177,28 @@ fn cell(of: &Difference) -> Text {
     tone(compare::tone_class(of.verdict), text)
 }
 
-fn mismatches(index: usize, plan: &PlanResult) -> Option<Section> {
-    let section = compare::mismatches(&plan.comparison)?;
-    Some(Section { id: format!("mismatches-{index}"), ..section })
-}
-
 /// All differences of each variant, with intervals and p-values.
 fn details(plan: &PlanResult) -> Vec<Option<Section>> {
     let variants = plan.comparison.variants.iter().skip(1);
-    let section = |name: &str| {
-        let mut section = compare::differences(&plan.comparison, name)?;
-        section.blocks.iter_mut().for_each(|(on, _)| *on = *on & PAGE);
-        Some(section)
-    };
-    variants.map(|variant| section(&variant.name)).collect()
+    variants
+        .map(|variant| Some(compare::differences(&plan.comparison, &variant.name)?.only(PAGE)))
+        .collect()
 }
 
 /// The A/A control: the first variant compared with itself.
 fn control(plan: &PlanResult) -> Option<Section> {
     let control = plan.control.as_ref()?;
     let name = &control.variants.get(1)?.name;
-    let mut section = compare::differences(control, name)?;
-    section.title = format!("A/A control: {name}");
-    section.blocks.iter_mut().for_each(|(on, _)| *on = *on & PAGE);
-    Some(section)
+    let section = compare::differences(control, name)?.only(PAGE);
+    Some(Section { title: format!("A/A control: {name}"), ..section })
 }
 
 /// Values per core and per request. The caution about machines is left out, because all variants
 /// are measured on the same machine.
 fn per_request(index: usize, plan: &PlanResult) -> Option<Section> {
-    let mut section = compare::normalised_section(&plan.comparison)?;
-    section.id = format!("normalised-{index}");
+    let mut section = compare::normalised_section(&plan.comparison)?.only(FILES);
     section.blocks.retain(|(_, block)| matches!(block, Block::Table(_)));
-    section.blocks.iter_mut().for_each(|(on, _)| *on = *on & FILES);
-    Some(section)
+    Some(Section { id: format!("normalised-{index}"), ..section })
 }
 
 /// The drift of the machine and of the baseline over the rounds.
@@ -276,31 +251,21 @@ fn drift(result: &LoadStudyResult) -> Section {
 /// ten.
 fn axis((lowest, highest): (f64, f64), label: impl Fn(f64) -> String) -> Axis {
     let least = ((highest - lowest) / TICKS_MAX).max(1.0);
-    let power = 10f64.powf(least.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
-    let step = steps.into_iter().find(|step| *step >= least).unwrap_or(10.0 * power);
+    let step = round_step(least, &[1.0, 2.0, 5.0, 10.0]);
     let (from, to) = ((lowest / step).floor() * step, (highest / step).ceil() * step);
-    let to = to.max(from + step);
-    let mut ticks = Vec::new();
-    let mut at = from;
-    while at <= to + step / 2.0 {
-        ticks.push(Tick { at, label: label(at) });
-        at += step;
-    }
-    Axis { from, to, ticks }
+    Axis::stepped(from, to.max(from + step), step, label)
 }
 
 /// The runs in the order of time.
 fn rounds(result: &LoadStudyResult) -> Section {
     let all = result.rounds.iter().flat_map(|round| round.runs.iter().map(move |run| (round, run)));
-    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
     let table = table!(all, |(round, run)|
         Column::number("round") => round.round.to_string(),
         Column::text("plan") => &run.plan,
         Column::text("variant") => &run.variant,
         Column::text("verdict") => run.outcome.map_or("–", |outcome| outcome.as_str()),
-        Column::number("p50 ms") => number(run.p50_ms),
-        Column::number("results/s") => number(run.goodput),
+        Column::number("p50 ms") => or_dash(run.p50_ms, short),
+        Column::number("results/s") => or_dash(run.goodput, short),
         Column::number("calibration ms") => short(run.calibration_ms),
         Column::number("took") => span(run.seconds.round()),
         Column::prose("left out") => run.left_out.clone().unwrap_or_default(),

@@ -197,7 +197,7 @@ fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
                 }
             }
             // Safe: the chart escapes its texts.
-            (PreEscaped(chart.svg()))
+            (PreEscaped(chart.to_svg()))
         }
     }
 }

@@ -6,6 +6,11 @@ use lab_model::results::{Finding, Fingerprint, PlanFacts, TargetFacts};
 use super::document::{Block, List, MARKDOWN, On, PAGE, Section, TERMINAL, Text, bold, code, text};
 use crate::wording::number::{bytes, clock, count, plural, short, span};
 
+/// Formats a value, or returns a dash if there is none.
+pub(super) fn or_dash<T>(value: Option<T>, write: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), write)
+}
+
 /// Returns a section with a list of sentences; none if the list is empty.
 pub(super) fn sentences(title: &str, list: List, on: On) -> Option<Section> {
     let id = title.to_lowercase().replace(' ', "-");

@@ -123,45 +123,42 @@ fn measured() -> Example {
     example
 }
 
+/// Adds the files that a report wrote into a folder, and its text for the terminal.
+fn add_files(forms: &mut Forms, folder: &str, files: &[PathBuf], stem: &str, report: &Report) {
+    for path in files {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        forms.insert(format!("{folder}/{file}"), std::fs::read(path).unwrap());
+    }
+    for (extension, colour) in [("txt", Colour::Plain), ("ansi", Colour::Ansi)] {
+        forms.insert(format!("{folder}/{stem}.{extension}"), report.text(colour).into_bytes());
+    }
+}
+
 fn of_run(forms: &mut Forms, name: &str, example: &Example) {
     let Example { result, totals, methods } = example;
-    let dir = tempfile::tempdir().unwrap();
-    for path in write_folder(dir.path(), result, totals, methods).unwrap() {
-        let file = path.file_name().unwrap().to_str().unwrap();
-        forms.insert(format!("run-{name}/{file}"), std::fs::read(&path).unwrap());
-    }
-    let mut put = |file: &str, text: String| {
-        forms.insert(format!("run-{name}/{file}"), text.into_bytes());
-    };
-    let report = Report::run(result, totals, methods);
-    put("report.txt", report.text(Colour::Plain));
-    put("report.ansi", report.text(Colour::Ansi));
-    put("k6.json", format!("{:#}\n", k6_summary(result, totals, methods)));
+    let (dir, folder) = (tempfile::tempdir().unwrap(), format!("run-{name}"));
+    let files = write_folder(dir.path(), result, totals, methods).unwrap();
+    add_files(forms, &folder, &files, "report", &Report::run(result, totals, methods));
+    let k6 = format!("{:#}\n", k6_summary(result, totals, methods));
+    forms.insert(format!("{folder}/k6.json"), k6.into_bytes());
 }
 
 fn of_capacity(forms: &mut Forms, name: &str, result: &CapacityResult) {
     let dir = tempfile::tempdir().unwrap();
-    for path in write_capacity(dir.path(), result).unwrap() {
-        let file = path.file_name().unwrap().to_str().unwrap();
-        forms.insert(format!("capacity-{name}/{file}"), std::fs::read(&path).unwrap());
-    }
-    let mut put = |file: &str, text: String| {
-        forms.insert(format!("capacity-{name}/{file}"), text.into_bytes());
-    };
-    let report = Report::capacity(result);
-    put("capacity.txt", report.text(Colour::Plain));
-    put("capacity.ansi", report.text(Colour::Ansi));
+    let files = write_capacity(dir.path(), result).unwrap();
+    add_files(forms, &format!("capacity-{name}"), &files, "capacity", &Report::capacity(result));
 }
 
 fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
-    let mut put = |file: &str, text: String| {
-        forms.insert(format!("compare-{name}/{file}"), text.into_bytes());
-    };
-    put("compare.json", serde_json::to_string_pretty(result).unwrap());
     let report = Report::compare(result);
-    put("compare.md", report.markdown());
-    put("compare.txt", report.text(Colour::Plain));
-    put("compare.html", report.html());
+    for (extension, text) in [
+        ("json", serde_json::to_string_pretty(result).unwrap()),
+        ("md", report.markdown()),
+        ("txt", report.text(Colour::Plain)),
+        ("html", report.html()),
+    ] {
+        forms.insert(format!("compare-{name}/compare.{extension}"), text.into_bytes());
+    }
 }
 
 fn of_study(forms: &mut Forms, name: &str, variants: &[VariantRuns], heights: &[u64]) {
@@ -174,16 +171,8 @@ fn of_study(forms: &mut Forms, name: &str, variants: &[VariantRuns], heights: &[
         result.stalls_subtracted = true;
     }
     let dir = tempfile::tempdir().unwrap();
-    for path in write_study(dir.path(), &result, variants).unwrap() {
-        let file = path.file_name().unwrap().to_str().unwrap();
-        forms.insert(format!("study-{name}/{file}"), std::fs::read(&path).unwrap());
-    }
-    let mut put = |file: &str, text: String| {
-        forms.insert(format!("study-{name}/{file}"), text.into_bytes());
-    };
-    let report = Report::study(&result);
-    put("report.txt", report.text(Colour::Plain));
-    put("report.ansi", report.text(Colour::Ansi));
+    let files = write_study(dir.path(), &result, variants).unwrap();
+    add_files(forms, &format!("study-{name}"), &files, "report", &Report::study(&result));
 }
 
 fn forms() -> Forms {
@@ -226,12 +215,14 @@ fn every_form_of_every_example_is_as_recorded() {
 #[test]
 fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not() {
     // `cargo xtask generate` refreshes the published schemas.
-    expect_file!["../../../../docs/capacity.schema.json"].assert_eq(&schema::capacity());
-    expect_file!["../../../../docs/compare.schema.json"].assert_eq(&schema::compare());
+    expect_file!["../../../../docs/capacity.schema.json"]
+        .assert_eq(&schema::closed::<CapacityResult>());
+    expect_file!["../../../../docs/compare.schema.json"]
+        .assert_eq(&schema::closed::<CompareResult>());
     let forms = forms();
     for (schema, file, word) in [
-        (schema::capacity(), "capacity.json", "/answer/end"),
-        (schema::compare(), "compare.json", "/differences/0/verdict"),
+        (schema::closed::<CapacityResult>(), "capacity.json", "/answer/end"),
+        (schema::closed::<CompareResult>(), "compare.json", "/differences/0/verdict"),
     ] {
         let schema = serde_json::from_str(&schema).unwrap();
         let schema = jsonschema::validator_for(&schema).unwrap();

@@ -5,8 +5,8 @@ use lab_model::metrics::host::METRICS;
 use crate::analysis::habits;
 use crate::analysis::habits::Habit;
 
-/// `docs/host-metrics.md`.
-pub(super) fn host_metrics() -> String {
+/// Returns `docs/host-metrics.md`, the page about host metrics.
+pub fn host_metrics() -> String {
     let mut text = String::from(
         "# Host metrics\n\n<!-- Printed by `cargo xtask generate` from the table in \
          crates/lab-model/src/metrics/host.rs. Do not edit. -->\n\nThe metrics that the lab samples \
@@ -20,8 +20,8 @@ pub(super) fn host_metrics() -> String {
     text
 }
 
-/// `docs/client-habits.md`.
-pub(super) fn client_habits() -> String {
+/// Returns `docs/client-habits.md`, the page about the known habits of clients.
+pub fn client_habits() -> String {
     let mut text = String::from(
         "# Known habits of clients\n\n<!-- Printed by `cargo xtask generate` from \
          crates/lab/habits.toml. Do not edit. -->\n\nDifferences between the responses of correct \

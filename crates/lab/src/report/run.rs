@@ -185,7 +185,7 @@ fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
 
 fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
     table!(thresholds, |threshold|
-        Column::text("") => if threshold.kept { tone("kept", "kept") } else { tone("broken", "broken") },
+        Column::text("") => verdict_of(threshold),
         Column::prose("threshold").page_head("[threshold](threshold)") => code(&threshold.text),
         Column::number("observed") => format_observed(threshold),
         Column::number("first broken") => threshold.broken_at.map_or_else(String::new, clock),
@@ -193,8 +193,13 @@ fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
     )
 }
 
+/// Returns whether a threshold was kept, in colour.
+pub(super) fn verdict_of(threshold: &ThresholdOutcome) -> Text {
+    if threshold.kept { tone("kept", "kept") } else { tone("broken", "broken") }
+}
+
 /// Formats the observed value with its unit.
-fn format_observed(threshold: &ThresholdOutcome) -> String {
+pub(super) fn format_observed(threshold: &ThresholdOutcome) -> String {
     match threshold.observed {
         Some(value) => with_unit(value, threshold.unit.unwrap_or(Unit::Count)),
         None => String::from("no data"),

@@ -1,8 +1,9 @@
 //! The document of a sync study: conclusions, heights, leads, rates and hit ratios.
 //!
 //! Each variant has one colour in all charts. Several runs of a variant are thin lines, and values
-//! over all of them are thick ones. In every chart a lead above zero means that the other variant
-//! leads. `wording/conclude.rs` writes the conclusions.
+//! over all of them are thick ones. The first variant is the reference. In charts of leads, a value
+//! above zero means that the other variant is ahead of it. `wording/conclude.rs` writes the
+//! conclusions.
 
 mod charts;
 
@@ -11,11 +12,12 @@ use lab_model::results::study::{
     About, Align, CacheFull, Source, StudyResult, TimeRow, VariantRow,
 };
 
+use super::compare::tone_class;
 use super::document::{
     ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text,
     bold, cells, table, text, tone,
 };
-use super::parts::{self, line};
+use super::parts::{self, line, or_dash};
 use crate::analysis::statistics::{median, sorted};
 use crate::analysis::sync::judge::main_row;
 use crate::wording::conclude::change;
@@ -31,7 +33,7 @@ const WARNINGS_MAX: usize = 6;
 
 /// Builds the document of a study.
 pub(super) fn document(result: &StudyResult) -> Document {
-    let out = |on| {
+    let omitted_data = |on| {
         parts::left_out(
             result.variants.iter().map(|variant| (&variant.name, &variant.left_out)),
             on,
@@ -40,9 +42,9 @@ pub(super) fn document(result: &StudyResult) -> Document {
     let warnings = |on| parts::warnings(&result.warnings, WARNINGS_MAX, on);
     let mut sections = vec![
         Some(head(result)),
-        out(TERMINAL),
+        omitted_data(TERMINAL),
         Some(conclusions(result)),
-        out(MARKDOWN),
+        omitted_data(MARKDOWN),
         warnings(PAGE),
         Some(times(result)),
         Some(charts::height(result)),
@@ -53,7 +55,7 @@ pub(super) fn document(result: &StudyResult) -> Document {
         Some(charts::rates(result)),
         Some(bins(result)),
         Some(runs(result)),
-        out(PAGE),
+        omitted_data(PAGE),
         Some(terminal_conclusions(result)),
         warnings(TERMINAL | MARKDOWN),
         Some(origin_note(result)),
@@ -64,7 +66,7 @@ pub(super) fn document(result: &StudyResult) -> Document {
         title: result.name.clone(),
         window: format!("study: {}", result.name),
         heading: format!("Study: {}", result.name),
-        lead: question.into_iter().chain([Text::from(how(result))]).collect(),
+        lead: question.into_iter().chain([Text::from(describe_setup(result))]).collect(),
         sections: sections.into_iter().flatten().collect(),
         glossary: false,
     }
@@ -79,9 +81,9 @@ fn verdict(result: &StudyResult) -> Option<ComparisonVerdict> {
     Some(if is_common { first_word } else { ComparisonVerdict::CannotTell })
 }
 
-/// Returns the word for a verdict about times.
-fn word(word: ComparisonVerdict) -> &'static str {
-    match word {
+/// Returns the name of a verdict about times.
+fn name_verdict(verdict: ComparisonVerdict) -> &'static str {
+    match verdict {
         ComparisonVerdict::Better => "faster",
         ComparisonVerdict::Worse => "slower",
         other => other.as_str(),
@@ -89,7 +91,7 @@ fn word(word: ComparisonVerdict) -> &'static str {
 }
 
 /// Describes variants, source and alignment in one line.
-fn how(result: &StudyResult) -> String {
+fn describe_setup(result: &StudyResult) -> String {
     let variants = result.variants.iter();
     let variants = variants
         .map(|variant| format!("{} ({})", variant.name, plural(variant.runs.len() as u64, "run")));
@@ -125,7 +127,7 @@ fn head(result: &StudyResult) -> Section {
         Some(ComparisonVerdict::Worse) => "fail",
         Some(ComparisonVerdict::CannotTell) => "invalid",
     };
-    let head = verdict_word.map_or("measured", word).to_uppercase();
+    let head = verdict_word.map_or("measured", name_verdict).to_uppercase();
     let verdicts =
         result.conclusions.iter().filter(|conclusion| conclusion.about == About::Verdict);
     let reasons = verdicts.map(|conclusion| conclusion.text.clone()).collect();
@@ -139,7 +141,7 @@ fn head(result: &StudyResult) -> Section {
         .on(PAGE, Block::Verdict(class, head, String::new(), reasons))
         .on(PAGE, tiles(result))
         .on(TERMINAL, banner)
-        .on(TERMINAL | MARKDOWN, Block::Paragraph(how(result).into()))
+        .on(TERMINAL | MARKDOWN, Block::Paragraph(describe_setup(result).into()))
 }
 
 fn tiles(result: &StudyResult) -> Option<Block> {
@@ -159,7 +161,7 @@ fn tiles(result: &StudyResult) -> Option<Block> {
     Some(Block::Tiles(tiles.map(|(value, about)| ("", value, Text::from(about))).to_vec()))
 }
 
-/// Returns the conclusions. The page has the verdict at the top.
+/// Builds the section of conclusions. The HTML page leaves the verdict out, which it has at the top.
 fn conclusions(result: &StudyResult) -> Section {
     let items = result.conclusions.iter().map(|conclusion| {
         let variant =
@@ -209,7 +211,7 @@ fn times(result: &StudyResult) -> Section {
             cells.push(variant_time(&times.collect::<Vec<_>>(), several).into());
         }
         for against in &result.against {
-            let row = against.times.get(index).map(difference);
+            let row = against.times.get(index).map(difference_cells);
             cells.extend(row.unwrap_or_else(|| cells!["–", "–", "–", "–"]));
         }
         table.row(cells);
@@ -244,23 +246,16 @@ fn signed(seconds: f64) -> String {
     format!("{sign}{}", time(seconds.abs()))
 }
 
-fn difference(row: &TimeRow) -> Vec<Text> {
+/// Returns the cells of a difference: seconds, change, interval and verdict.
+fn difference_cells(row: &TimeRow) -> Vec<Text> {
     let Some(comparison) = &row.comparison else {
         return cells!["–", "–", "–", "not reached"];
     };
-    let interval = comparison.interval.map_or_else(
-        || "–".to_owned(),
-        |(low, high)| format!("{} to {}", change(low), change(high)),
-    );
-    let tone_class = match comparison.verdict {
-        ComparisonVerdict::Better => "kept",
-        ComparisonVerdict::Worse => "broken",
-        ComparisonVerdict::CannotTell => "weak",
-        ComparisonVerdict::Same | ComparisonVerdict::Negligible => "",
-    };
+    let interval =
+        or_dash(comparison.interval, |(low, high)| format!("{} to {}", change(low), change(high)));
     let verdict = match row.above_tip {
         true => "above the tip".into(),
-        false => tone(tone_class, word(comparison.verdict)),
+        false => tone(tone_class(comparison.verdict), name_verdict(comparison.verdict)),
     };
     cells![signed(comparison.b - comparison.a), change(comparison.change), interval, verdict]
 }
@@ -283,7 +278,7 @@ fn bins(result: &StudyResult) -> Section {
     for index in 0..variants.iter().map(|variant| variant.rates.len()).max().unwrap_or(0) {
         let cells = columns().map(|((_, values_of, write), variant)| {
             let value = values_of(variant).get(index).copied().flatten();
-            Text::from(value.map_or_else(|| "–".to_owned(), write))
+            Text::from(or_dash(value, write))
         });
         let bin_start = Text::from(count(index as u64 * result.bin));
         table.row(std::iter::once(bin_start).chain(cells).collect());
@@ -294,7 +289,6 @@ fn bins(result: &StudyResult) -> Section {
 
 /// Returns a table of the runs of all variants.
 fn runs(result: &StudyResult) -> Section {
-    let none = || String::from("–");
     let full =
         |moment: CacheFull| format!("{} (height {})", time(moment.elapsed), count(moment.height));
     let runs_with_variant = result
@@ -308,10 +302,10 @@ fn runs(result: &StudyResult) -> Section {
         Column::number("took") => time(run.elapsed),
         Column::number("height") => count(run.height),
         Column::number("samples") => format!("{} every {} s", count(run.samples as u64), short(run.period)),
-        Column::number("cache full") => run.cache_full.map_or_else(none, full),
-        Column::number("hits") => run.hit_ratio.map_or_else(none, percent),
-        Column::number("memory") => run.memory_max.map_or_else(none, |bytes_used| bytes(bytes_used as f64)),
-        Column::number("CPU") => run.cpu.map_or_else(none, |cpu| span(cpu.round())),
+        Column::number("cache full") => or_dash(run.cache_full, full),
+        Column::number("hits") => or_dash(run.hit_ratio, percent),
+        Column::number("memory") => or_dash(run.memory_max, |bytes_used| bytes(bytes_used as f64)),
+        Column::number("CPU") => or_dash(run.cpu, |cpu| span(cpu.round())),
     );
     Section::new("runs", "Runs").nav("Runs").on(FILES, Block::Table(table))
 }

@@ -10,21 +10,17 @@ use super::ReportFault;
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::VariantRuns;
 
-/// Writes one line per second with the totals (method `all`), and one line per second and method
-/// with percentiles. The totals have no percentiles, because percentiles of several methods cannot
-/// be combined.
-pub(super) fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
+/// Returns the time series as CSV: one line per second with the totals (method `all`), and one line
+/// per second and method with percentiles. The totals have no percentiles, because percentiles of
+/// several methods cannot be combined.
+///
+/// # Errors
+/// Fails if a value cannot be serialized.
+pub fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let mut head = vec!["at_s", "method", "stage", "calls"];
     head.extend(Class::ALL.map(Class::as_str));
-    head.extend(["p50_ms", "p95_ms", "p99_ms", "max_ms"]);
-    head.extend([
-        "scheduled",
-        "started",
-        "dropped",
-        "requests",
-        "scheduling_delay_p99_ms",
-        "generator_busy",
-    ]);
+    head.extend(["p50_ms", "p95_ms", "p99_ms", "max_ms", "scheduled", "started", "dropped"]);
+    head.extend(["requests", "scheduling_delay_p99_ms", "generator_busy"]);
     head.extend(["in_flight", "workers_busy", "waiting"]);
     let mut rows = vec![head.into_iter().map(String::from).collect()];
     for second in &result.series {
@@ -35,9 +31,7 @@ pub(super) fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
 }
 
 fn whole_second(second: &Second) -> Vec<String> {
-    let calls_of_class =
-        |class| second.methods.iter().map(|method| calls_of(method, class)).sum::<u64>();
-    let counts = Class::ALL.map(calls_of_class);
+    let counts = Class::ALL.map(|counted| second.count(|class| class == counted));
     let mut row = vec![second.at.to_string(), String::from("all"), String::new()];
     row.push(counts.iter().sum::<u64>().to_string());
     row.extend(counts.iter().map(u64::to_string));
@@ -54,7 +48,7 @@ fn method_second(result: &RunResult, second: &Second, method: &MethodSecond) -> 
     let stage = result.stages.get(method.stage);
     let mut row = vec![second.at.to_string(), method.method.clone()];
     row.push(stage.map_or_else(String::new, |stage| format!("{}/{}", stage.scenario, stage.stage)));
-    let counts = Class::ALL.map(|class| calls_of(method, class));
+    let counts = Class::ALL.map(|counted| method.count(|class| class == counted));
     row.push(counts.iter().sum::<u64>().to_string());
     row.extend(counts.iter().map(u64::to_string));
     let times = [method.p50_ms, method.p95_ms, method.p99_ms, method.max_ms];
@@ -63,17 +57,20 @@ fn method_second(result: &RunResult, second: &Second, method: &MethodSecond) -> 
     row
 }
 
-fn calls_of(method: &MethodSecond, class: Class) -> u64 {
-    method.classes.iter().filter(|(known, _)| *known == class).map(|(_, calls)| calls).sum()
-}
-
 /// Writes one line per method and class for the run without its warm-up (with an empty stage), and
 /// one for each stage. Only class `all` has the method's shares and service times.
 pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
-    let mut head = vec![String::from("stage"), "method".into(), "class".into(), "calls".into()];
-    for name in ["share", "goodput_per_s", "failed_share", "limited_share"] {
-        head.push(name.into());
-    }
+    let first_columns = [
+        "stage",
+        "method",
+        "class",
+        "calls",
+        "share",
+        "goodput_per_s",
+        "failed_share",
+        "limited_share",
+    ];
+    let mut head = first_columns.map(String::from).to_vec();
     for kind in ["latency", "service"] {
         head.extend(QUANTILES.map(|name| format!("{kind}_{name}_ms")));
     }
@@ -158,10 +155,11 @@ fn quantiles(quantiles: &Quantiles) -> [String; QUANTILES.len()] {
         quantiles.p95_ms,
         quantiles.p99_ms,
         quantiles.p999_ms,
+        quantiles.max_ms,
+        low,
+        high,
     ];
-    let mut texts =
-        times.into_iter().chain([quantiles.max_ms, low, high]).map(|time| time.to_string());
-    std::array::from_fn(|_| texts.next().expect("there are as many times as names"))
+    times.map(|time| time.to_string())
 }
 
 fn csv(file: &'static str, rows: &[Vec<String>]) -> Result<Vec<u8>, ReportFault> {

@@ -3,7 +3,7 @@
 //! If a point covers several seconds, its rates are means and its times are maxima. So a spike does
 //! not vanish in a long run.
 
-use lab_engine::aggregate;
+use lab_engine::aggregate::{self, share};
 use lab_model::record::Class;
 use lab_model::results::run::{MethodSecond, RunResult, Second};
 
@@ -89,33 +89,11 @@ pub(super) fn build_timeline(result: &RunResult) -> Timeline {
     }
 }
 
-/// Counts of calls.
-#[derive(Clone, Copy, Default)]
-struct Calls {
-    all: u64,
-    ok: u64,
-    failed: u64,
-    limited: u64,
-}
-
-impl Calls {
-    fn add(&mut self, second: &MethodSecond) {
-        for &(class, calls) in &second.classes {
-            self.all += calls;
-            self.ok += if class == Class::Ok { calls } else { 0 };
-            self.failed += if class.is_failure() { calls } else { 0 };
-            self.limited += if class == Class::Limited { calls } else { 0 };
-        }
-    }
-
-    fn share(self, part: u64) -> f64 {
-        if self.all == 0 { 0.0 } else { part as f64 / self.all as f64 }
-    }
-}
-
 fn point(step: &[Second], seconds_per_point: f64) -> Point {
-    let mut calls = Calls::default();
-    step.iter().flat_map(|second| &second.methods).for_each(|method| calls.add(method));
+    let calls = |is_counted: fn(Class) -> bool| -> u64 {
+        step.iter().map(|second| second.count(is_counted)).sum()
+    };
+    let (all, failed) = (calls(|_| true), calls(Class::is_failure));
     let length = step.len() as f64 * seconds_per_point;
     let rate =
         |value_of: fn(&Second) -> u64| step.iter().map(value_of).sum::<u64>() as f64 / length;
@@ -127,26 +105,30 @@ fn point(step: &[Second], seconds_per_point: f64) -> Point {
         scheduled: rate(|second| second.scheduled),
         started: rate(|second| second.started),
         dropped: rate(|second| second.dropped),
-        ok: calls.ok as f64 / length,
-        failed: calls.failed as f64 / length,
+        ok: calls(|class| class == Class::Ok) as f64 / length,
+        failed: failed as f64 / length,
         scheduling_delay_ms: maximum(|second| second.scheduling_delay_p99_ms),
         busy: maximum(|second| second.generator_busy),
-        failed_share: calls.share(calls.failed),
-        limited_share: calls.share(calls.limited),
+        failed_share: share(failed, all),
+        limited_share: share(calls(|class| class == Class::Limited), all),
     }
 }
 
 fn method_point(step: &[Second], method: &str) -> Option<MethodPoint> {
-    let mut calls = Calls::default();
-    let mut point = MethodPoint::default();
-    let method_seconds = step.iter().flat_map(|second| &second.methods);
-    for second in method_seconds.filter(|second| second.method == method) {
-        calls.add(second);
-        point.p50_ms = point.p50_ms.max(second.p50_ms);
-        point.p95_ms = point.p95_ms.max(second.p95_ms);
-        point.p99_ms = point.p99_ms.max(second.p99_ms);
-    }
-    point.failed_share = calls.share(calls.failed);
-    point.limited_share = calls.share(calls.limited);
-    (calls.all > 0).then_some(point)
+    let seconds = || {
+        let all_methods = step.iter().flat_map(|second| &second.methods);
+        all_methods.filter(|second| second.method == method)
+    };
+    let calls = |is_counted: fn(Class) -> bool| -> u64 {
+        seconds().map(|second| second.count(is_counted)).sum()
+    };
+    let maximum = |value_of: fn(&MethodSecond) -> f64| seconds().map(value_of).fold(0.0, f64::max);
+    let all = calls(|_| true);
+    (all > 0).then(|| MethodPoint {
+        p50_ms: maximum(|second| second.p50_ms),
+        p95_ms: maximum(|second| second.p95_ms),
+        p99_ms: maximum(|second| second.p99_ms),
+        failed_share: share(calls(Class::is_failure), all),
+        limited_share: share(calls(|class| class == Class::Limited), all),
+    })
 }

@@ -1,6 +1,6 @@
 //! Builds the result of a run from its recorded data, by means of `analysis`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aws_lc_rs::digest;
 use lab_engine::aggregate;
@@ -11,11 +11,10 @@ use lab_model::results::subscription::SubscriptionRow;
 use lab_model::results::{Fingerprint, PlanFacts, TargetFacts, Verdict};
 
 use super::Finished;
-use crate::analysis::bottleneck::BottleneckInput;
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::thresholds::subscriptions::subscription_results;
-use crate::analysis::verdict::{Early, Evidence};
+use crate::analysis::verdict::{Early, VerdictInput};
 use crate::analysis::{bottleneck, calendar, failure_period, findings, validity, verdict};
 use crate::wording;
 use crate::wording::verdict::sentences;
@@ -23,7 +22,8 @@ use crate::wording::verdict::sentences;
 /// All data of a run after the load.
 pub(super) struct RunData<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) started: SystemTime,
+    /// Start in seconds since 1970.
+    pub(super) started: f64,
     pub(super) target: TargetFacts,
     pub(super) fingerprint: Fingerprint,
     pub(super) recorded: RunCounts,
@@ -46,7 +46,7 @@ impl RunData<'_> {
         let plan = self.plan;
         let warmup = plan.warmup.as_secs_f64();
         let seconds = (self.end.as_secs_f64() - warmup).max(0.0);
-        let (overall, methods) = aggregate::methods(plan, &measured_totals, seconds);
+        let (overall, methods) = aggregate::compute_method_rows(plan, &measured_totals, seconds);
         let measured_seconds = points_after_warmup(&series, warmup);
         let doubts = validity::find_doubts(validity::ValidityInput {
             plan,
@@ -56,11 +56,11 @@ impl RunData<'_> {
             end: self.end,
         });
         let failure_periods = find_failure_periods(plan, &series);
-        let stages = aggregate::stages(plan, &totals, self.end);
+        let stages = aggregate::compute_stage_rows(plan, &totals, self.end);
         let whole_seconds = aggregate::whole_seconds(&series, &stages, warmup);
         let stalls = findings::find_stalls(plan, &whole_seconds);
         let subscription_results = subscription_results(plan, &self.subscriptions);
-        let judgement = verdict::verdict(Evidence {
+        let judgement = verdict::judge_run(VerdictInput {
             plan,
             threshold_results: &self.threshold_results,
             subscription_results: &subscription_results,
@@ -83,12 +83,11 @@ impl RunData<'_> {
         let findings = findings::find(input, stalls.as_ref());
         let mut watched = self.watched;
         watched.per_request(totals.traffic.requests);
-        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let mut result = RunResult {
             schema: SCHEMA.to_owned(),
             weir: env!("CARGO_PKG_VERSION").to_owned(),
-            started: calendar::rfc3339(started),
-            started_unix: started,
+            started: calendar::rfc3339(self.started),
+            started_unix: self.started,
             duration: self.end.as_secs_f64(),
             partial: self.early.is_some(),
             plan: plan_facts(plan),
@@ -107,8 +106,8 @@ impl RunData<'_> {
             overall,
             methods,
             stages,
-            generator: aggregate::generator(&measured_totals, measured_seconds),
-            wire: aggregate::wire(&measured_totals),
+            generator: aggregate::summarize_generator(&measured_totals, measured_seconds),
+            wire: aggregate::summarize_wire(&measured_totals),
             series,
             host: self.host,
             watched,
@@ -119,9 +118,8 @@ impl RunData<'_> {
         let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
         let broken =
             broken_at(&self.threshold_results, &failure_periods, behind.unwrap_or_default());
-        let input = BottleneckInput::of(&result, plan.validity, broken);
-        result.bottleneck =
-            bottleneck::find(&input).map(|bottleneck| wording::bottleneck::finding(&bottleneck));
+        let bottleneck = bottleneck::find(&result, plan.validity, broken);
+        result.bottleneck = bottleneck.map(|found| wording::bottleneck::finding(&found));
         Finished { result, totals: measured_totals }
     }
 }
@@ -152,7 +150,7 @@ fn broken_at(
     let broken = threshold_results.iter().filter(|threshold_result| !threshold_result.outcome.kept);
     let broken = broken.filter_map(|threshold_result| threshold_result.outcome.broken_at);
     // A method that never succeeded was not broken by the load.
-    let failing = failure_periods.iter().filter(|(_, period)| period.answered_before > 0);
+    let failing = failure_periods.iter().filter(|(_, period)| period.succeeded_before > 0);
     let late = behind.iter().find(|second| second.dropped > 0 || second.waiting > 0);
     let others = failing.map(|(_, period)| period.from).chain(late.map(|second| second.at));
     broken.chain(others).min_by(f64::total_cmp)

@@ -8,15 +8,17 @@ use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding, O
 use crate::report::capacity_example;
 use crate::report::example::passing;
 
-use super::{capacity, comparison, run};
+use super::{check_capacity, check_comparison, check_run};
 use crate::analysis::validity;
 
 fn planted(plant: impl Fn(&mut RunResult)) -> String {
     let mut result = passing().result;
-    result.warnings.extend(validity::few(&result.methods).map(|doubt| doubt.to_string()));
-    assert_eq!(run(&result), Vec::<String>::new(), "it is sound before");
+    result
+        .warnings
+        .extend(validity::find_few_calls(&result.methods).map(|doubt| doubt.to_string()));
+    assert_eq!(check_run(&result), Vec::<String>::new(), "it is sound before");
     plant(&mut result);
-    let faults = run(&result);
+    let faults = check_run(&result);
     assert_eq!(faults.len(), 1, "{faults:?}");
     faults.into_iter().next().unwrap()
 }
@@ -24,7 +26,7 @@ fn planted(plant: impl Fn(&mut RunResult)) -> String {
 #[test]
 fn goodput_is_no_more_than_what_ended_in_time() {
     let faults = planted(|result| result.overall.goodput *= 1.4);
-    assert!(faults.contains("results arrived during the load"), "{faults}");
+    assert!(faults.contains("succeeded during the load"), "{faults}");
 }
 
 #[test]
@@ -69,17 +71,17 @@ fn a_bottleneck_has_evidence() {
 #[test]
 fn nothing_is_called_held_without_a_soak() {
     let mut result = capacity_example::found();
-    assert_eq!(capacity(&result), Vec::<String>::new());
+    assert_eq!(check_capacity(&result), Vec::<String>::new());
     let pass = result.answer.highest_pass.unwrap();
     result.answer.soak_held = Some(true);
     for probe in result.probes.iter_mut().filter(|probe| probe.kind == Kind::Soak) {
         (probe.rate, probe.outcome) = (pass * 0.95, ProbeOutcome::Pass);
     }
-    assert!(capacity(&result)[0].contains("is reported as held, but no soak"));
+    assert!(check_capacity(&result)[0].contains("is reported as held, but no soak"));
     result.answer.soak_held = None;
     result.answer.sentence.clear();
     result.answer.lowest_fail = Some(pass * 0.9);
-    assert_eq!(capacity(&result).len(), 1);
+    assert_eq!(check_capacity(&result).len(), 1);
 }
 
 #[test]
@@ -100,7 +102,7 @@ fn nothing_is_the_same_or_different_against_its_interval() {
             basis: Basis::Runs,
             verdict,
         };
-        comparison(&CompareResult {
+        check_comparison(&CompareResult {
             schema: SCHEMA.to_owned(),
             weir: String::new(),
             variants: Vec::new(),

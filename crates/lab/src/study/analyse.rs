@@ -135,7 +135,8 @@ fn until_tip(variant: &VariantRuns, options: &Options) -> VariantRuns {
 
 fn check(variants: &[VariantRuns], options: &Options) -> Result<(), StudyFault> {
     if variants.is_empty() {
-        return Err(StudyFault::NoVariant);
+        let message = "a study has at least one variant; there is none";
+        return Err(StudyFault::Option(message.to_owned()));
     }
     let bare = |variant: &&VariantRuns| variant.runs.is_empty();
     if let Some(variant) = variants.iter().find(bare) {
@@ -312,13 +313,13 @@ impl Parameters<'_> {
     }
 
     fn pair(&self, a: &SyncRun, b: &SyncRun) -> PairRow {
-        let leads = lead::over_time(a, b, self.align);
+        let leads = lead::block_leads(a, b, self.align);
         let common = a.last().height.min(b.last().height);
         let mut edges: Vec<u64> = (1..=common / self.bin).map(|index| index * self.bin).collect();
         edges.push(common);
         let as_floats =
             |heights: &[u64]| heights.iter().map(|height| *height as f64).collect::<Vec<_>>();
-        let at_edges = lead::over_height(a, b, self.align, &as_floats(&edges));
+        let at_edges = lead::time_leads(a, b, self.align, &as_floats(&edges));
         edges.extend(self.heights.iter().filter(|height| **height <= common));
         // The chart also needs heights between the edges of the bins.
         let fine = (self.bin / FINE).max(common / POINTS_MAX as u64).max(1);
@@ -330,10 +331,10 @@ impl Parameters<'_> {
         PairRow {
             first: a.label.clone(),
             other: b.label.clone(),
-            blocks: lead::largest(&leads),
-            seconds: lead::largest_times(&at_edges),
-            crosses: lead::crosses(a, &leads),
-            by_height: lead::over_height(a, b, self.align, &as_floats(&edges)),
+            blocks: lead::largest_block_leads(&leads),
+            seconds: lead::largest_time_leads(&at_edges),
+            crosses: lead::find_lead_changes(a, &leads),
+            by_height: lead::time_leads(a, b, self.align, &as_floats(&edges)),
             by_time: thin_out(&points),
         }
     }

@@ -25,18 +25,7 @@ pub enum StudyFault {
         /// The missing data.
         what: String,
     },
-    /// No variant was given.
-    #[error("a study has at least one variant; there is none")]
-    NoVariant,
-    /// More nodes were given than one study polls.
-    #[error("a study polls at most {max} nodes; {count} were given")]
-    TooManyVariants {
-        /// The number of nodes.
-        count: usize,
-        /// The maximum.
-        max: usize,
-    },
-    /// An option does not fit the runs; the text is the message.
+    /// The variants or the options are unusable; the text is the message.
     #[error("{0}")]
     Option(String),
     /// A program, file or port cannot be used; the text is the message.

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use settings::value::{Bool, Count, Duration as Period, List, Listed, Map, Name, Text, Word};
+use settings::value::{
+    AnyString, Bool, Duration as Period, Integer, List, Listed, Map, Name, NonEmptyString,
+};
 use settings::{Diagnostics, Location, ReadContext, Report};
 
 #[cfg(test)]
@@ -38,23 +40,8 @@ settings::choice! {
 pub struct Study {
     /// The keys of the file.
     pub file: StudyFile,
-    /// The variants in the order of the file.
-    pub variants: Vec<Variant>,
     /// The settings in which the variants differ.
     pub differ: Vec<String>,
-}
-
-/// One variant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Variant {
-    /// Its name.
-    pub name: String,
-    /// The value of `{setting}`.
-    pub setting: Option<String>,
-    /// Its command line with placeholders.
-    pub command: Vec<String>,
-    /// Additional environment variables.
-    pub env: BTreeMap<String, String>,
 }
 
 settings::table! {
@@ -65,11 +52,11 @@ settings::table! {
         /// Its name, printed in reports.
         name: Name = required;
         /// The question that it answers, printed at the top of the report.
-        question: Text = described "none";
+        question: NonEmptyString = described "none";
         /// Default command line of the variants: a list of words.
-        command: List<Word> = described "each variant has its own";
+        command: List<AnyString> = described "each variant has its own";
         /// How often each variant runs.
-        repeats: Count<1, 100> = "5";
+        repeats: Integer<1, 100> = "5";
         /// True if the first variant runs once before all others without being counted. Then work that
         /// is slow only once, such as a node that computes its blocks, affects no variant.
         warm_up: Bool = "false";
@@ -82,13 +69,13 @@ settings::table! {
         /// Time between runs.
         pause: Period<0, HOUR_MS> = "1s";
         /// Heights to which times are compared.
-        targets: List<Count<0, { u64::MAX }>> = empty;
+        targets: List<Integer<0, { u64::MAX }>> = empty;
         /// Blocks per bin.
-        bin: Count<1, { u64::MAX }> = described "chosen from the heights";
+        bin: Integer<1, { u64::MAX }> = described "chosen from the heights";
         /// Block time of the chain.
         block_time: Period<10, HOUR_MS> = "1m";
         /// The settings in which the variants differ, unless it is one; `[]` for equal variants.
-        differ: List<Text> = described "one setting";
+        differ: List<NonEmptyString> = described "one setting";
         /// Processes that run during the whole study.
         setup: Listed<Setup> = empty;
         /// The variants that are compared, 2 to 8.
@@ -102,9 +89,9 @@ settings::table! {
         /// Its name, for messages.
         name: Name = required;
         /// Its command line: a list of words.
-        command: List<Word> = required;
+        command: List<AnyString> = required;
         /// `HOST:PORT` that accepts connections once the process is ready.
-        ready: Text = described "ready at once";
+        ready: NonEmptyString = described "ready at once";
         /// Longest wait for `ready`.
         ready_timeout: Period<100, HOUR_MS> = "1m";
     }
@@ -116,11 +103,11 @@ settings::table! {
         /// Its name, also that of its folder of results.
         name: Name = required;
         /// Replaces `{setting}` in its command.
-        setting: Text = described "none";
+        setting: NonEmptyString = described "none";
         /// Its command line: a list of words.
-        command: List<Word> = described "the study's";
+        command: List<AnyString> = described "the study's";
         /// Additional environment variables.
-        env: Map<Word> = empty;
+        env: Map<AnyString> = empty;
     }
 }
 
@@ -173,36 +160,30 @@ pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
 
 fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
     for setup in file.setup.iter() {
-        commands(&setup.command.location, &setup.command, report);
+        check_command(&setup.command.location, &setup.command, report);
     }
-    let variants: Vec<Variant> =
-        file.variant.iter().map(|variant| Variant::of(variant, &file)).collect();
-    check_variants(&file, &variants, report);
-    let differ = differing_settings(&file, &variants, report);
-    Study { file, variants, differ }
+    check_variants(&file, report);
+    let differ = differing_settings(&file, report);
+    Study { file, differ }
 }
 
-impl Variant {
-    fn of(table: &VariantTable, study: &StudyFile) -> Variant {
-        let command = table.command.as_ref().or(study.command.as_ref());
-        Variant {
-            name: table.name.to_string(),
-            setting: table.setting.as_ref().cloned(),
-            command: command.cloned().unwrap_or_default(),
-            env: (*table.env).clone(),
-        }
+impl StudyFile {
+    /// Returns the command of a variant: its own or the study's; empty if there is none.
+    pub(super) fn command_of<'a>(&'a self, variant: &'a VariantTable) -> &'a [String] {
+        variant.command.as_ref().or(self.command.as_ref()).map_or(&[], Vec::as_slice)
     }
 }
 
-fn check_variants(study_file: &StudyFile, variants: &[Variant], report: &mut Report<'_>) {
-    if study_file.variant.is_set() && !VARIANTS.contains(&variants.len()) {
-        let message = format!("there are {} variants", variants.len());
+fn check_variants(study_file: &StudyFile, report: &mut Report<'_>) {
+    let count = study_file.variant.len();
+    if study_file.variant.is_set() && !VARIANTS.contains(&count) {
+        let message = format!("there are {count} variants");
         let allowed = format!("{} to {} variants", VARIANTS.start(), VARIANTS.end());
         report.missing(&study_file.variant.location, message, allowed);
     }
     let mut names = BTreeSet::new();
-    for (table, variant) in study_file.variant.iter().zip(variants) {
-        if !names.insert(variant.name.as_str()) {
+    for table in study_file.variant.iter() {
+        if !names.insert(table.name.as_str()) {
             report.error(&table.name.location, "another variant has this name", "each name once");
         }
         let command_position = [&table.command.location, &study_file.command.location]
@@ -216,21 +197,22 @@ fn check_variants(study_file: &StudyFile, variants: &[Variant], report: &mut Rep
             );
             continue;
         };
-        commands(command_position, &variant.command, report);
-        if !variant.command.iter().any(|word| word.contains("{samples}")) {
+        let command = study_file.command_of(table);
+        check_command(command_position, command, report);
+        if !command.iter().any(|word| word.contains("{samples}")) {
             let message =
                 "the command lacks {samples}, the file to which a variant writes its height";
             report.error(command_position, message, "a command with {samples}");
         }
-        let uses_setting = variant.command.iter().any(|word| word.contains("{setting}"));
-        if uses_setting && variant.setting.is_none() {
+        let uses_setting = command.iter().any(|word| word.contains("{setting}"));
+        if uses_setting && table.setting.is_none() {
             let message = "the variant's command has {setting}, but the variant has no setting";
             report.missing(&table.location, message, "setting = \"…\"");
         }
     }
 }
 
-fn commands(location: &Location, command: &[String], report: &mut Report<'_>) {
+fn check_command(location: &Location, command: &[String], report: &mut Report<'_>) {
     if command.is_empty() && location.span.is_some() {
         report.error(location, "the command is empty", "at least one word");
     }
@@ -253,12 +235,9 @@ fn placeholders(word: &str) -> Vec<String> {
 
 /// Returns the settings in which the variants differ, by name: options, other words by position,
 /// and environment variables.
-fn differing_settings(
-    study_file: &StudyFile,
-    variants: &[Variant],
-    report: &mut Report<'_>,
-) -> Vec<String> {
-    let settings: Vec<BTreeMap<String, String>> = variants.iter().map(settings_of).collect();
+fn differing_settings(study_file: &StudyFile, report: &mut Report<'_>) -> Vec<String> {
+    let settings: Vec<BTreeMap<String, String>> =
+        study_file.variant.iter().map(|variant| settings_of(study_file, variant)).collect();
     let keys: BTreeSet<&String> = settings.iter().flat_map(BTreeMap::keys).collect();
     let differs = |key: &&&String| {
         let mut values = settings.iter().map(|variant_settings| variant_settings.get(**key));
@@ -268,7 +247,7 @@ fn differing_settings(
     let differing: Vec<String> = keys.iter().filter(differs).map(|key| (**key).clone()).collect();
     let names = || if differing.is_empty() { "nothing".to_owned() } else { differing.join(", ") };
     match &*study_file.differ {
-        None if differing.len() == 1 || variants.len() < *VARIANTS.start() => {}
+        None if differing.len() == 1 || settings.len() < *VARIANTS.start() => {}
         None if differing.is_empty() => {
             let message = "the variants are equal, so any difference between them is chance";
             report.missing(
@@ -304,10 +283,10 @@ fn differing_settings(
 
 /// Returns the settings of a variant: options by name, other words by position, and environment
 /// variables.
-fn settings_of(variant: &Variant) -> BTreeMap<String, String> {
+fn settings_of(study_file: &StudyFile, variant: &VariantTable) -> BTreeMap<String, String> {
     let setting = variant.setting.as_deref().unwrap_or_default();
-    let words: Vec<String> = variant
-        .command
+    let words: Vec<String> = study_file
+        .command_of(variant)
         .iter()
         .map(|word| word.replace("{setting}", setting).replace("{variant}", &variant.name))
         .collect();
@@ -345,19 +324,18 @@ impl Study {
 
     /// Returns a summary of the study for `weir check`, in several lines.
     pub fn summary(&self) -> String {
-        let variants: Vec<String> = self
-            .variants
-            .iter()
-            .map(|variant| match &variant.setting {
-                Some(setting) if *setting != variant.name => {
+        let variants = self.file.variant.iter();
+        let variants: Vec<String> = variants
+            .map(|variant| match variant.setting.as_ref() {
+                Some(setting) if *setting != *variant.name => {
                     format!("{} ({setting})", variant.name)
                 }
-                _ => variant.name.clone(),
+                _ => variant.name.to_string(),
             })
             .collect();
         let together = match *self.file.order {
             Order::SideBySide => 1,
-            Order::Alternate => u32::try_from(self.variants.len()).unwrap_or(1),
+            Order::Alternate => u32::try_from(self.file.variant.len()).unwrap_or(1),
         };
         let warm_up = *self.file.warm_up;
         let turns = together * self.repeats() + u32::from(warm_up);

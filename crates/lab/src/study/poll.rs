@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use lab_model::plan::line::UrlOptions;
 use lab_model::plan::{Target, Tls};
@@ -19,9 +19,9 @@ use super::StudyFault;
 use super::read::{RunBuilder, SampleLine};
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::{Sample, VariantRuns};
-use crate::run::Stop;
+use crate::run::{Stop, unix_now};
 use crate::target::client::Reply;
-use crate::target::{Client, family};
+use crate::target::{Client, detect_family, head_method, number};
 use crate::wording::number::count;
 
 /// How often the threads check if the study was stopped.
@@ -56,8 +56,16 @@ pub struct Watch {
     pub folder: Option<PathBuf>,
 }
 
-/// State of a node: name, height, failed polls.
-pub type State<'a> = (&'a str, Option<u64>, u64);
+/// State of a polled node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeState<'a> {
+    /// Name of its variant.
+    pub name: &'a str,
+    /// Its newest height; none before the first one.
+    pub height: Option<u64>,
+    /// Number of failed polls.
+    pub failed: u64,
+}
 
 /// The result of one poll.
 struct PolledHeight {
@@ -88,18 +96,20 @@ pub fn poll(
     nodes: &[Node],
     watch: &Watch,
     stop: &Stop,
-    on_poll: &mut dyn FnMut(Duration, &[State<'_>]),
+    on_poll: &mut dyn FnMut(Duration, &[NodeState<'_>]),
 ) -> Result<(Family, Vec<VariantRuns>), StudyFault> {
     if nodes.len() > NODES_MAX {
-        return Err(StudyFault::TooManyVariants { count: nodes.len(), max: NODES_MAX });
+        let count = nodes.len();
+        return Err(StudyFault::Option(format!(
+            "a study polls at most {NODES_MAX} nodes; {count} were given"
+        )));
     }
-    let fault = |error: String| StudyFault::Operation(error);
     let mut targets = Vec::new();
-    let options = UrlOptions::for_family(watch.family);
+    let options = UrlOptions { family: watch.family, ..UrlOptions::default() };
     for node in nodes {
-        let plan = options.plan(&node.url, |target, tls| family(target, tls).map(Some));
-        let plan = plan.map_err(|error| fault(error.to_string()))?;
-        let plan = plan.map_err(|errors| fault(errors.to_string()))?;
+        let plan = options.plan(&node.url, |target, tls| detect_family(target, tls).map(Some));
+        let plan = plan.map_err(|error| StudyFault::Operation(error.to_string()))?;
+        let plan = plan.map_err(|errors| StudyFault::Operation(errors.to_string()))?;
         let family = plan.target.family.unwrap_or(Family::Ethereum);
         let (target, tls) = (plan.target, plan.connections.tls);
         targets.push((target, tls, family));
@@ -111,7 +121,8 @@ pub fn poll(
         let (send, stopped, every) = (send.clone(), Arc::clone(&stopped), watch.every);
         let poll = move || poll_node(node, &target, &tls, family, every, &send, &stopped);
         let spawned = std::thread::Builder::new().name(format!("poll-{node}")).spawn(poll);
-        spawned.map_err(|error| fault(format!("cannot start a thread: {error}")))?;
+        spawned
+            .map_err(|error| StudyFault::Operation(format!("cannot start a thread: {error}")))?;
     }
     drop(send);
     let runs = record(nodes, watch, &polled, stop, on_poll);
@@ -142,8 +153,7 @@ fn poll_node(
             Ok(client) => height(client, family),
             Err(fault) => Err(fault.to_string()),
         };
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        if send.send(PolledHeight { node, at, height }).is_err() {
+        if send.send(PolledHeight { node, at: unix_now(), height }).is_err() {
             return;
         }
         // Polls that were due during a slow poll are skipped, not sent in a burst.
@@ -154,20 +164,12 @@ fn poll_node(
 }
 
 fn height(client: &Client, family: Family) -> Result<u64, String> {
-    let method = match family {
-        Family::Ethereum => "eth_blockNumber",
-        Family::Harmony => "hmyv2_blockNumber",
-        Family::Bitcoin => "getblockcount",
-    };
+    let method = head_method(family);
     match client.call(method, "[]").map_err(|fault| fault.to_string())? {
-        Reply::Result(value) => {
+        Reply::Result(value) => number(&value).ok_or_else(|| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let height = match text.strip_prefix("0x") {
-                Some(digits) => u64::from_str_radix(digits, 16).ok(),
-                None => text.parse().ok(),
-            };
-            height.ok_or_else(|| format!("{method} returned {text:.60}"))
-        }
+            format!("{method} returned {text:.60}")
+        }),
         Reply::Error { code, message } => {
             Err(format!("{method} returned error {code} ({message:.60})"))
         }
@@ -190,7 +192,7 @@ fn record(
     watch: &Watch,
     polled: &Receiver<PolledHeight>,
     stop: &Stop,
-    on_poll: &mut dyn FnMut(Duration, &[State<'_>]),
+    on_poll: &mut dyn FnMut(Duration, &[NodeState<'_>]),
 ) -> Result<Vec<VariantRuns>, StudyFault> {
     let mut records = Vec::new();
     for node in nodes {
@@ -208,10 +210,14 @@ fn record(
         let elapsed = begun.elapsed();
         if elapsed >= reported {
             reported += watch.every.max(POLL_INTERVAL);
-            let states: Vec<State<'_>> = nodes
+            let states: Vec<NodeState<'_>> = nodes
                 .iter()
                 .zip(&records)
-                .map(|(node, record)| (node.name.as_str(), record.height, record.failed))
+                .map(|(node, record)| NodeState {
+                    name: &node.name,
+                    height: record.height,
+                    failed: record.failed,
+                })
                 .collect();
             on_poll(elapsed, &states);
         }

@@ -19,7 +19,7 @@ use std::path::Path;
 
 pub(crate) use builder::{RunBuilder, RunLimits};
 pub use line_log::LogFormat;
-pub use samples::Line as SampleLine;
+pub use samples::SampleLine;
 
 use super::StudyFault;
 use crate::analysis::sync::SyncRun;
@@ -168,7 +168,7 @@ fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, max_bytes: usize) -> 
 }
 
 /// Converts an RFC 3339 instant to seconds since 1970.
-fn instant(text: &str) -> Result<f64, String> {
+fn parse_instant(text: &str) -> Result<f64, String> {
     let parsed: Result<jiff::Timestamp, _> = text.trim().parse();
     let fault = |_| format!("{:?} is not a time such as 2026-11-22T15:00:00Z", excerpt(text));
     #[expect(clippy::cast_precision_loss, reason = "to the microsecond until the year 2200")]

@@ -12,15 +12,15 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use super::StudyFault;
-use super::file::{Order, Setup, Study, Variant};
+use super::file::{Order, Setup, Study, VariantTable};
 use super::read::{Form, read_run};
+use super::{StudyFault, remove_folder};
 use crate::analysis::sync::{Sample, SyncRun, VariantRuns};
-use crate::run::Stop;
+use crate::run::{Stop, unix_now};
 use crate::wording::number::{short, span};
-pub use process::Groups;
+pub use process::ProcessGroups;
 
 use process::{Process, Usage};
 
@@ -87,7 +87,7 @@ pub struct VariantProgress<'a> {
 
 /// A running variant.
 struct Run<'a> {
-    variant: &'a Variant,
+    variant: &'a VariantTable,
     /// Index of the variant.
     variant_index: usize,
     repeat: u32,
@@ -120,7 +120,8 @@ pub fn run(
     study: &Study,
     weir: &Path,
     base: &Path,
-    (stop, groups): (&Stop, &Groups),
+    stop: &Stop,
+    groups: &ProcessGroups,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<StudyRuns, StudyFault> {
     let runner = Runner { study, weir, base, stop, groups };
@@ -136,12 +137,8 @@ pub fn run(
         let mut runs = runner.repeat(repeat, on_event)?;
         let setup_failure =
             study.file.setup.iter().zip(&mut setup).find_map(|(setup_entry, process)| {
-                let status = process.exit_status()?;
-                Some(format!(
-                    "setup {:?} ended early: {}",
-                    setup_entry.name,
-                    exit_reason(status, process)
-                ))
+                let reason = process.exit_reason()?;
+                Some(format!("setup {:?} ended early: {reason}", setup_entry.name))
             });
         if let Some(setup_failure) = setup_failure {
             runs.iter_mut().for_each(|ended| ended.run = Err(setup_failure.clone()));
@@ -150,7 +147,7 @@ pub fn run(
         }
         ended.extend(runs);
         if repeat < study.repeats() {
-            runner.wait(*study.file.pause);
+            stop.wait(*study.file.pause);
         }
     }
     Ok(by_variant(study, ended, stop.is_requested()))
@@ -162,12 +159,13 @@ fn by_variant(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
     for ended_run in ended {
         by_repeat.entry(ended_run.repeat).or_default().push(ended_run);
     }
-    let mut left_out = vec![Vec::new(); study.variants.len()];
-    let empty = |variant: &Variant| VariantRuns { name: variant.name.clone(), runs: Vec::new() };
-    let mut variants: Vec<VariantRuns> = study.variants.iter().map(empty).collect();
+    let mut left_out = vec![Vec::new(); study.file.variant.len()];
+    let empty =
+        |variant: &VariantTable| VariantRuns { name: variant.name.to_string(), runs: Vec::new() };
+    let mut variants: Vec<VariantRuns> = study.file.variant.iter().map(empty).collect();
     for (repeat, runs) in by_repeat {
         let usable =
-            runs.len() == study.variants.len() && runs.iter().all(|ended| ended.run.is_ok());
+            runs.len() == study.file.variant.len() && runs.iter().all(|ended| ended.run.is_ok());
         for EndedRun { variant_index, run, .. } in runs {
             match run {
                 Ok(run) if usable => variants[variant_index].runs.push(run),
@@ -186,7 +184,7 @@ struct Runner<'a> {
     weir: &'a Path,
     base: &'a Path,
     stop: &'a Stop,
-    groups: &'a Groups,
+    groups: &'a ProcessGroups,
 }
 
 impl<'a> Runner<'a> {
@@ -210,8 +208,7 @@ impl<'a> Runner<'a> {
         let begun = Instant::now();
         let fault = |what: String| StudyFault::Operation(format!("setup {:?} {what}", setup.name));
         while begun.elapsed() < *setup.ready_timeout && !self.stop.is_requested() {
-            if let Some(status) = process.exit_status() {
-                let reason = exit_reason(status, process);
+            if let Some(reason) = process.exit_reason() {
                 return Err(fault(format!("ended before it was ready: {reason}")));
             }
             let addresses = address.to_socket_addrs();
@@ -233,7 +230,7 @@ impl<'a> Runner<'a> {
         on_event(Event::Begins {
             repeat: 0,
             repeats: self.study.repeats(),
-            variants: vec![&self.study.variants[0].name],
+            variants: vec![self.study.file.variant[0].name.as_str()],
         });
         let mut runs = vec![self.start(0, 0)?];
         self.watch(&mut runs, on_event);
@@ -245,7 +242,7 @@ impl<'a> Runner<'a> {
                 let _removed = std::fs::remove_dir_all(folder);
             }
         }
-        self.wait(*self.study.file.pause);
+        self.stop.wait(*self.study.file.pause);
         Ok(())
     }
 
@@ -254,7 +251,7 @@ impl<'a> Runner<'a> {
         repeat: u32,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Vec<EndedRun>, StudyFault> {
-        let mut order: Vec<usize> = (0..self.study.variants.len()).collect();
+        let mut order: Vec<usize> = (0..self.study.file.variant.len()).collect();
         if repeat.is_multiple_of(2) {
             order.reverse();
         }
@@ -272,7 +269,7 @@ impl<'a> Runner<'a> {
             }
             let names = group
                 .iter()
-                .map(|variant_index| self.study.variants[*variant_index].name.as_str())
+                .map(|variant_index| self.study.file.variant[*variant_index].name.as_str())
                 .collect();
             on_event(Event::Begins { repeat, repeats: self.study.repeats(), variants: names });
             let mut runs = Vec::new();
@@ -283,23 +280,19 @@ impl<'a> Runner<'a> {
             self.watch(&mut runs, on_event);
             ended.extend(runs.into_iter().map(|run| self.end(run, distance, on_event)));
             if index + 1 < count {
-                self.wait(*self.study.file.pause);
+                self.stop.wait(*self.study.file.pause);
             }
         }
         Ok(ended)
     }
 
     fn start(&self, variant_index: usize, repeat: u32) -> Result<Run<'a>, StudyFault> {
-        let variant = &self.study.variants[variant_index];
+        let variant = &self.study.file.variant[variant_index];
         let folder = self.base.join("runs").join(format!("{}-{repeat}", variant.name));
         let scratch = folder.join("scratch");
         let samples = folder.join("samples.jsonl");
         // Files of an earlier study with this name must not be read as files of this study.
-        let remove = |path: &Path| match std::fs::remove_dir_all(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
-        let created = remove(&folder).and_then(|()| std::fs::create_dir_all(&scratch));
+        let created = remove_folder(&folder).and_then(|()| std::fs::create_dir_all(&scratch));
         created.map_err(|error| {
             StudyFault::Operation(format!(
                 "cannot create the folder {}: {error}",
@@ -311,11 +304,12 @@ impl<'a> Runner<'a> {
             ("weir", text(self.weir)),
             ("dir", text(&scratch)),
             ("samples", text(&samples)),
-            ("setting", variant.setting.clone().unwrap_or_default()),
-            ("variant", variant.name.clone()),
+            ("setting", variant.setting.as_deref().unwrap_or_default().to_owned()),
+            ("variant", variant.name.to_string()),
             ("repeat", repeat.to_string()),
         ];
-        let command = variant.command.iter().map(|word| replace_placeholders(word, &words));
+        let command = self.study.file.command_of(variant).iter();
+        let command = command.map(|word| replace_placeholders(word, &words));
         let command: Vec<String> = command.collect();
         let began = unix_now();
         let process =
@@ -348,7 +342,7 @@ impl<'a> Runner<'a> {
                     let outcome = match () {
                         () if status.success() => Ok(()),
                         () if self.stop.is_requested() => Err(STOPPED.to_owned()),
-                        () => Err(exit_reason(status, &run.process)),
+                        () => Err(run.process.exit_reason().unwrap_or_default()),
                     };
                     run.ended = Some((elapsed, outcome));
                 } else if elapsed >= *self.study.file.timeout {
@@ -432,35 +426,18 @@ impl<'a> Runner<'a> {
         });
         EndedRun { variant_index, repeat, run }
     }
-
-    /// Waits until the time is over or the study is stopped.
-    fn wait(&self, time: Duration) {
-        let begun = Instant::now();
-        while begun.elapsed() < time && !self.stop.is_requested() {
-            std::thread::park_timeout(POLL_INTERVAL.min(time));
-        }
-    }
 }
 
 fn start(
     owner: &str,
     command: &[String],
     env: &BTreeMap<String, String>,
-    groups: &Groups,
+    groups: &ProcessGroups,
 ) -> Result<Process, StudyFault> {
     Process::start(command, env, groups).map_err(|error| {
         let program = command.first().map_or("", String::as_str);
         StudyFault::Operation(format!("{owner}: cannot start {program:?}: {error}"))
     })
-}
-
-/// Formats the exit status of a process with its last lines of output.
-pub(super) fn exit_reason(status: std::process::ExitStatus, process: &Process) -> String {
-    let lines = process.last_lines();
-    match lines.is_empty() {
-        true => format!("it ended with {status} without output"),
-        false => format!("it ended with {status}: {}", lines.join(" / ")),
-    }
 }
 
 fn replace_placeholders(word: &str, words: &[(&str, String)]) -> String {
@@ -475,10 +452,6 @@ fn start_distance(runs: &[Run<'_>]) -> Duration {
     let (first_start, last_start) =
         (began().fold(f64::INFINITY, f64::min), began().fold(0.0, f64::max));
     Duration::try_from_secs_f64(last_start - first_start).unwrap_or_default()
-}
-
-fn unix_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// Fills values that a variant does not report with those of the previous usage sample.

@@ -56,7 +56,8 @@ pub(crate) fn study(variants: &[VariantRuns], heights: &[u64]) -> StudyResult {
 /// In what it is not what the published schema says.
 pub(crate) fn faults_of(output: &Value) -> Vec<String> {
     static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
-        let schema = serde_json::from_str(&lab_model::results::schema::study()).unwrap();
+        let schema =
+            serde_json::from_str(&lab_model::results::schema::closed::<StudyResult>()).unwrap();
         jsonschema::validator_for(&schema).unwrap()
     });
     SCHEMA.iter_errors(output).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()

@@ -73,7 +73,7 @@ pub(crate) fn number_in(text: &str) -> Option<u64> {
 }
 
 /// Returns the head; none if the target does not return one.
-pub(super) fn head(client: &Client, family: Family) -> Result<Option<u64>, TargetFault> {
+pub(super) fn read_head(client: &Client, family: Family) -> Result<Option<u64>, TargetFault> {
     Ok(match client.call(head_method(family), "[]")? {
         Reply::Result(value) => number(&value),
         Reply::Error { .. } => None,

@@ -9,7 +9,9 @@ use std::time::Duration;
 use lab_model::plan::{Target, Tls};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
+use ureq::config::ConfigBuilder;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::AgentScope;
 use wire::response;
 use wire::response::Outcome;
 
@@ -85,18 +87,7 @@ impl Client {
                 })?
             }
         };
-        let tls = TlsConfig::builder()
-            .root_certs(anchors)
-            .disable_verification(tls.insecure)
-            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
-            .build();
-        let agent = ureq::Agent::config_builder()
-            .tls_config(tls)
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
+        let agent = agent_config(anchors, tls.insecure)
             .timeout_connect(Some(target.connect_timeout))
             .timeout_global(Some(timeout))
             .build()
@@ -116,21 +107,18 @@ impl Client {
     pub(crate) fn call(&self, method: &str, params: &str) -> Result<Reply, TargetFault> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let mut wait = LIMITED_WAIT;
-        for _ in 1..LIMITED_ATTEMPTS {
+        for attempt in 1..=LIMITED_ATTEMPTS {
             self.wait_for_turn();
             let (status, answer) = self.post(body.as_bytes())?;
             if status != 429 {
                 return self.read(status, &answer);
             }
-            std::thread::park_timeout(wait);
-            wait *= 2;
+            if attempt < LIMITED_ATTEMPTS {
+                std::thread::park_timeout(wait);
+                wait *= 2;
+            }
         }
-        self.wait_for_turn();
-        let (status, answer) = self.post(body.as_bytes())?;
-        if status == 429 {
-            return Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS }));
-        }
-        self.read(status, &answer)
+        Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS }))
     }
 
     fn wait_for_turn(&self) {
@@ -233,6 +221,23 @@ impl Client {
             error => Reason::Other { error: error.to_string() },
         }
     }
+}
+
+/// Returns the configuration of every HTTP client of the lab: without redirects, and without a proxy
+/// from the environment, which would also get requests to local servers. `insecure` accepts any
+/// certificate.
+pub(crate) fn agent_config(roots: RootCerts, insecure: bool) -> ConfigBuilder<AgentScope> {
+    let tls = TlsConfig::builder()
+        .root_certs(roots)
+        .disable_verification(insecure)
+        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+        .build();
+    ureq::Agent::config_builder()
+        .tls_config(tls)
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_redirects(0)
+        .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
 }
 
 /// The message of a TLS error in an I/O error.

@@ -5,7 +5,7 @@ use lab_model::samples;
 use serde_json::{Value, json};
 
 use super::client::tests::{Fake, http};
-use super::{Reason, family, probe};
+use super::{Reason, detect_family, probe};
 use wire::family::Family;
 
 /// A node that answers by method, and with -32601 what it does not know.
@@ -92,7 +92,7 @@ fn harmony_is_distinguished_from_a_node_that_has_both_kinds_of_methods() {
             other => ethereum(other, params),
         })
     };
-    let of = |fake: &Fake| family(&fake.target(), &Tls::default()).unwrap();
+    let of = |fake: &Fake| detect_family(&fake.target(), &Tls::default()).unwrap();
     assert_eq!(of(&both("Harmony/v1", "0x1")), Family::Harmony);
     assert_eq!(of(&both("Geth/v1", "0x63564c40")), Family::Harmony, "by its chain id");
     assert_eq!(of(&both("Geth/v1", "0x1")), Family::Ethereum);
@@ -121,7 +121,7 @@ fn bitcoin_is_known_by_its_block_count() {
 #[test]
 fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not() {
     let fake = node(|method, _| (method == "custom").then(|| true.into()));
-    let fault = family(&fake.target(), &Tls::default()).unwrap_err();
+    let fault = detect_family(&fake.target(), &Tls::default()).unwrap_err();
     let output = fault.to_string();
     assert!(output.contains("eth_chainId returned error -32601 (what?)"), "{output}");
     assert!(output.contains("--family"), "{output}");
@@ -163,7 +163,7 @@ fn a_plan_that_draws_unknown_facts_names_them() {
 fn a_name_without_an_address_is_reported() {
     let mut target = node(ethereum).target();
     target.point_at("http://nowhere.invalid").unwrap();
-    let fault = family(&target, &Tls::default()).unwrap_err();
+    let fault = detect_family(&target, &Tls::default()).unwrap_err();
     assert_eq!(fault.reason, Reason::Resolve { host: "nowhere.invalid".to_owned() });
 }
 

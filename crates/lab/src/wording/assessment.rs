@@ -12,52 +12,65 @@ use crate::analysis::assessment::{
     CapacityComparison, Conclusion, Evidence, Extent, Finding, FindingKind, Source, USUAL_LIMIT,
 };
 
-/// Writes sentences about results, which it names.
+/// Converts findings, conclusions and caveats to sentences. The evidence has the names of the
+/// systems and results that the sentences mention.
 #[derive(Clone, Copy)]
-pub(crate) struct Writer<'a>(pub(crate) Evidence<'a>);
+pub(crate) struct AssessmentText<'a> {
+    evidence: &'a Evidence,
+}
 
-impl Writer<'_> {
-    fn system(&self, index: usize) -> &str {
-        self.0.systems.get(index).map_or("", |system| system.name.as_str())
+impl<'a> AssessmentText<'a> {
+    /// Creates the converter for an assessment of the evidence.
+    pub(crate) fn new(evidence: &'a Evidence) -> AssessmentText<'a> {
+        AssessmentText { evidence }
     }
 
-    /// Returns the label of a result.
+    /// Returns the name of the system with this index.
+    fn system_name(&self, index: usize) -> &str {
+        &self.evidence.systems[index].name
+    }
+
+    /// Returns the label of a result; empty for a comparison of capacities.
     pub(crate) fn label(&self, source: Source) -> &str {
-        let of_system = |index: usize| self.0.systems.get(index);
-        let label = match source {
-            Source::Run { system, run } => {
-                of_system(system).and_then(|with| with.runs.get(run)).map(|run| &run.label)
+        match source {
+            Source::Run { system, run } => &self.evidence.systems[system].runs[run].label,
+            Source::Search { system, search } => {
+                &self.evidence.systems[system].searches[search].label
             }
-            Source::Search { system, search } => of_system(system)
-                .and_then(|with| with.searches.get(search))
-                .map(|search| &search.label),
-            Source::Comparison(index) => {
-                self.0.comparisons.get(index).map(|comparison| &comparison.name)
-            }
-            Source::Capacities(_) => None,
-        };
-        label.map_or("", String::as_str)
+            Source::Comparison(index) => &self.evidence.comparisons[index].label,
+            Source::Capacities(_) => "",
+        }
     }
 
-    /// Returns the system and the label of a result: `bench-1 (fast1)`.
-    fn named(&self, source: Source) -> String {
+    /// Returns the name of the first variant of a comparison.
+    fn baseline(&self, comparison: usize) -> &str {
+        let variants = &self.evidence.comparisons[comparison].result.variants;
+        variants.first().map_or("", |baseline| baseline.name.as_str())
+    }
+
+    /// Returns the name of the system and the label of a result: `bench-1 (fast1)`.
+    fn system_and_label(&self, source: Source) -> String {
         match source.system() {
-            Some(system) => format!("{} ({})", self.system(system), self.label(source)),
+            Some(system) => format!("{} ({})", self.system_name(system), self.label(source)),
             None => self.label(source).to_owned(),
         }
     }
 
-    /// Returns the system of a finding.
-    fn subject(&self, finding: &Finding) -> String {
-        let system = finding.sources.first().and_then(|source| source.system());
-        system.map_or_else(String::new, |system| self.system(system).to_owned())
+    /// Returns the name of the system of a result; empty if the result compares systems.
+    fn system_name_of_source(&self, source: Source) -> &str {
+        source.system().map_or("", |system| self.system_name(system))
     }
 
     /// Returns a finding as a sentence.
     pub(crate) fn finding(&self, finding: &Finding) -> String {
-        let subject = self.subject(finding);
+        let subject =
+            finding.sources.first().map_or("", |source| self.system_name_of_source(*source));
         let sentence = match &finding.kind {
-            FindingKind::MethodFails { .. } => method_fails(&subject, &finding.kind),
+            FindingKind::MethodFails { method, calls, failed_share, class, overall, extent } => {
+                let failed = failed_calls(method, *calls, *failed_share, class.as_str(), extent);
+                let (all, clause) = (percent(*overall), hidden_failure_clause(&finding.kind));
+                format!("{subject}: {failed}. Of all calls {all} failed{clause}.")
+            }
             FindingKind::WrongResponses { method, compared, wrong } => format!(
                 "{subject}: {wrong} of {compared} compared responses of {method} differ from those \
                  of the reference node."
@@ -96,7 +109,46 @@ impl Writer<'_> {
                     plural(*worse as u64, "figure")
                 )
             }
-            kind => capacity(&subject, kind),
+            FindingKind::Capacity { pass, fail, soaked } => {
+                let soak = match soaked {
+                    true => " A long run at the highest passing rate confirms it.",
+                    false => "",
+                };
+                format!(
+                    "{subject} sustains {} and not {}, in iterations of the plan.{soak}",
+                    rate(*pass),
+                    rate(*fail)
+                )
+            }
+            FindingKind::CapacityAtLeast { pass } => {
+                let pass = rate(*pass);
+                format!("{subject} sustains at least {pass}, the highest rate of the search.")
+            }
+            FindingKind::NothingPassed { fail } => {
+                let fail = rate(*fail);
+                format!("{subject} does not sustain {fail}, the lowest rate of the search.")
+            }
+            FindingKind::LimitBroken { threshold, method, rate: broken_rate } => {
+                let method =
+                    method.as_ref().map_or_else(String::new, |method| format!(" for {method}"));
+                format!(
+                    "{subject}: \"{threshold}\"{method} breaks first, at {}.",
+                    rate(*broken_rate)
+                )
+            }
+            FindingKind::Cliff { pass, fail } => format!(
+                "{subject} fails suddenly between {} and {}: no threshold was near its limit \
+                 before.",
+                rate(*pass),
+                rate(*fail)
+            ),
+            FindingKind::SoakBroke { pass } => {
+                let pass = rate(*pass);
+                format!("{subject} did not sustain {pass} for the duration of the soak.")
+            }
+            FindingKind::NotRecovered => format!(
+                "{subject} did not return to its first state after a rate that it cannot sustain."
+            ),
         };
         match finding.sources.len() {
             0 | 1 => sentence,
@@ -114,27 +166,25 @@ impl Writer<'_> {
     ) -> String {
         let word = if better { "higher" } else { "lower" };
         let difference = finding.sources.first().and_then(|source| match source {
-            Source::Capacities(index) => self.0.capacities.get(*index)?.difference.as_ref(),
+            Source::Capacities(index) => self.evidence.capacities[*index].difference.as_ref(),
             _ => None,
         });
         let change =
             difference.map_or_else(String::new, |found| format!(": {}", with_interval(found)));
         format!(
             "The capacity of {} is {word} than that of {}{change}.",
-            self.system(variant),
-            self.system(baseline)
+            self.system_name(variant),
+            self.system_name(baseline)
         )
     }
 
     /// Returns a conclusion as a sentence.
     pub(crate) fn conclusion(&self, conclusion: &Conclusion, findings: &[Finding]) -> String {
         match conclusion {
-            Conclusion::Finding(index) => {
-                findings.get(*index).map_or_else(String::new, |finding| self.finding(finding))
-            }
+            Conclusion::Finding(index) => self.finding(&findings[*index]),
             Conclusion::Kept { system, plan, runs, thresholds } => format!(
                 "{} kept {} of the plan {plan} in {}.",
-                self.system(*system),
+                self.system_name(*system),
                 match thresholds {
                     1 => "the threshold".to_owned(),
                     _ => format!("all {thresholds} thresholds"),
@@ -143,19 +193,15 @@ impl Writer<'_> {
             ),
             Conclusion::Measured { system, plan, runs } => format!(
                 "The numbers of {} under the plan {plan} are valid in {}; the plan has no thresholds.",
-                self.system(*system),
+                self.system_name(*system),
                 plural(*runs as u64, "run")
             ),
-            Conclusion::Same { comparison, variant, same, total } => {
-                let comparison = self.0.comparisons.get(*comparison);
-                let baseline = comparison.and_then(|comparison| comparison.result.variants.first());
-                format!(
-                    "{variant} equals {} in {same} of {} ({}): any difference is too small to matter.",
-                    baseline.map_or("", |baseline| baseline.name.as_str()),
-                    plural(*total as u64, "figure"),
-                    comparison.map_or("", |comparison| comparison.name.as_str())
-                )
-            }
+            Conclusion::Same { comparison, variant, same, total } => format!(
+                "{variant} equals {} in {same} of {} ({}): any difference is too small to matter.",
+                self.baseline(*comparison),
+                plural(*total as u64, "figure"),
+                self.label(Source::Comparison(*comparison))
+            ),
         }
     }
 
@@ -184,16 +230,17 @@ fn confidence_word(confidence: lab_model::results::Confidence) -> &'static str {
     }
 }
 
-/// Writes a failing method: `every call of eth_getLogs failed …`.
-fn method_fails(subject: &str, kind: &FindingKind) -> String {
-    let FindingKind::MethodFails { method, calls, failed_share, class, overall, extent } = kind
-    else {
-        return String::new();
-    };
-    let (class, all) = (class.as_str(), percent(*overall));
-    let share = percent(*failed_share);
-    let failed = match extent {
-        Extent::Run => format!("all {} of {method} failed ({class})", plural(*calls, "call")),
+/// Describes failed calls of a method: `all 100 calls of eth_getLogs failed (timeout)`.
+fn failed_calls(
+    method: &str,
+    calls: u64,
+    failed_share: f64,
+    class: &str,
+    extent: &Extent,
+) -> String {
+    let share = percent(failed_share);
+    match extent {
+        Extent::Run => format!("all {} of {method} failed ({class})", plural(calls, "call")),
         Extent::Stage { name, level_from, level_to, closed } => {
             let unit = if *closed { " workers" } else { "/s" };
             let level = match level_from == level_to {
@@ -201,58 +248,21 @@ fn method_fails(subject: &str, kind: &FindingKind) -> String {
                 false => format!("{} to {}{unit}", short(*level_from), short(*level_to)),
             };
             format!(
-                "all calls of {method} failed ({class}) in the stage {name} ({level}); over the run \
-                 {share} of its calls failed"
+                "all calls of {method} failed ({class}) in the stage {name} ({level}); over the \
+                 run {share} of its calls failed"
             )
         }
         Extent::Part => {
-            format!("{share} of {} of {method} failed, mostly as {class}", plural(*calls, "call"))
+            format!("{share} of {} of {method} failed, mostly as {class}", plural(calls, "call"))
         }
-    };
-    let hidden = match kind.is_hidden() {
-        true => format!(", so a limit of {} on all calls does not show it", percent(USUAL_LIMIT)),
-        false => String::new(),
-    };
-    format!("{subject}: {failed}. Of all calls {all} failed{hidden}.")
+    }
 }
 
-fn capacity(subject: &str, kind: &FindingKind) -> String {
-    match kind {
-        FindingKind::Capacity { pass, fail, soaked } => {
-            let soak = match soaked {
-                true => " A long run at the highest passing rate confirms it.",
-                false => "",
-            };
-            format!(
-                "{subject} sustains {} and not {}, in iterations of the plan.{soak}",
-                rate(*pass),
-                rate(*fail)
-            )
-        }
-        FindingKind::CapacityAtLeast { pass } => {
-            format!("{subject} sustains at least {}, the highest rate of the search.", rate(*pass))
-        }
-        FindingKind::NothingPassed { fail } => {
-            format!("{subject} does not sustain {}, the lowest rate of the search.", rate(*fail))
-        }
-        FindingKind::LimitBroken { threshold, method, rate: broken_rate } => {
-            let method =
-                method.as_ref().map_or_else(String::new, |method| format!(" for {method}"));
-            format!("{subject}: \"{threshold}\"{method} breaks first, at {}.", rate(*broken_rate))
-        }
-        FindingKind::Cliff { pass, fail } => format!(
-            "{subject} fails suddenly between {} and {}: no threshold was near its limit before.",
-            rate(*pass),
-            rate(*fail)
-        ),
-        FindingKind::SoakBroke { pass } => {
-            format!("{subject} did not sustain {} for the duration of the soak.", rate(*pass))
-        }
-        FindingKind::NotRecovered => {
-            format!(
-                "{subject} did not return to its first state after a rate that it cannot sustain."
-            )
-        }
-        _ => String::new(),
+/// Returns a clause for a failing method that a usual limit on all calls does not show, or an empty
+/// text.
+fn hidden_failure_clause(kind: &FindingKind) -> String {
+    match kind.is_hidden() {
+        true => format!(", so a limit of {} on all calls does not show it", percent(USUAL_LIMIT)),
+        false => String::new(),
     }
 }

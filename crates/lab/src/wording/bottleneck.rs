@@ -4,8 +4,7 @@ use lab_model::results::Finding;
 
 use super::number::brief_percent as percent;
 use crate::analysis::bottleneck::diagnosis::{
-    Bottleneck, Claim, ConnectionEvidence, Doubt, Evidence, GeneratorEvidence, HostShares,
-    ResourceEvidence, Unknown, Waiting,
+    Bottleneck, Claim, Doubt, Evidence, HostShares, Unknown, Waiting,
 };
 use crate::analysis::bottleneck::time_series::Rise;
 
@@ -14,8 +13,8 @@ pub(crate) fn finding(bottleneck: &Bottleneck) -> Finding {
     let evidence = bottleneck.evidence.iter().map(evidence_sentence);
     let doubts = bottleneck.doubts.iter().map(|doubt| format!("doubt: {}", doubt_sentence(doubt)));
     Finding {
-        cause: bottleneck.cause,
-        confidence: bottleneck.confidence,
+        cause: bottleneck.claim.cause(),
+        confidence: bottleneck.confidence(),
         sentence: claim_sentence(&bottleneck.claim),
         evidence: evidence.chain(doubts).collect(),
         at: bottleneck.at,
@@ -93,152 +92,146 @@ fn unknown_sentence(reason: Unknown) -> &'static str {
 
 fn evidence_sentence(evidence: &Evidence) -> String {
     match evidence {
-        Evidence::Generator(evidence) => of_generator(evidence),
-        Evidence::Connection(evidence) => of_connections(evidence),
-        Evidence::Resource(evidence) => of_resource(evidence),
-        Evidence::Idle { used, cores } => {
-            format!("the target's processes used only {used:.2} of {cores:.1} cores")
-        }
-        Evidence::TooManyRequests { limited, failed } => format!(
-            "{} of the calls around the breach got HTTP 429, {} failed",
-            percent(*limited),
-            percent(*failed)
-        ),
-        Evidence::Admitted(results) => format!("{results:.0} results per second were admitted"),
-        Evidence::RetryAfter(wait) => format!("Retry-After asks to wait {wait:.1} s (median)"),
-        Evidence::LimitExceeded { errors, limits, every, code } => format!(
-            "{} of the calls around the breach ended with a JSON-RPC error; {limits} of {every} \
-             errors of the run have the code {code} (limit exceeded, EIP-1474)",
-            percent(*errors)
-        ),
-        Evidence::Behind { inside, behind, share } => format!(
-            "of {inside:.1} calls inside the target, {behind:.1} waited for a response of its \
-             upstream: {} of its time",
-            percent(*share)
-        ),
-        Evidence::LongestWait { ms } => {
-            format!("the longest of these waits was {ms:.0} ms (mean of samples)")
-        }
-        Evidence::UpstreamCpu { name, used, busiest } => {
-            format!("{name} used {used:.2} cores, its busiest thread {}", percent(*busiest))
-        }
-        Evidence::Correlation(with) => format!("follows the load: rank correlation {with:.2}"),
-        Evidence::Inside(calls) => {
-            format!("{calls:.1} calls were inside the target around the breach")
-        }
-        Evidence::OwnCpu { used, cores, busiest, delay } => format!(
-            "its processes used {used:.2} of {cores:.1} cores, the busiest thread {}, and waited \
-             for a core {delay:.2} s per second",
-            percent(*busiest)
-        ),
-        Evidence::OneLock => {
-            "several threads use one core together, as if behind one lock".to_owned()
-        }
-        Evidence::Host(shares) => host(*shares),
-        Evidence::BusyBefore(busy) => {
-            format!("its CPU was {} busy before the load started", percent(*busy))
-        }
-        Evidence::IowaitAlone => {
-            "iowait is high, but no task waits for a disk: no evidence".to_owned()
-        }
-        Evidence::Missing(missing) => missing.clone(),
-    }
-}
-
-fn of_generator(evidence: &GeneratorEvidence) -> String {
-    match evidence {
-        GeneratorEvidence::EngineBusy(share) => {
+        Evidence::GeneratorBusy { share } => {
             format!("engine threads were {} busy around the breach", percent(*share))
         }
-        GeneratorEvidence::EngineStarved(waited) => {
-            format!("its threads waited for a core {waited:.2} s per second")
+        Evidence::GeneratorStarved { seconds_per_second } => {
+            format!("its threads waited for a core {seconds_per_second:.2} s per second")
         }
-        GeneratorEvidence::LateSends { late_ms, rise_ms } => format!(
-            "sends were late by {late_ms:.1} ms (p99) while the latency rose by {rise_ms:.1} ms: \
-             the late sends explain it"
+        Evidence::LateSends { delay_ms, latency_rise_ms } => format!(
+            "sends were late by {delay_ms:.1} ms (p99) while the latency rose by \
+             {latency_rise_ms:.1} ms: the late sends explain it"
         ),
-        GeneratorEvidence::NoPorts(ports) => {
-            format!("{ports} connections failed because no local port was free")
+        Evidence::PortsExhausted { connections } => {
+            format!("{connections} connections failed because no local port was free")
         }
-        GeneratorEvidence::SharedCores { used, cores } => format!(
-            "the target's processes used {used:.1} of the {cores} cores that both share: run the \
-             generator on another host"
+        Evidence::SharedCores { target_cores, host_cores } => format!(
+            "the target's processes used {target_cores:.1} of the {host_cores} cores that both \
+             share: run the generator on another host"
         ),
-    }
-}
-
-fn of_connections(evidence: &ConnectionEvidence) -> String {
-    match evidence {
-        ConnectionEvidence::Connects { count, mean_ms } => {
+        Evidence::Connects { count, mean_ms } => {
             format!("{count} connects of {mean_ms:.2} ms (mean)")
         }
-        ConnectionEvidence::Handshakes { resumed, count, mean_ms } => {
+        Evidence::Handshakes { resumed, count, mean_ms } => {
             let name = if *resumed { "resumed" } else { "full" };
             format!("{count} {name} TLS handshakes of {mean_ms:.2} ms (mean)")
         }
-        ConnectionEvidence::Unaccepted { waiting, connected } => format!(
-            "{waiting:.0} of {connected:.0} connections waited to be accepted around the breach"
+        Evidence::Unaccepted { queued, connections } => format!(
+            "{queued:.0} of {connections:.0} connections waited to be accepted around the breach"
         ),
-        ConnectionEvidence::QueueLength(most) => format!("the accept queue holds {most:.0}"),
-        ConnectionEvidence::QueueOverflows(lost) => {
-            format!("{lost:.1} connections per second were refused by a full queue")
+        Evidence::AcceptQueueMax { connections } => {
+            format!("the accept queue holds {connections:.0}")
         }
-        ConnectionEvidence::NotConnected { refused, otherwise } => format!(
+        Evidence::AcceptQueueOverflows { per_second } => {
+            format!("{per_second:.1} connections per second were refused by a full queue")
+        }
+        Evidence::FailedCalls { connection_share, other_share } => format!(
             "{} of the calls around the breach failed without a connection, {} failed otherwise",
-            percent(*refused),
-            percent(*otherwise)
+            percent(*connection_share),
+            percent(*other_share)
         ),
-        ConnectionEvidence::Connections { made, failed, closed } => {
-            format!("{made} connections opened, {failed} failed, {closed} closed by the server")
+        Evidence::Connections { opened, failed, closed_by_server } => {
+            format!(
+                "{opened} connections opened, {failed} failed, {closed_by_server} closed by the \
+                 server"
+            )
         }
-    }
-}
-
-fn of_resource(evidence: &ResourceEvidence) -> String {
-    match evidence {
-        ResourceEvidence::Rose(waiting, rise) => rose(*waiting, *rise),
-        ResourceEvidence::QuotaUsed { name, share } => {
-            format!("{} of the quota is used by {name}", percent(*share))
+        Evidence::CpuIdle { cores_used, cores_allowed } => {
+            format!("the target's processes used only {cores_used:.2} of {cores_allowed:.1} cores")
         }
-        ResourceEvidence::MemoryLimitUsed(share) => {
-            format!("{} of the cgroup's memory limit is used", percent(*share))
+        Evidence::TooManyRequests { limited_share, failed_share } => format!(
+            "{} of the calls around the breach got HTTP 429, {} failed",
+            percent(*limited_share),
+            percent(*failed_share)
+        ),
+        Evidence::Successes { per_second } => {
+            format!("{per_second:.0} results per second were admitted")
         }
-        ResourceEvidence::DiskLimitUsed(share) => {
-            format!("{} of the cgroup's disk limit is used", percent(*share))
+        Evidence::RetryAfter { seconds } => {
+            format!("Retry-After asks to wait {seconds:.1} s (median)")
         }
-        ResourceEvidence::ThreadRan { share, others } => format!(
-            "that thread ran {} of the time, the others used or waited for {others:.2} cores",
+        Evidence::LimitExceeded { error_share, limit_errors, errors, code } => format!(
+            "{} of the calls around the breach ended with a JSON-RPC error; {limit_errors} of \
+             {errors} errors of the run have the code {code} (limit exceeded, EIP-1474)",
+            percent(*error_share)
+        ),
+        Evidence::WaitedForUpstream { calls_inside, upstream_waits, share } => format!(
+            "of {calls_inside:.1} calls inside the target, {upstream_waits:.1} waited for a \
+             response of its upstream: {} of its time",
             percent(*share)
         ),
-        ResourceEvidence::BusiestThread { name, used } => {
-            format!("the thread is {name} ({})", percent(*used))
+        Evidence::LongestUpstreamWait { ms } => {
+            format!("the longest of these waits was {ms:.0} ms (mean of samples)")
         }
-        ResourceEvidence::Unread(queue) => {
-            format!("{queue:.1} connections had requests that it had not read")
+        Evidence::UpstreamCpu { name, cores_used, busiest_thread } => {
+            let busiest_thread = percent(*busiest_thread);
+            format!("{name} used {cores_used:.2} cores, its busiest thread {busiest_thread}")
         }
-        ResourceEvidence::MemoryUsed(share) => format!("{} of the memory is used", percent(*share)),
-        ResourceEvidence::PageFaults(faults) => {
-            format!("{faults:.0} page faults per second had to read a disk")
+        Evidence::Rose(waiting, rise) => describe_rise(*waiting, *rise),
+        Evidence::QuotaUsed { name, share } => {
+            format!("{} of the quota is used by {name}", percent(*share))
         }
-        ResourceEvidence::DiskBusy { device, share, queue } => {
+        Evidence::MemoryLimitUsed { share } => {
+            format!("{} of the cgroup's memory limit is used", percent(*share))
+        }
+        Evidence::DiskLimitUsed { share } => {
+            format!("{} of the cgroup's disk limit is used", percent(*share))
+        }
+        Evidence::ThreadBusy { share, other_cores } => format!(
+            "that thread ran {} of the time, the others used or waited for {other_cores:.2} cores",
+            percent(*share)
+        ),
+        Evidence::BusiestThread { name, share } => {
+            format!("the thread is {name} ({})", percent(*share))
+        }
+        Evidence::UnreadRequests { connections } => {
+            format!("{connections:.1} connections had requests that it had not read")
+        }
+        Evidence::MemoryUsed { share } => format!("{} of the memory is used", percent(*share)),
+        Evidence::MajorPageFaults { per_second } => {
+            format!("{per_second:.0} page faults per second had to read a disk")
+        }
+        Evidence::DiskBusy { device, share, queue } => {
             format!("{device} was {} busy with {queue:.1} requests queued", percent(*share))
         }
-        ResourceEvidence::DiskTime { ms } => format!("a disk request took {ms:.1} ms (mean)"),
-        ResourceEvidence::LineRate { device, share } => {
+        Evidence::DiskTime { mean_ms } => format!("a disk request took {mean_ms:.1} ms (mean)"),
+        Evidence::LineRate { device, share } => {
             format!("{device} carried {} of its line rate", percent(*share))
         }
-        ResourceEvidence::CoresBusy { awaited, share } => {
-            let cores = if *awaited { "the cores that they wait for" } else { "the cores" };
+        Evidence::CoresBusy { awaited_only, share } => {
+            let cores = if *awaited_only { "the cores that they wait for" } else { "the cores" };
             format!("{cores} were {} busy", percent(*share))
         }
-        ResourceEvidence::CpuUsers { busy, target, generator, others } => format!(
+        Evidence::CpuUsers { busy, target, generator, others } => format!(
             "of {busy:.1} busy cores the target used {target:.1}, the generator {generator:.1}, others \
              {others:.1}"
         ),
+        Evidence::LoadCorrelation { rank } => {
+            format!("follows the load: rank correlation {rank:.2}")
+        }
+        Evidence::CallsInside { calls } => {
+            format!("{calls:.1} calls were inside the target around the breach")
+        }
+        Evidence::TargetCpu { cores_used, cores_allowed, busiest_thread, run_delay } => format!(
+            "its processes used {cores_used:.2} of {cores_allowed:.1} cores, the busiest thread \
+             {}, and waited for a core {run_delay:.2} s per second",
+            percent(*busiest_thread)
+        ),
+        Evidence::ThreadsSerialized => {
+            "several threads use one core together, as if behind one lock".to_owned()
+        }
+        Evidence::Host(shares) => describe_host(*shares),
+        Evidence::BusyBeforeLoad { share } => {
+            format!("its CPU was {} busy before the load started", percent(*share))
+        }
+        Evidence::IowaitWithoutDiskWait => {
+            "iowait is high, but no task waits for a disk: no evidence".to_owned()
+        }
+        Evidence::NotObserved(sentence) => sentence.clone(),
     }
 }
 
-fn host(shares: HostShares) -> String {
+fn describe_host(shares: HostShares) -> String {
     let shares_with_names = [
         ("CPU busy", shares.cpu),
         ("waiting for CPU", shares.cpu_wait),
@@ -251,8 +244,8 @@ fn host(shares: HostShares) -> String {
     format!("the target's host around the breach: {}", known.collect::<Vec<_>>().join(", "))
 }
 
-/// `time in which tasks waited for disks: from 3.0 s on 85 %, before 0.0 %`
-fn rose(waiting: Waiting, rise: Rise) -> String {
+/// Describes a rise: `time in which tasks waited for disks: from 3.0 s on 85 %, before 0.0 %`
+fn describe_rise(waiting: Waiting, rise: Rise) -> String {
     let description = match waiting {
         Waiting::Quota => "periods of the quota that were throttled",
         Waiting::Memory => "time in which tasks waited for memory",

@@ -6,7 +6,7 @@ use lab_model::results::capacity::Binding;
 
 use crate::analysis::search::judge::{BEYOND_MIN, BindingLimit, Limit, Reason};
 
-/// A broken limit for the report; `probe` is the index of the probe that broke it.
+/// Converts a broken limit for the report. `probe` is the index of the probe that broke it.
 pub(crate) fn binding(broken: BindingLimit, rate: f64, probe: usize) -> Binding {
     let BindingLimit { limit, method, observed, allowed } = broken;
     let threshold = match limit {

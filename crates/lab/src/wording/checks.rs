@@ -19,7 +19,7 @@ pub(crate) const NOT_COMPARED: &str =
     "the variants could not be compared: one of them did not reach the height to compare";
 
 /// Returns the observed value of a threshold, with its note.
-pub(crate) fn threshold(outcome: &ThresholdOutcome) -> String {
+pub(crate) fn describe_threshold(outcome: &ThresholdOutcome) -> String {
     let observed = match (outcome.observed, outcome.unit) {
         (Some(value), unit) => {
             format!("observed {}", with_unit(value, unit.unwrap_or(Unit::Count)))
@@ -32,13 +32,13 @@ pub(crate) fn threshold(outcome: &ThresholdOutcome) -> String {
 }
 
 /// Returns the difference of a metric between two variants, with its verdict.
-pub(crate) fn difference(difference: &Difference) -> String {
+pub(crate) fn describe_difference(difference: &Difference) -> String {
     let verdict = difference.verdict.as_str();
     format!("{verdict}: {}", difference_text::sentence(difference))
 }
 
 /// Returns an example of a difference between two responses.
-pub(crate) fn response(row: &DifferenceRow) -> String {
+pub(crate) fn describe_response(row: &DifferenceRow) -> String {
     let example = &row.example;
     format!(
         "{} differ\npointer: {}\nA: {}\nB: {}\nrequest: {}",
@@ -51,6 +51,6 @@ pub(crate) fn response(row: &DifferenceRow) -> String {
 }
 
 /// Returns the reason of a method whose calls were not compared.
-pub(crate) fn unanswered(calls: u64) -> String {
+pub(crate) fn describe_unanswered(calls: u64) -> String {
     format!("{} could not be compared", plural(calls, "call"))
 }

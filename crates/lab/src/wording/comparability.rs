@@ -4,11 +4,11 @@ use std::fmt::{Display, Formatter, Result};
 
 use lab_model::results::compare::{Mismatch as Reported, Weight};
 
-use crate::analysis::comparability::{Fact, MachineProperty, Mismatch, Value};
+use crate::analysis::comparability::{Fact, Mismatch, Value};
 use crate::analysis::json_compare::Side;
 
 /// Converts a mismatch for the report. `variant` is the name of the second run's variant.
-pub(crate) fn mismatch(mismatch: &Mismatch, variant: &str) -> Reported {
+pub(crate) fn report_mismatch(mismatch: &Mismatch, variant: &str) -> Reported {
     let Mismatch { what, a, b, weight } = mismatch;
     Reported {
         what: what.to_string(),
@@ -33,27 +33,18 @@ fn explain(what: &Fact, weight: Weight) -> &'static str {
         Fact::Setting(_) | Fact::MoreSettings => "the requests may differ",
         Fact::PlanText => "the settings are equal",
         Fact::Seed => "the calls are of the same kinds, but not the same",
-        Fact::Threads | Fact::Machine(MachineProperty::CpuLimit) => {
-            "the generator had other resources"
-        }
+        Fact::Threads | Fact::CpuLimit => "the generator had other resources",
         Fact::Head => "parameters are drawn from blocks below the head",
         Fact::Scheme => "only one of them includes the cost of TLS or of another transport",
         Fact::Client => "may be the subject of the comparison",
-        Fact::Machine(
-            MachineProperty::Host
-            | MachineProperty::Cpu
-            | MachineProperty::Cores
-            | MachineProperty::Memory,
-        ) => "the generator's machine differs: compare only figures per core and per request",
-        Fact::Machine(MachineProperty::Governor) => {
-            "the CPU frequency may have changed during a run"
+        Fact::Host | Fact::Cpu | Fact::Cores | Fact::Memory => {
+            "the generator's machine differs: compare only figures per core and per request"
         }
-        Fact::Machine(MachineProperty::Target) => {
+        Fact::Governor => "the CPU frequency may have changed during a run",
+        Fact::TargetLocal => {
             "a target on the generator's machine shares its CPU and needs no network"
         }
-        Fact::Machine(MachineProperty::Kernel | MachineProperty::Congestion) => {
-            "it may explain a difference"
-        }
+        Fact::Kernel | Fact::Congestion => "it may explain a difference",
     }
 }
 
@@ -75,15 +66,15 @@ impl Display for Fact {
             Fact::Head => "head",
             Fact::Scheme => "target: scheme",
             Fact::Client => "client",
-            Fact::Machine(MachineProperty::Host) => "machine: host",
-            Fact::Machine(MachineProperty::Cpu) => "machine: CPU",
-            Fact::Machine(MachineProperty::Cores) => "machine: cores",
-            Fact::Machine(MachineProperty::Governor) => "machine: governor",
-            Fact::Machine(MachineProperty::CpuLimit) => "machine: CPU limit",
-            Fact::Machine(MachineProperty::Target) => "machine: target",
-            Fact::Machine(MachineProperty::Kernel) => "machine: kernel",
-            Fact::Machine(MachineProperty::Congestion) => "machine: congestion control",
-            Fact::Machine(MachineProperty::Memory) => "machine: memory",
+            Fact::Host => "machine: host",
+            Fact::Cpu => "machine: CPU",
+            Fact::Cores => "machine: cores",
+            Fact::Governor => "machine: governor",
+            Fact::CpuLimit => "machine: CPU limit",
+            Fact::TargetLocal => "machine: target",
+            Fact::Kernel => "machine: kernel",
+            Fact::Congestion => "machine: congestion control",
+            Fact::Memory => "machine: memory",
         })
     }
 }

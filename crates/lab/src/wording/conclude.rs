@@ -26,15 +26,15 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
     let Some(first) = result.variants.first() else { return conclusions };
     let others = || result.against.iter().zip(result.variants.iter().skip(1));
     for (against, other) in others() {
-        conclusions.push(verdict(result, against));
-        conclusions.extend(repeats(result, against));
+        conclusions.push(describe_verdict(result, against));
+        conclusions.extend(compare_repeats(result, against));
         let mut variant_conclusions = Vec::new();
-        variant_conclusions.extend(heights(against));
-        variant_conclusions.extend(rates(result, against));
-        variant_conclusions.extend(cause::warmup(result.bin, first, other));
-        variant_conclusions.extend(cause::warmup(result.bin, other, first));
-        variant_conclusions.extend(cause::work(first, other));
-        variant_conclusions.extend(cause::reads(result.bin, first, other, &against.faster));
+        variant_conclusions.extend(describe_heights(against));
+        variant_conclusions.extend(describe_rates(result, against));
+        variant_conclusions.extend(cause::explain_slow_start(result.bin, first, other));
+        variant_conclusions.extend(cause::explain_slow_start(result.bin, other, first));
+        variant_conclusions.extend(cause::compare_work(first, other));
+        variant_conclusions.extend(cause::compare_reads(result.bin, first, other, &against.faster));
         variant_conclusions.extend(limits::tip_lead(against));
         conclusions.extend(variant_conclusions.into_iter().map(|conclusion| {
             let variant = several.then(|| other.name.clone());
@@ -42,7 +42,7 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
         }));
     }
     if result.against.is_empty() {
-        conclusions.extend(progress(first));
+        conclusions.extend(describe_progress(first));
     }
     conclusions.extend(limits::tips(result));
     conclusions.extend(limits::stalls(result));
@@ -50,7 +50,7 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
 }
 
 /// Describes each run of a variant that is compared with no other.
-fn progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
+fn describe_progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
     variant.runs.iter().map(|run| {
         let progress = format!("{} to {}", count(run.height_first), count(run.height));
         let text = format!("{} syncs blocks {progress} in {}", variant.name, span(run.elapsed));
@@ -58,7 +58,7 @@ fn progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
     })
 }
 
-fn verdict(result: &StudyResult, against: &Against) -> Conclusion {
+fn describe_verdict(result: &StudyResult, against: &Against) -> Conclusion {
     let (first, other) = (&against.first, &against.other);
     let (word, text) = match main_row(result, against) {
         None => (
@@ -78,13 +78,13 @@ fn verdict(result: &StudyResult, against: &Against) -> Conclusion {
             format!("cannot tell: {first} and {other} did not both reach {}", count(*height)),
         ),
         Some(TimeRow { height, comparison: Some(comparison), .. }) => {
-            (comparison.verdict, verdict_sentence(*height, comparison, (first, other)))
+            (comparison.verdict, describe_comparison(*height, comparison, (first, other)))
         }
     };
     Conclusion { about: About::Verdict, variant: Some(other.clone()), word: Some(word), text }
 }
 
-fn verdict_sentence(
+fn describe_comparison(
     height: u64,
     comparison: &TimeComparison,
     (first, other): (&str, &str),
@@ -99,7 +99,7 @@ fn verdict_sentence(
             "95 % interval {} to {}, {}",
             change(low),
             change(high),
-            basis(comparison.basis, comparison)
+            describe_basis(comparison.basis, comparison)
         )
     });
     let interval = interval.unwrap_or_default();
@@ -144,7 +144,7 @@ fn verdict_sentence(
     }
 }
 
-fn basis(basis: Basis, comparison: &TimeComparison) -> String {
+fn describe_basis(basis: Basis, comparison: &TimeComparison) -> String {
     match basis {
         Basis::PairedRuns => plural(comparison.pairs.len() as u64, "pair"),
         _ => format!("{} and {} runs", comparison.a_count, comparison.b_count),
@@ -158,7 +158,7 @@ pub(crate) fn change(change: f64) -> String {
 }
 
 /// Compares the spread between repeats with the difference between variants.
-fn repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
+fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let row = main_row(result, against).filter(|row| !row.above_tip)?;
     let comparison = row.comparison.as_ref()?;
     let mut parts = Vec::new();
@@ -183,7 +183,7 @@ fn repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
 }
 
 /// Names the variant that leads, and the heights at which the lead changes.
-fn heights(against: &Against) -> Option<Conclusion> {
+fn describe_heights(against: &Against) -> Option<Conclusion> {
     let pairs = &against.pairs;
     let (first, other) = (&against.first, &against.other);
     let crossed = pairs.iter().filter(|pair| !pair.crosses.is_empty()).count();
@@ -227,7 +227,7 @@ fn heights(against: &Against) -> Option<Conclusion> {
 
 /// Names the heights at which a variant is faster, and the distance to the height at which it
 /// leads.
-fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
+fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
     let last_cross = crosses.last()?;
@@ -264,19 +264,4 @@ fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
         );
     }
     Some(conclusion(About::Rates, text))
-}
-
-/// Returns the value of a bin, if there is one.
-fn value_at(values: &[Option<f64>], index: usize) -> Option<f64> {
-    values.get(index).copied().flatten()
-}
-
-/// Returns the rate of a variant over some bins: the sum of blocks of all runs ÷ the sum of
-/// seconds.
-fn rate_over(variant: &VariantRow, bins: &[usize]) -> Option<f64> {
-    let bin_rows =
-        || variant.runs.iter().flat_map(|run| bins.iter().filter_map(|index| run.bins.get(*index)));
-    let blocks: f64 = bin_rows().map(|bin| bin.blocks as f64).sum();
-    let seconds: f64 = bin_rows().map(|bin| bin.seconds).sum();
-    (seconds > 0.0).then(|| blocks / seconds)
 }

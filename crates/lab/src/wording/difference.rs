@@ -2,14 +2,25 @@
 
 use lab_model::results::compare::{Difference, Metric};
 
-use super::number::short;
+use super::number::{join_first, short};
 
-/// A difference inside a sentence: `eth_call latency p99 (+12.3 %, 8.1 to 16.9 %)`.
+/// Maximum number of differences that a sentence names.
+pub(crate) const NAMED_MAX: usize = 4;
+
+/// Writes a difference for a sentence: `eth_call latency p99 (+12.3 %, 8.1 to 16.9 %)`.
 pub(crate) fn sentence(difference: &Difference) -> String {
     let name = difference.metric.as_str().split(',').next().unwrap_or_default();
     let interval =
         interval(difference).map(|interval_text| format!(", {interval_text}")).unwrap_or_default();
     format!("{} {name} ({}{interval})", difference.method, change(difference))
+}
+
+/// Names the differences with the largest changes, and counts the others.
+pub(crate) fn name_largest<'a>(differences: impl Iterator<Item = &'a Difference>) -> String {
+    let mut sorted: Vec<&Difference> = differences.collect();
+    sorted.sort_by(|x, y| y.change.abs().total_cmp(&x.change.abs()));
+    let sentences: Vec<String> = sorted.into_iter().map(sentence).collect();
+    join_first(&sentences, NAMED_MAX, ", ")
 }
 
 pub(crate) fn is_share(difference: &Difference) -> bool {
@@ -45,7 +56,7 @@ fn many_times(difference: &Difference) -> bool {
     !is_share(difference) && !(1.0 / TIMES..=TIMES).contains(&(difference.change + 1.0))
 }
 
-/// A relative change as a factor: `×12.0`, or `÷12.0` for a twelfth.
+/// Formats a relative change as a factor: `×12.0`, or `÷12.0` for a twelfth.
 fn times(change: f64) -> String {
     let factor = (change + 1.0).max(1e-9);
     if factor >= 1.0 {

@@ -1,6 +1,5 @@
 //! Sentences about a study of load runs.
 
-use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::load_study::{
     AccessLogRow, CountRow, CpuLimitKind, Drift, DriftSubject, EndReason, LoadStudyResult,
@@ -11,8 +10,6 @@ use super::difference;
 use super::number::{percent, plural};
 use crate::analysis::rounds::is_trend;
 
-/// Maximum number of differences that a sentence names.
-const NAMED_MAX: usize = 4;
 /// Smallest relative drift of the machine that is a warning. Repeated runs differ by about that.
 const DRIFT_MIN: f64 = 0.025;
 
@@ -20,64 +17,50 @@ const DRIFT_MIN: f64 = 0.025;
 pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
     let mut sentences = Vec::new();
     for plan in &result.plans {
-        let under = under(result, plan);
+        let under = prefix_of_plan(result, plan);
         if plan.rounds == 0 {
             let reason = "no round has usable runs of all variants";
             sentences.push(format!("{under}not compared: {reason}"));
             continue;
         }
         sentences.extend(plan.comparison.conclusions.iter().map(|text| format!("{under}{text}")));
-        sentences.extend(plan.control.iter().map(|result| format!("{under}{}", control(result))));
+        sentences.extend(
+            plan.control.iter().map(|result| format!("{under}{}", describe_control(result))),
+        );
     }
-    sentences.extend(access_logs(&result.counts));
-    sentences.push(precision(result));
-    sentences.extend(result.drifts.iter().map(drift));
+    sentences.extend(describe_access_logs(&result.counts));
+    sentences.push(describe_precision(result));
+    sentences.extend(result.drifts.iter().map(describe_drift));
     sentences
 }
 
 /// Returns the prefix of a sentence about one of several plans.
-fn under(result: &LoadStudyResult, plan: &PlanResult) -> String {
+fn prefix_of_plan(result: &LoadStudyResult, plan: &PlanResult) -> String {
     if result.plans.len() > 1 { format!("{}: ", plan.plan) } else { String::new() }
 }
 
-fn different(result: &CompareResult) -> Vec<&Difference> {
-    let differs = |difference: &&Difference| {
-        matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
-    };
-    let mut different: Vec<&Difference> = result.differences.iter().filter(differs).collect();
-    different.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()));
-    different
+fn find_different(result: &CompareResult) -> impl Iterator<Item = &Difference> {
+    result.differences.iter().filter(|difference| difference.verdict.is_different())
 }
 
-fn names(differences: &[&Difference]) -> String {
-    let mut names: Vec<String> =
-        differences.iter().take(NAMED_MAX).map(|named| difference::sentence(named)).collect();
-    if differences.len() > NAMED_MAX {
-        names.push(format!("and {} more", differences.len() - NAMED_MAX));
-    }
-    names.join(", ")
-}
-
-/// The A/A control: the baseline compared with itself.
-fn control(result: &CompareResult) -> String {
+/// Describes the A/A control: the baseline compared with itself.
+fn describe_control(result: &CompareResult) -> String {
     let first = result.variants.first().map_or("", |first| first.name.as_str());
-    if result.differences.is_empty() {
-        return format!("A/A control: no round of {first} and its repetition can be compared");
-    }
-    let different = different(result);
     let largest =
         result.differences.iter().max_by(|a, b| a.change.abs().total_cmp(&b.change.abs()));
-    let count = plural(result.differences.len() as u64, "figure");
-    match (different.as_slice(), largest) {
-        ([], Some(largest)) => format!(
-            "A/A control: {first} does not differ from itself in any of {count}; the largest change \
-             is that of {}",
-            difference::sentence(largest)
-        ),
-        (different, _) => {
-            format!("A/A control: {first} differs from itself in {}", names(different))
-        }
+    let Some(largest) = largest else {
+        return format!("A/A control: no round of {first} and its repetition can be compared");
+    };
+    if find_different(result).next().is_some() {
+        let names = difference::name_largest(find_different(result));
+        return format!("A/A control: {first} differs from itself in {names}");
     }
+    format!(
+        "A/A control: {first} does not differ from itself in any of {}; the largest change is that \
+         of {}",
+        plural(result.differences.len() as u64, "figure"),
+        difference::sentence(largest)
+    )
 }
 
 /// Returns true if an access log has as many requests as the generator counted.
@@ -85,8 +68,9 @@ fn agrees(log: &AccessLogRow) -> bool {
     (log.total, log.limited) == (log.generator_total, log.generator_limited)
 }
 
-/// The access logs, if all of them agree with the generator. Others are a warning.
-fn access_logs(counts: &[CountRow]) -> Option<String> {
+/// Describes the access logs, if all of them agree with the generator. Otherwise [`warn_of_counts`]
+/// returns a warning.
+fn describe_access_logs(counts: &[CountRow]) -> Option<String> {
     let logs: Vec<AccessLogRow> = counts.iter().filter_map(|row| row.access_log).collect();
     if logs.is_empty() || !logs.iter().all(agrees) {
         return None;
@@ -98,8 +82,8 @@ fn access_logs(counts: &[CountRow]) -> Option<String> {
     ))
 }
 
-/// Warnings about access logs and CPU limits.
-fn count_warnings(counts: &[CountRow]) -> Vec<String> {
+/// Returns warnings about access logs and CPU limits.
+fn warn_of_counts(counts: &[CountRow]) -> Vec<String> {
     let mut warnings = Vec::new();
     for row in counts {
         let Some(log) = row.access_log.filter(|log| !agrees(log)) else { continue };
@@ -128,7 +112,7 @@ fn count_warnings(counts: &[CountRow]) -> Vec<String> {
     warnings
 }
 
-fn precision(result: &LoadStudyResult) -> String {
+fn describe_precision(result: &LoadStudyResult) -> String {
     let design = &result.design;
     let metric = design.precision_of.as_str().split(',').next().unwrap_or_default();
     let widths: Option<Vec<f64>> = result.plans.iter().map(|plan| plan.precision).collect();
@@ -152,7 +136,7 @@ fn precision(result: &LoadStudyResult) -> String {
     format!("after {rounds} {reached}{end}")
 }
 
-fn drift(drift: &Drift) -> String {
+fn describe_drift(drift: &Drift) -> String {
     let plan = drift.plan.as_ref().map_or_else(String::new, |plan| format!(" under {plan}"));
     let subject = format!("{}{plan}", drift.subject.as_str());
     let spread = percent(drift.spread);
@@ -176,11 +160,11 @@ pub(crate) fn warnings(result: &LoadStudyResult) -> Vec<String> {
             warnings.push(warning);
         }
     };
-    count_warnings(&result.counts).into_iter().for_each(&mut add);
+    warn_of_counts(&result.counts).into_iter().for_each(&mut add);
     for plan in &result.plans {
-        let under = under(result, plan);
+        let under = prefix_of_plan(result, plan);
         if let Some(control) = &plan.control
-            && !different(control).is_empty()
+            && find_different(control).next().is_some()
         {
             add(format!(
                 "{under}the A/A control differs from its original, so the arrangement itself causes \

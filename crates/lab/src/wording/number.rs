@@ -4,7 +4,7 @@
 //! Terminal, HTML page and Markdown share these functions, so they agree.
 
 use lab_model::metrics::Unit;
-pub use lab_model::number::count;
+pub use lab_model::number::{count, join_first};
 
 /// Smallest number of calls for a certain p99: with fewer calls, fewer than 100 lie beyond it.
 pub(crate) const WEAK_P99: u64 = 10_000;
@@ -114,7 +114,7 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// An elapsed time in clock format: `0:42`, `1:02:03`.
+/// Formats an elapsed time as on a clock: `0:42`, `1:02:03`.
 pub(crate) fn clock(seconds: f64) -> String {
     let (hours, minutes, seconds_left) = parts(seconds.max(0.0));
     match hours {
@@ -129,7 +129,7 @@ fn parts(seconds: f64) -> (u64, u64, u64) {
     (whole_seconds / 3600, whole_seconds / 60 % 60, whole_seconds % 60)
 }
 
-/// A noun with its count: `1 call`, `2 calls`.
+/// Formats a count with its noun: `1 call`, `2 calls`.
 pub(crate) fn plural(number: u64, noun: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{} {noun}{s}", count(number))

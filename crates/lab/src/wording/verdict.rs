@@ -72,14 +72,14 @@ impl Display for Reason {
             Reason::Aborted { at, of } => {
                 write!(f, "the broken threshold aborted the run at {at:.1} s of {of:.1} s")
             }
-            Reason::Broken(threshold_result) => broken(f, threshold_result),
+            Reason::Broken(threshold_result) => write_broken(f, threshold_result),
             Reason::NeverAnswered { method } => write!(
                 f,
                 "every call of {method} returned a JSON-RPC error: the call is wrong, or the target \
                  does not have the method"
             ),
             Reason::FailurePeriod { method, period, failed_share } => {
-                f.write_str(&failure_period_sentence(method, period, *failed_share))
+                f.write_str(&describe_failure_period(method, period, *failed_share))
             }
             Reason::AllFailed { method, calls, class } => {
                 write!(f, "all {calls} calls of {method} failed ({})", class.as_str())
@@ -116,7 +116,7 @@ impl Display for Reason {
 }
 
 /// Writes a broken threshold: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
-fn broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult) -> Result {
+fn write_broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult) -> Result {
     let outcome = threshold_outcome(threshold_result);
     write!(f, "{} was broken", outcome.text)?;
     if let Some(observed) = outcome.observed {
@@ -133,8 +133,8 @@ fn broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult) -> Result {
     outcome.note.map_or(Ok(()), |note| write!(f, " ({note})"))
 }
 
-fn failure_period_sentence(method: &str, period: &FailurePeriod, failed_share: f64) -> String {
-    let FailurePeriod { from, calls, failed, answered_before, class, rate, .. } = period;
+fn describe_failure_period(method: &str, period: &FailurePeriod, failed_share: f64) -> String {
+    let FailurePeriod { from, calls, failed, succeeded_before, class, rate, .. } = period;
     let when = match period.until {
         None => format!("scheduled since {from:.1} s"),
         Some(until) => format!("scheduled from {from:.1} s to {until:.1} s"),
@@ -147,7 +147,7 @@ fn failure_period_sentence(method: &str, period: &FailurePeriod, failed_share: f
             *failed as f64 / *calls as f64 * 100.0
         )
     };
-    let earlier_calls = match answered_before {
+    let earlier_calls = match succeeded_before {
         0 => "none succeeded before".to_owned(),
         count => format!("{count} succeeded before"),
     };
@@ -248,7 +248,7 @@ impl Display for Finding {
                 share * 100.0,
                 class.as_str()
             ),
-            Finding::Empty { method, nulls } => write!(
+            Finding::AllNull { method, nulls } => write!(
                 f,
                 "every result of {method} was null ({nulls}): the target does not have the data"
             ),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab_model::metrics::{Metric, Selector};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
-use lab_model::plan::{Delayed, Model, Plan};
+use lab_model::plan::{Model, Plan};
 use lab_model::samples;
 use wire::family::Family;
 
@@ -42,7 +42,7 @@ fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: &str) -
 
 /// A rate that grows to `rate` a second.
 pub(crate) fn open(port: u16, rate: f64, threshold: Threshold) -> Plan {
-    plan(port, Model::Open { delayed: Delayed::Queue { max: 10_000 } }, rate, 60, threshold)
+    plan(port, Model::Open, rate, 60, threshold)
 }
 
 /// Workers whose number grows to `workers`.
@@ -62,6 +62,7 @@ fn plan(port: u16, model: Model, level: f64, workers: usize, threshold: Threshol
     scenario.name = "ramp".to_owned();
     scenario.model = model;
     scenario.workers_max = workers;
+    scenario.queue_max = 10_000;
     scenario.pause = Duration::from_millis(if model == Model::Closed { 5 } else { 0 });
     scenario.grace = Duration::from_secs(1);
     scenario.stages[0].name = "ramp".to_owned();

@@ -77,5 +77,5 @@ fn files_lose_their_last_line_end_and_have_a_limit() {
     let context = ReadContext::new(folder.path(), &|_| None);
     assert_eq!(expand("a ${file:key} b", &context).as_deref(), Ok("a secret b"));
     let error = expand("${file:long}", &context).unwrap_err();
-    assert_eq!(error, "cannot read the file long: 65537 bytes, at most 65536 allowed");
+    assert_eq!(error, "cannot read the file long: 65537 bytes, at most 65536 are allowed");
 }

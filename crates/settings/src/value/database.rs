@@ -1,20 +1,20 @@
 //! The address of a database: the name of a file, or the URL of a PostgreSQL database.
 //!
-//! This is the only grammar of such addresses. The gateway's configuration and the commands of the
-//! index read them with it. Nothing here opens a database: the crate `index` does.
+//! The gateway's configuration and the commands of the index share this parser. The crate `index`
+//! opens the database.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use crate::MASK;
+use crate::{MASK, url};
 
 #[cfg(test)]
 mod tests;
 
-/// The schemes of a URL.
+/// The accepted schemes of a URL.
 const SCHEMES: [&str; 2] = ["postgres", "postgresql"];
-/// Bytes of an identifier. PostgreSQL truncates longer ones.
+/// Maximum number of bytes of an identifier. PostgreSQL truncates longer identifiers.
 const IDENTIFIER_BYTES_MAX: usize = 63;
 /// The parameters that are passed to the client
 /// (<https://docs.rs/tokio-postgres/latest/tokio_postgres/config/struct.Config.html>).
@@ -51,10 +51,15 @@ pub enum Database {
 /// [`MASK`] in place of the user part and of all other parameters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl {
-    client_url: String,
-    tls: Option<bool>,
-    root_certificates: Option<PathBuf>,
-    schema: Option<String>,
+    /// The URL for a PostgreSQL client, without the parameters that only this program reads.
+    /// **Secret**: it may hold the password.
+    pub client_url: String,
+    /// True if the connection uses TLS; `None` if the URL has no `sslmode`.
+    pub tls: Option<bool>,
+    /// The file of the certificates to trust, `sslrootcert`.
+    pub root_certificates: Option<PathBuf>,
+    /// The schema, which is safe to use in SQL without quotes.
+    pub schema: Option<String>,
     printed: String,
 }
 
@@ -131,10 +136,9 @@ impl DatabaseUrl {
                         _, - and ., and is not written as %XX"
                 .to_owned());
         }
-        let parameters = || query.split('&').filter(|pair| !pair.is_empty()).map(split_parameter);
-        if hosts.is_empty()
-            && !parameters().any(|(name, value)| name == "host" && !value.is_empty())
-        {
+        let has_host =
+            list_parameters(query).any(|(name, value)| name == "host" && !value.is_empty());
+        if hosts.is_empty() && !has_host {
             return Err("the url has no host; a local socket is ?host=/run/postgresql".to_owned());
         }
         let mut url = DatabaseUrl {
@@ -144,15 +148,20 @@ impl DatabaseUrl {
             schema: None,
             printed: format!("postgres://{}{host_and_name}", user.map_or("", |_| "***@")),
         };
-        let mut printed = Vec::new();
-        let mut client_parameters = Vec::new();
-        for (name, value) in parameters() {
+        url.add_parameters(query)?;
+        Ok(url)
+    }
+
+    /// Parses the parameters of a URL, and adds them to the client's URL and to the printed form.
+    fn add_parameters(&mut self, query: &str) -> Result<(), String> {
+        let (mut client_parameters, mut printed) = (Vec::new(), Vec::new());
+        for (name, value) in list_parameters(query) {
             match name {
-                "sslmode" => url.tls = Some(parse_sslmode(value)?),
-                "sslrootcert" => url.root_certificates = Some(percent_decode(value)?.into()),
-                "schema" => url.schema = Some(parse_schema_name(value)?),
+                "sslmode" => self.tls = Some(parse_sslmode(value)?),
+                "sslrootcert" => self.root_certificates = Some(percent_decode(value)?.into()),
+                "schema" => self.schema = Some(parse_schema_name(value)?),
                 name if CLIENT_PARAMETERS.contains(&name) => {
-                    client_parameters.push(format!("{name}={value}"))
+                    client_parameters.push(format!("{name}={value}"));
                 }
                 _ => {
                     return Err(format!(
@@ -166,39 +175,24 @@ impl DatabaseUrl {
                 printed.push(format!("{name}={value}"));
             }
         }
-        if parameters().count() > printed.len() {
+        if list_parameters(query).count() > printed.len() {
             printed.push(MASK.to_owned());
         }
         for (url, parameters) in
-            [(&mut url.client_url, client_parameters), (&mut url.printed, printed)]
+            [(&mut self.client_url, client_parameters), (&mut self.printed, printed)]
         {
             if !parameters.is_empty() {
                 *url += &format!("?{}", parameters.join("&"));
             }
         }
-        Ok(url)
+        Ok(())
     }
+}
 
-    /// Returns the URL for a PostgreSQL client, without the parameters that only this program
-    /// reads. **Secret**: it may hold the password.
-    pub fn client_url(&self) -> &str {
-        &self.client_url
-    }
-
-    /// Returns true if the connection uses TLS, or `None` if the URL has no `sslmode`.
-    pub fn tls(&self) -> Option<bool> {
-        self.tls
-    }
-
-    /// Returns the file of the certificates to trust, `sslrootcert`.
-    pub fn root_certificates(&self) -> Option<&Path> {
-        self.root_certificates.as_deref()
-    }
-
-    /// Returns the schema, which is safe to use in SQL without quotes.
-    pub fn schema(&self) -> Option<&str> {
-        self.schema.as_deref()
-    }
+/// Returns the names and values of the parameters of a URL.
+fn list_parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 /// Checks a host with its port, which may be missing.
@@ -223,10 +217,6 @@ fn check_host(host: &str) -> Result<(), String> {
 /// Returns true for the characters of names, and for % before two hexadecimal digits.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_-.%".contains(&byte)
-}
-
-fn split_parameter(pair: &str) -> (&str, &str) {
-    pair.split_once('=').unwrap_or((pair, ""))
 }
 
 /// Parses the value of `sslmode`.
@@ -255,19 +245,8 @@ fn parse_schema_name(text: &str) -> Result<String, String> {
 
 /// Returns a text with its `%XX` escapes replaced.
 fn percent_decode(text: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, remaining)) = rest.split_first() {
-        rest = remaining;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let value = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(value.ok_or("a % that is followed by no two hexadecimal digits")?);
-        rest = &rest[2..];
-    }
+    let bytes = url::percent_decode(text);
+    let bytes = bytes.ok_or("a % that is not followed by two hexadecimal digits")?;
     String::from_utf8(bytes).map_err(|_| "a value that is not UTF-8".to_owned())
 }
 
@@ -298,7 +277,7 @@ impl fmt::Debug for Database {
     }
 }
 
-crate::text! {
+crate::string_scalar! {
     /// The name of a file, or the URL of a database.
     pub DatabaseAddress: Database = Database::parse, "a file name or a url",
         "name of a file, from the folder of this one, or postgres://user@host[:port]/database",

@@ -1,4 +1,5 @@
-//! The scalars that every configuration needs.
+//! The scalars that every configuration needs: booleans, numbers, durations, sizes, strings and
+//! secrets.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,26 +39,26 @@ impl Scalar for Bool {
         match input {
             Input::Bool(on) => Ok(on),
             // Environment variables often hold 1 or 0.
-            Input::Text("1") => Ok(true),
-            Input::Text("0") => Ok(false),
-            Input::Text(text) => text.parse().map_err(|_| "neither true nor false".to_owned()),
+            Input::String("1") => Ok(true),
+            Input::String("0") => Ok(false),
+            Input::String(text) => text.parse().map_err(|_| "neither true nor false".to_owned()),
             _ => Err("a number does not fit here".to_owned()),
         }
     }
 }
 
 /// An unsigned integer type.
-pub trait Whole: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
+pub trait UnsignedInteger: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The greatest number of the type.
     const MAX: u64;
 
-    /// Converts a number, which is at most [`Whole::MAX`].
+    /// Converts a number, which is at most [`UnsignedInteger::MAX`].
     fn from_u64(number: u64) -> Self;
 }
 
-macro_rules! whole {
+macro_rules! unsigned_integers {
     ($($type:ty)+) => {$(
-        impl Whole for $type {
+        impl UnsignedInteger for $type {
             const MAX: u64 = <$type>::MAX as u64;
 
             fn from_u64(number: u64) -> $type {
@@ -67,12 +68,12 @@ macro_rules! whole {
     )+};
 }
 
-whole!(u8 u16 u32 u64 usize);
+unsigned_integers!(u8 u16 u32 u64 usize);
 
 /// A whole number within bounds, as a `T`.
-pub struct Count<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
+pub struct Integer<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
 
-impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Count<MIN, MAX, T> {
+impl<const MIN: u64, const MAX: u64, T: UnsignedInteger> Scalar for Integer<MIN, MAX, T> {
     type Value = T;
     const IS_NUMBER: bool = true;
 
@@ -97,17 +98,28 @@ impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Count<MIN, MAX, T> {
 
     fn parse(input: Input<'_>) -> Result<T, String> {
         const { assert!(MAX <= T::MAX, "the type does not hold the largest number") };
-        let count = match input {
-            Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
-            Input::Text(text) => text.parse().map_err(|_| "not a whole number")?,
-            Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
-            Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
-        };
-        check_bounds(count, MIN, MAX).map(T::from_u64)
+        let parse = |text: &str| text.parse().map_err(|_| "not a whole number".to_owned());
+        parse_unsigned(input, parse, MIN, MAX).map(T::from_u64)
     }
 }
 
-/// A number from `MIN` to `MAX` thousandths.
+/// Parses an unsigned integer within bounds. `parse` parses a string.
+fn parse_unsigned(
+    input: Input<'_>,
+    parse: impl Fn(&str) -> Result<u64, String>,
+    min: u64,
+    max: u64,
+) -> Result<u64, String> {
+    let number = match input {
+        Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
+        Input::String(text) => parse(text)?,
+        Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
+        Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
+    };
+    check_bounds(number, min, max)
+}
+
+/// A number from `MIN` to `MAX` thousandths, as an `f64`.
 pub struct Number<const MIN: i64, const MAX: i64>;
 
 impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
@@ -134,7 +146,7 @@ impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
         let number = match input {
             Input::Integer(number) => number as f64,
             Input::Number(number) => number,
-            Input::Text(text) => text.parse().map_err(|_| "not a number")?,
+            Input::String(text) => text.parse().map_err(|_| "not a number")?,
             Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
         };
         check_bounds(number, thousandths(MIN), thousandths(MAX))
@@ -180,7 +192,7 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
 
     fn parse(input: Input<'_>) -> Result<time::Duration, String> {
         match input {
-            Input::Text(text) => check_bounds(
+            Input::String(text) => check_bounds(
                 parse_duration(text)?,
                 time::Duration::from_millis(MIN),
                 time::Duration::from_millis(MAX),
@@ -231,7 +243,7 @@ const BYTE_UNITS: [(&str, u64); 8] = [
     ("B", 1),
 ];
 
-impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Bytes<MIN, MAX, T> {
+impl<const MIN: u64, const MAX: u64, T: UnsignedInteger> Scalar for Bytes<MIN, MAX, T> {
     type Value = T;
 
     fn noun() -> String {
@@ -255,13 +267,7 @@ impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Bytes<MIN, MAX, T> {
 
     fn parse(input: Input<'_>) -> Result<T, String> {
         const { assert!(MAX <= T::MAX, "the type does not hold the largest number") };
-        let bytes = match input {
-            Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
-            Input::Text(text) => parse_bytes(text)?,
-            Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
-            Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
-        };
-        check_bounds(bytes, MIN, MAX).map(T::from_u64)
+        parse_unsigned(input, parse_bytes, MIN, MAX).map(T::from_u64)
     }
 }
 
@@ -287,7 +293,7 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// Splits a text into the number at its start and the unit after it.
+/// Splits a string into the number at its start and the unit after it.
 fn split_unit(text: &str) -> (&str, &str) {
     let is_digit = |c: char| c.is_ascii_digit() || c == '.';
     let end = text.find(|c| !is_digit(c)).unwrap_or(text.len());
@@ -298,11 +304,11 @@ fn check_bounds<T: PartialOrd>(value: T, min: T, max: T) -> Result<T, String> {
     if value >= min && value <= max { Ok(value) } else { Err("out of range".to_owned()) }
 }
 
-crate::text! {
-    /// A text that is not empty.
-    pub Text: String = parse_text, "a text", "a text that is not empty", "text";
-    /// A text that may be empty, such as a program's argument.
-    pub Word: String = |text: &str| Ok::<_, String>(text.to_owned()), "a text", "a text", "";
+crate::string_scalar! {
+    /// A string that is not empty.
+    pub NonEmptyString: String = parse_non_empty, "a text", "a text that is not empty", "text";
+    /// A string that may be empty, such as a program's argument.
+    pub AnyString: String = |text: &str| Ok::<_, String>(text.to_owned()), "a text", "a text", "";
     /// A name of at most 64 letters, digits, `-`, `_`, `.` and inner spaces. It is safe as the name
     /// of a folder and as the label of a metric.
     pub Name: String = parse_name, "a name",
@@ -313,7 +319,7 @@ crate::text! {
 /// Maximum number of bytes of a name.
 const NAME_BYTES_MAX: usize = 64;
 
-fn parse_text(text: &str) -> Result<String, &'static str> {
+fn parse_non_empty(text: &str) -> Result<String, &'static str> {
     if text.is_empty() { Err("the text is empty") } else { Ok(text.to_owned()) }
 }
 
@@ -354,11 +360,11 @@ impl Scalar for File {
     }
 
     fn parse(input: Input<'_>) -> Result<String, String> {
-        Text::parse(input)
+        NonEmptyString::parse(input)
     }
 
     fn after_parse(text: &str, reader: &mut Reader<'_, '_>) {
-        reader.reads_file(text);
+        reader.context.register_file(text);
     }
 }
 
@@ -404,10 +410,10 @@ impl<const BYTES_MIN: usize> Scalar for Secret<BYTES_MIN> {
 
     fn parse(input: Input<'_>) -> Result<SecretText, String> {
         match input {
-            Input::Text(text) if text.len() < BYTES_MIN => {
+            Input::String(text) if text.len() < BYTES_MIN => {
                 Err("the secret is too short".to_owned())
             }
-            Input::Text(text) => Ok(SecretText(text.to_owned())),
+            Input::String(text) => Ok(SecretText(text.to_owned())),
             _ => Err("not a text".to_owned()),
         }
     }

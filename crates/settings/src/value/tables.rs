@@ -1,5 +1,7 @@
-//! Value types that hold other values: lists, tables with free keys, and declared tables in three
-//! forms.
+//! Value types that hold other values: lists, tables with free keys, and declared tables.
+//!
+//! A file has a declared table once ([`Once`]), by name ([`Named`]), or in a list ([`Listed`]).
+//! Keys are free if the declaration does not name them.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,11 +17,15 @@ use crate::schema;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, Table, TableDoc};
 
-/// A list of values.
-pub struct List<V>(PhantomData<V>);
+/// A list of values, which is converted into a `T`.
+pub struct List<V: ValueType, T = Vec<<V as ValueType>::Value>>(PhantomData<(V, T)>);
 
-impl<V: ValueType> ValueType for List<V> {
-    type Value = Vec<V::Value>;
+impl<V, T> ValueType for List<V, T>
+where
+    V: ValueType,
+    T: From<Vec<V::Value>> + Clone + Debug + PartialEq + Send + Sync + 'static,
+{
+    type Value = T;
     const EMPTY: &'static str = "[]";
 
     fn noun() -> String {
@@ -34,12 +40,12 @@ impl<V: ValueType> ValueType for List<V> {
         json!({ "type": "array", "items": V::schema() })
     }
 
-    fn placeholder() -> Self::Value {
-        Vec::new()
+    fn placeholder() -> T {
+        T::from(Vec::<V::Value>::new())
     }
 
-    fn parse_default(text: &str) -> Result<Self::Value, String> {
-        Ok(vec![V::parse_default(text)?])
+    fn parse_default(text: &str) -> Result<T, String> {
+        Ok(vec![V::parse_default(text)?].into())
     }
 
     fn to_toml(default: &str) -> String {
@@ -50,55 +56,12 @@ impl<V: ValueType> ValueType for List<V> {
         V::mask(text)
     }
 
-    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<T> {
         let Tree::List(list) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };
-        Some(list.iter().filter_map(|item| V::read(item, location, reader)).collect())
-    }
-}
-
-/// A value that is converted into another Rust type.
-pub struct As<V, T>(PhantomData<(V, T)>);
-
-impl<V, T> ValueType for As<V, T>
-where
-    V: ValueType,
-    T: From<V::Value> + Clone + Debug + PartialEq + Send + Sync + 'static,
-{
-    type Value = T;
-    const EMPTY: &'static str = V::EMPTY;
-
-    fn noun() -> String {
-        V::noun()
-    }
-
-    fn allowed() -> String {
-        V::allowed()
-    }
-
-    fn schema() -> Json {
-        V::schema()
-    }
-
-    fn placeholder() -> T {
-        V::placeholder().into()
-    }
-
-    fn parse_default(text: &str) -> Result<T, String> {
-        V::parse_default(text).map(T::from)
-    }
-
-    fn to_toml(default: &str) -> String {
-        V::to_toml(default)
-    }
-
-    fn mask(text: &str) -> Option<String> {
-        V::mask(text)
-    }
-
-    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<T> {
-        V::read(item, location, reader).map(T::from)
+        let values = list.iter().filter_map(|item| V::read(item, location, reader));
+        Some(values.collect::<Vec<_>>().into())
     }
 }
 
@@ -125,20 +88,13 @@ impl<V: ValueType> ValueType for Map<V> {
         BTreeMap::new()
     }
 
-    fn parse_default(_: &str) -> Result<Self::Value, String> {
-        Err("the default of a table is always empty".to_owned())
-    }
-
     fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };
         let mut values = BTreeMap::new();
         for member in members {
-            let path = format!("{}.{}", location.path, member.key);
-            let location =
-                Location { path, span: Some(member.span.clone()), table: location.table.clone() };
-            if let Some(value) = V::read(&member.item, &location, reader) {
+            if let Some(value) = V::read(&member.item, &location.of_member(member), reader) {
                 values.insert(member.key.clone(), value);
             }
         }
@@ -194,10 +150,6 @@ impl<P: Pair> ValueType for Pairs<P> {
         Vec::new()
     }
 
-    fn parse_default(_: &str) -> Result<Self::Value, String> {
-        Err("the default of a table is always empty".to_owned())
-    }
-
     fn mask(text: &str) -> Option<String> {
         P::mask(text)
     }
@@ -211,7 +163,7 @@ impl<P: Pair> ValueType for Pairs<P> {
         let mut pairs = Vec::with_capacity(members.len());
         for member in members {
             let parsed = match &member.item.tree {
-                Tree::Text(text) => {
+                Tree::String(text) => {
                     reader.expand(text).and_then(|text| P::parse(&member.key, &text))
                 }
                 _ => Err("not a text".to_owned()),
@@ -219,9 +171,7 @@ impl<P: Pair> ValueType for Pairs<P> {
             match parsed {
                 Ok(pair) => pairs.push(pair),
                 Err(message) => {
-                    let path = format!("{}.{}", location.path, member.key);
-                    let location = Location { path, span: Some(member.span.clone()), table: None };
-                    reader.report().missing(&location, message, P::allowed());
+                    reader.report().missing(&location.of_member(member), message, P::allowed());
                 }
             }
         }
@@ -245,15 +195,11 @@ impl<T: Table> ValueType for Once<T> {
     }
 
     fn schema() -> Json {
-        schema::table(&T::doc())
+        schema::table_schema(&T::doc())
     }
 
     fn placeholder() -> T {
         T::defaults("")
-    }
-
-    fn parse_default(_: &str) -> Result<T, String> {
-        Err("the default of a table is always empty".to_owned())
     }
 
     fn empty(path: &str) -> T {
@@ -266,11 +212,11 @@ impl<T: Table> ValueType for Once<T> {
         };
         let location =
             Location { path: location.path.clone(), span: None, table: Some(item.span.clone()) };
-        Some(reader.table(members, location))
+        Some(reader.read_table(members, location))
     }
 
     fn collect(table: &T, name: &'static str, keys: &mut Collector) {
-        keys.table(name.to_owned(), false, table);
+        keys.add_table(name.to_owned(), false, table);
     }
 
     fn table() -> Option<TableDoc> {
@@ -294,15 +240,11 @@ impl<T: Table> ValueType for Named<T> {
     }
 
     fn schema() -> Json {
-        json!({ "type": "object", "additionalProperties": schema::table(&T::doc()) })
+        json!({ "type": "object", "additionalProperties": schema::table_schema(&T::doc()) })
     }
 
     fn placeholder() -> Self::Value {
         Vec::new()
-    }
-
-    fn parse_default(_: &str) -> Result<Self::Value, String> {
-        Err("the default of a table is always empty".to_owned())
     }
 
     fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
@@ -311,8 +253,7 @@ impl<T: Table> ValueType for Named<T> {
         };
         let mut tables = Vec::with_capacity(members.len());
         for member in members {
-            let path = format!("{}.{}", location.path, member.key);
-            let location = Location { path, span: Some(member.span.clone()), table: None };
+            let location = location.of_member(member);
             if let Some(table) = <Once<T>>::read(&member.item, &location, reader) {
                 tables.push((member.key.clone(), table));
             }
@@ -322,7 +263,7 @@ impl<T: Table> ValueType for Named<T> {
 
     fn collect(tables: &Self::Value, name: &'static str, keys: &mut Collector) {
         for (table_name, table) in tables {
-            keys.table(format!("{name}.{table_name}"), true, table);
+            keys.add_table(format!("{name}.{table_name}"), true, table);
         }
     }
 
@@ -347,15 +288,11 @@ impl<T: Table> ValueType for Listed<T> {
     }
 
     fn schema() -> Json {
-        json!({ "type": "array", "items": schema::table(&T::doc()) })
+        json!({ "type": "array", "items": schema::table_schema(&T::doc()) })
     }
 
     fn placeholder() -> Self::Value {
         Vec::new()
-    }
-
-    fn parse_default(_: &str) -> Result<Self::Value, String> {
-        Err("the default of a table is always empty".to_owned())
     }
 
     fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
@@ -369,7 +306,7 @@ impl<T: Table> ValueType for Listed<T> {
         for table in tables {
             let label = table.label();
             let name = if label.is_empty() { name.to_owned() } else { format!("{name}.{label}") };
-            keys.table(name, true, table);
+            keys.add_table(name, true, table);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Variables of formulas: a table of numbers by name.
+//! The value type of a table of numbers by name, which formulas use as variables.
 
 use serde_json::{Value as Json, json};
 
-use super::{Scalar, ValueType, Word};
+use super::{AnyString, Scalar, ValueType};
 use crate::formula::FUNCTIONS;
 use crate::report::Location;
 use crate::syntax::{Item, Member, Tree};
@@ -54,33 +54,23 @@ impl ValueType for Variables {
         Vec::new()
     }
 
-    fn parse_default(_: &str) -> Result<Vec<Variable>, String> {
-        Err("the default of variables is always empty".to_owned())
-    }
-
     fn mask(text: &str) -> Option<String> {
-        <Word as Scalar>::mask(text)
+        <AnyString as Scalar>::mask(text)
     }
 
-    fn read(
-        item: &Item,
-        location: &Location,
-        reader: &mut Reader<'_, '_>,
-    ) -> Option<Vec<Variable>> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Variables>(item, location);
         };
         let mut variables = Vec::with_capacity(members.len());
         for member in members {
-            let path = format!("{}.{}", location.path, member.key);
-            let mut location =
-                Location { path, span: Some(member.span.clone()), table: location.table.clone() };
+            let mut location = location.of_member(member);
             if variables.len() == VARIABLES_MAX {
                 let allowed = format!("at most {VARIABLES_MAX}");
                 reader.report().missing(&location, "too many variables", allowed);
                 break;
             }
-            if !is_variable(&member.key) {
+            if !is_variable_name(&member.key) {
                 let functions = FUNCTIONS.join(", ");
                 let allowed = format!("a letter, then letters, digits and _; not {functions}");
                 reader.report().missing(&location, "not a name for a variable", allowed);
@@ -94,7 +84,7 @@ impl ValueType for Variables {
                 reader.report().error(&location, message, allowed);
                 1.0
             });
-            let value = reader.set_variable(&member.key, value);
+            let value = reader.context.set_variable(&member.key, value);
             variables.push(Variable { name: member.key.clone(), value, location });
         }
         Some(variables)
@@ -104,16 +94,16 @@ impl ValueType for Variables {
 fn read_number(member: &Member, reader: &Reader<'_, '_>) -> Result<f64, String> {
     let number = match &member.item.tree {
         Tree::Integer(digits) | Tree::Float(digits) => digits.parse().unwrap_or(f64::NAN),
-        Tree::Text(text) => {
+        Tree::String(text) => {
             let text = reader.expand(text)?;
-            reader.evaluate(&text).unwrap_or_else(|| Err("not a number".to_owned()))?
+            reader.context.evaluate(&text).unwrap_or_else(|| Err("not a number".to_owned()))?
         }
         _ => return Err("not a number".to_owned()),
     };
     if number.is_finite() { Ok(number) } else { Err("not a finite number".to_owned()) }
 }
 
-fn is_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     name.starts_with(|letter: char| letter.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && name.len() <= NAME_BYTES_MAX

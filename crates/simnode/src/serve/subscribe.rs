@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, sleep_until};
-use wire::call::{Body, Call, Id};
+use wire::call::{Body, Call};
 
 use super::outgoing::Outgoing;
 use crate::node::{Delivery, LIMITS, Node};
@@ -41,7 +41,7 @@ impl Subscriptions {
         // Most messages are other calls. They are not decoded here.
         memchr::memmem::find(message, b"subscribe")?;
         let Ok(Body::Single(Ok(call))) = wire::call::decode(message, &LIMITS) else { return None };
-        let Id::Raw(id) = call.id else { return None };
+        let id = call.id?;
         let world = node.world()?;
         if node.settings().unsupported.contains(&*call.method) {
             return None;

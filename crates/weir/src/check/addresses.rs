@@ -27,7 +27,7 @@ type Addresses = BTreeMap<String, BTreeSet<IpAddr>>;
 
 /// Resolves the host names of all upstreams and returns one warning per upstream and name with
 /// several addresses.
-pub(super) fn warnings(config: &Config) -> Vec<String> {
+pub(super) fn find_warnings(config: &Config) -> Vec<String> {
     let names: BTreeSet<&str> = hosts(config).map(|(_, host)| host).collect();
     let addresses = resolve_all(names.into_iter().map(str::to_owned).collect());
     describe(hosts(config), &addresses)

@@ -1,4 +1,7 @@
 //! The result of a demo, printed as a table or as JSON.
+//!
+//! The judge is the thread that compares results with the simulated chain (`judge.rs`). A client is
+//! idle if it has no call in flight.
 
 use std::fmt::Write as _;
 
@@ -14,7 +17,7 @@ use super::watch::{Event, Watch};
 #[cfg(test)]
 mod tests;
 
-/// Maximum 99th percentile of the scheduling delay, in milliseconds. Above it the report notes that
+/// Maximum 99th percentile of the scheduling delay of idle clients, in milliseconds. Above it the report notes that
 /// the machine was busy.
 const SCHEDULING_DELAY_MS_MAX: f64 = 2.0;
 /// Width of the column of names in characters.
@@ -29,7 +32,7 @@ const WRONG_ANSWERS: &str = "wrong answers";
 /// The result of a run. Field names are those of the JSON output.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Calls through the gateway that have ended.
+    /// JSON-RPC calls through the gateway that have ended.
     pub(super) requests: u64,
     /// Number of those calls that returned no result.
     pub(super) client_errors: u64,
@@ -45,7 +48,7 @@ pub(super) struct Report {
     pub(super) hit_ratio: Option<f64>,
     pub(super) hits: u64,
     pub(super) misses: u64,
-    /// Calls that were coalesced with an equal call in flight.
+    /// Coalesced calls: they waited for the response to an identical call in flight.
     pub(super) joined: u64,
     /// Attempts at another node after a failure.
     pub(super) retried: u64,
@@ -69,7 +72,9 @@ pub(super) struct Report {
     /// True if Ctrl-C ended the run early.
     pub(super) interrupted: bool,
     pub(super) latency_ms: LatencyByPath,
-    /// Scheduling delay of idle clients, in milliseconds. Every latency above includes it.
+    /// 99th percentile of the delay between a call's scheduled and actual send time, in
+    /// milliseconds, for clients that had no other call in flight. All latencies include this
+    /// delay.
     pub(super) late_p99_ms: Option<f64>,
     /// Direct calls to a node that returned no result.
     pub(super) direct_errors: u64,

@@ -154,15 +154,11 @@ impl Traffic {
 
     /// Locks the measurements. Clients block while the guard is held.
     pub(super) fn measurements(&self) -> MutexGuard<'_, Measurements> {
-        self.state.measurements()
+        self.state.measurements.lock()
     }
 }
 
 impl TrafficState {
-    fn measurements(&self) -> MutexGuard<'_, Measurements> {
-        self.measurements.lock()
-    }
-
     /// Runs one client: takes the next call, waits for its scheduled time, and sends it.
     #[allow(clippy::disallowed_methods)] // It sleeps on its own thread.
     fn run(&self, path: usize, client: u64, judge: Option<JudgeSender>) {
@@ -218,7 +214,7 @@ impl TrafficState {
                 _ => Err(format!("status {}: {}", response.status, text())),
             }
         });
-        let mut measurements = self.measurements();
+        let mut measurements = self.measurements.lock();
         if slot.was_idle {
             record(&mut measurements.scheduling_delay, sent - slot.scheduled);
         }

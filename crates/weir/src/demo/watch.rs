@@ -145,15 +145,14 @@ impl Watch {
         Ok(Watch { client, first_head, status, events: Vec::new() })
     }
 
-    /// Reads the status and adds the changes to the timeline. Returns the added events.
-    pub(super) fn poll(&mut self, since_start: Duration) -> Result<&[Event]> {
-        let old_count = self.events.len();
+    /// Reads the status and adds the changes to the timeline.
+    pub(super) fn poll(&mut self, since_start: Duration) -> Result<()> {
         let status = read_status(&mut self.client)?;
         for text in describe_changes(&self.status.chains[0], &status.chains[0]) {
             self.add_event(since_start, Cause::Weir, text);
         }
         self.status = status;
-        Ok(&self.events[old_count..])
+        Ok(())
     }
 
     /// Adds an event to the timeline, unless it has [`EVENTS_MAX`] events.

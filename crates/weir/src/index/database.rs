@@ -18,43 +18,38 @@ use settings::value::Database;
 #[derive(Args)]
 pub(super) struct IndexArgs {
     /// File of the index, or postgres://USER@HOST:PORT/DATABASE
-    #[arg(long, value_name = "FILE|URL", value_parser = SecretParser(location))]
-    db: Location,
+    #[arg(long, value_name = "FILE|URL", value_parser = SecretParser(parse_location))]
+    pub(super) db: Location,
 
     /// Size of SQLite's page cache [default: 64MiB]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     page_cache: Option<u64>,
 
     /// Bytes of the file to map into memory instead of reading them [default: 0, none]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     mmap: Option<u64>,
 }
 
 impl IndexArgs {
-    /// Returns the location of the index.
-    pub(super) fn location(&self) -> &Location {
-        &self.db
-    }
-
     /// Returns the settings for opening the index.
     pub(super) fn settings(&self) -> Result<Settings> {
         let defaults = Settings::default();
-        if matches!(self.location(), Location::Server(_)) {
+        if matches!(self.db, Location::Server(_)) {
             for (value, name) in [(self.page_cache, "page-cache"), (self.mmap, "mmap")] {
                 ensure!(value.is_none(), "--{name} is for files: a server has settings of its own");
             }
         }
         Ok(Settings {
-            page_cache: self.page_cache.unwrap_or(defaults.page_cache),
-            mmap: self.mmap.unwrap_or(defaults.mmap),
+            page_cache_bytes: self.page_cache.unwrap_or(defaults.page_cache_bytes),
+            mmap_bytes: self.mmap.unwrap_or(defaults.mmap_bytes),
             ..defaults
         })
     }
 
     /// Opens the index, and fails if it is empty.
     pub(super) fn reader(&self) -> Result<Reader> {
-        let reader = Reader::open(self.location(), self.settings()?)?;
-        reader.ok_or_else(|| anyhow!("{}: nothing was synced yet", self.location()))
+        let reader = Reader::open(&self.db, self.settings()?)?;
+        reader.ok_or_else(|| anyhow!("{}: nothing was synced yet", self.db))
     }
 }
 
@@ -66,7 +61,7 @@ pub(super) struct NodeArgs {
     ca: Option<PathBuf>,
 
     /// Add a request header for all nodes, such as 'authorization: Bearer TOKEN'; may be repeated
-    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = SecretParser(header))]
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = SecretParser(parse_header_option))]
     header: Vec<Header>,
 }
 
@@ -96,7 +91,7 @@ impl NodeArgs {
 pub(super) struct SecretParser<T>(fn(&OsStr) -> Result<T, String>);
 
 /// Parses `--from`.
-pub(super) const NODE: SecretParser<Endpoint> = SecretParser(endpoint);
+pub(super) const NODE: SecretParser<Endpoint> = SecretParser(parse_endpoint);
 
 impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
     type Value = T;
@@ -115,18 +110,18 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
     }
 }
 
-fn endpoint(url: &OsStr) -> Result<Endpoint, String> {
+fn parse_endpoint(url: &OsStr) -> Result<Endpoint, String> {
     let url = NodeUrl::parse(&url.to_string_lossy());
     url.map(Endpoint::from).map_err(str::to_owned)
 }
 
 /// Parses `--header`.
-fn header(text: &OsStr) -> Result<Header, String> {
+fn parse_header_option(text: &OsStr) -> Result<Header, String> {
     parse_header(text.to_str().ok_or("the header is not UTF-8")?)
 }
 
 /// Parses `--db`.
-fn location(address: &OsStr) -> Result<Location, String> {
+fn parse_location(address: &OsStr) -> Result<Location, String> {
     // A file name may be any bytes.
     let database = Database::parse(&address.to_string_lossy())
         .map_err(|why| format!("{why} (allowed: {})", Database::ALLOWED))?;
@@ -145,7 +140,7 @@ fn location(address: &OsStr) -> Result<Location, String> {
 }
 
 /// Parses a size such as 64MiB, 2GiB or 4096.
-fn size(text: &str) -> Result<u64, String> {
+fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => Some(1),

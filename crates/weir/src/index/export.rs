@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::Args;
@@ -84,11 +82,7 @@ impl Export {
         let mut reader = self.database.reader()?;
         let range = export::range(reader.stored_range()?, self.from, self.to)?;
         if let Some(folder) = &self.out {
-            let stop = Arc::new(AtomicBool::new(false));
-            let stop_flag = Arc::clone(&stop);
-            stop::on_signals(EXIT_INTERRUPTED, "ending", move || {
-                stop_flag.store(true, Ordering::Relaxed)
-            })?;
+            let stop = stop::flag_on_signals("ending")?;
             let bar = progress_bar(self.quiet, range.1 - range.0 + 1);
             let mut on_block = |number: u64| {
                 if let Some(bar) = &bar {

@@ -37,8 +37,22 @@ pub(crate) struct Query {
 enum Subject {
     Logs(logs::Logs),
     Block(Block),
-    Transaction(Transaction),
-    Receipt(Receipt),
+    /// Print a transaction
+    #[command(after_long_help = "\
+Examples:
+  weir index query transaction --db chain.db \\
+    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .value
+
+Exit codes: 0 printed; 1 not in the index; 2 faulty arguments.")]
+    Transaction(TransactionArgs),
+    /// Print the receipt of a transaction
+    #[command(after_long_help = "\
+Examples:
+  weir index query receipt --db chain.db \\
+    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .status
+
+Exit codes: 0 printed; 1 not in the index; 2 faulty arguments.")]
+    Receipt(TransactionArgs),
 }
 
 /// Print a block
@@ -62,37 +76,14 @@ struct Block {
     hashes: bool,
 }
 
-/// Print a transaction
+// A doc comment would replace the help of both commands.
 #[derive(Args)]
-#[command(after_long_help = "\
-Examples:
-  weir index query transaction --db chain.db \\
-    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .value
-
-Exit codes: 0 printed; 1 not in the index; 2 faulty arguments.")]
-struct Transaction {
+struct TransactionArgs {
     #[command(flatten)]
     database: IndexArgs,
 
     /// Hash of the transaction
-    #[arg(value_parser = hash)]
-    hash: Hash,
-}
-
-/// Print the receipt of a transaction
-#[derive(Args)]
-#[command(after_long_help = "\
-Examples:
-  weir index query receipt --db chain.db \\
-    0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .status
-
-Exit codes: 0 printed; 1 not in the index; 2 faulty arguments.")]
-struct Receipt {
-    #[command(flatten)]
-    database: IndexArgs,
-
-    /// Hash of the transaction
-    #[arg(value_parser = hash)]
+    #[arg(value_parser = parse_hash_argument)]
     hash: Hash,
 }
 
@@ -119,7 +110,7 @@ impl std::str::FromStr for BlockRef {
     }
 }
 
-fn hash(text: &str) -> Result<Hash, String> {
+fn parse_hash_argument(text: &str) -> Result<Hash, String> {
     parse_hash(text.as_bytes()).ok_or_else(|| "a hash is 0x and 64 hexadecimal digits".to_owned())
 }
 
@@ -146,7 +137,7 @@ impl Block {
             BlockRef::Hash(hash) => reader.store().block_number(&hash)?,
         };
         let contents = reader.metadata().contents;
-        if !self.hashes && !contents.blocks {
+        if !self.hashes && !contents.transactions {
             bail!("the index has only {contents}: print blocks with --hashes");
         }
         let part = if self.hashes { TransactionPart::Hash } else { TransactionPart::Body };
@@ -160,7 +151,7 @@ impl Block {
                 BlockRef::Hash(_) => anyhow!("no block with this hash is stored: {stored}"),
             });
         }
-        print(out)
+        print_line(out)
     }
 }
 
@@ -175,7 +166,7 @@ fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) ->
     let mut reader = database.reader()?;
     let contents = reader.metadata().contents;
     let is_receipt = part == TransactionPart::Receipt;
-    let is_stored = if is_receipt { contents.receipts } else { contents.blocks };
+    let is_stored = if is_receipt { contents.receipts } else { contents.transactions };
     if !is_stored {
         bail!("the index has only {contents}");
     }
@@ -187,10 +178,10 @@ fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) ->
     if !is_written {
         bail!("no transaction with this hash is stored: {}", stored_blocks(&reader)?);
     }
-    print(out)
+    print_line(out)
 }
 
-fn print(mut line: Vec<u8>) -> Result<ExitCode> {
+fn print_line(mut line: Vec<u8>) -> Result<ExitCode> {
     line.push(b'\n');
     exit_code(std::io::stdout().lock().write_all(&line))
 }

@@ -55,9 +55,9 @@ fn text(hash: &[u8; 32]) -> String {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let store = store::open_to_read(self.database.location(), self.database.settings()?)?;
+        let store = store::open_to_read(&self.database.db, self.database.settings()?)?;
         let Some(metadata) = store.metadata()? else {
-            println!("{}: nothing was synced yet", self.database.location());
+            println!("{}: nothing was synced yet", self.database.db);
             return Ok(ExitCode::SUCCESS);
         };
         let range = store.stored_range()?;
@@ -66,7 +66,7 @@ impl Stats {
         let stats = IndexStats {
             family: metadata.chain.family,
             chain: metadata.chain.id,
-            genesis: text(&metadata.chain.genesis),
+            genesis: text(&metadata.chain.genesis_hash),
             what: metadata.contents.to_string(),
             verified: metadata.verification,
             left_to_nodes: metadata.differing_forms,
@@ -83,13 +83,13 @@ impl Stats {
         if self.json {
             println!("{}", serde_json::to_string_pretty(&stats)?);
         } else {
-            print(&stats);
+            print_stats(&stats);
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn print(stats: &IndexStats) {
+fn print_stats(stats: &IndexStats) {
     println!("chain         {} ({}), genesis {}", stats.chain, stats.family, stats.genesis);
     match (stats.first, stats.last, &stats.last_hash, stats.finalized) {
         (Some(first), Some(last), Some(hash), Some(finalized)) => {

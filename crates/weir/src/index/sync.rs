@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use clap::Args;
 use index::contents::Contents;
 use index::nodes::Endpoint;
 use index::planner::range::End;
-use index::store::{self, Location, PageCache};
+use index::store::{self, Location};
 use index::sync::{Event, Observer, Options, Outcome, Progress};
 use index::verify::Level;
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
@@ -113,11 +112,7 @@ impl Sync {
             }
         };
         let samples = self.samples.as_deref().map(create).transpose()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stop_flag = Arc::clone(&stop);
-        stop::on_signals(EXIT_INTERRUPTED, "ending; fetched blocks are kept", move || {
-            stop_flag.store(true, Ordering::Relaxed);
-        })?;
+        let stop = stop::flag_on_signals("ending; fetched blocks are kept")?;
         let options = Options {
             nodes: self.node_args.endpoints(&self.nodes)?,
             start: self.start,
@@ -129,12 +124,12 @@ impl Sync {
             settings: self.database.settings()?,
             patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
         };
-        let store = store::open(self.database.location(), options.settings)?;
+        let store = store::open(&self.database.db, options.settings)?;
         let progress = ProgressOutput::new(self.quiet);
         let done = AtomicBool::new(false);
         let start = Instant::now();
         let (outcome, samples_result) = std::thread::scope(|scope| {
-            let output = scope.spawn(|| progress.run(samples, self.database.location(), &done));
+            let output = scope.spawn(|| progress.run(samples, &self.database.db, &done));
             let outcome = index::sync::sync(store, &options, &progress, &stop);
             done.store(true, Ordering::Relaxed);
             output.thread().unpark();
@@ -154,9 +149,7 @@ impl Sync {
             Outcome::Stopped => ExitCode::from(EXIT_INTERRUPTED),
         })
     }
-}
 
-impl Sync {
     /// Returns the level of verification, or the reason why the requested level is impossible.
     fn verification_level(&self) -> Result<Level, String> {
         match self.verify {
@@ -201,17 +194,6 @@ struct PageCacheSample {
     page_cache_spill: u64,
 }
 
-impl PageCacheSample {
-    fn of(counters: PageCache) -> PageCacheSample {
-        PageCacheSample {
-            page_cache_used: counters.used,
-            page_cache_hit: counters.hit,
-            page_cache_miss: counters.miss,
-            page_cache_spill: counters.spill,
-        }
-    }
-}
-
 impl Sample {
     fn of(progress: &Progress) -> Sample {
         Sample {
@@ -221,7 +203,12 @@ impl Sample {
             blocks: progress.blocks,
             transactions: progress.transactions,
             logs: progress.logs,
-            page_cache: progress.page_cache.map(PageCacheSample::of),
+            page_cache: progress.page_cache.map(|counters| PageCacheSample {
+                page_cache_used: counters.used,
+                page_cache_hit: counters.hit,
+                page_cache_miss: counters.miss,
+                page_cache_spill: counters.spill,
+            }),
             memory: resident_bytes(),
             disk: progress.disk_bytes,
             done: progress.done,

@@ -29,11 +29,11 @@ impl Vacuum {
     pub(crate) fn run(self) -> Result<ExitCode> {
         // Opening a missing index for writing would create it.
         if let Err(error @ StoreError::Missing(_)) =
-            store::open_to_read(self.database.location(), self.database.settings()?)
+            store::open_to_read(&self.database.db, self.database.settings()?)
         {
             return Err(error.into());
         }
-        let mut store = store::open(self.database.location(), self.database.settings()?)?;
+        let mut store = store::open(&self.database.db, self.database.settings()?)?;
         let old_bytes = store.disk_bytes()?;
         let merged = store.merge_postings()?;
         store.vacuum()?;
@@ -41,7 +41,7 @@ impl Vacuum {
         println!(
             "{}: {} ({old_bytes} bytes) before, {} ({new_bytes} bytes) after; {merged} log postings merged \
              into others",
-            self.database.location(),
+            self.database.db,
             format_bytes(old_bytes),
             format_bytes(new_bytes),
         );

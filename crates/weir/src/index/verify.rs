@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -60,11 +59,7 @@ pub(crate) struct Verify {
 impl Verify {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut reader = self.database.reader()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stop_flag = Arc::clone(&stop);
-        stop::on_signals(EXIT_INTERRUPTED, "ending", move || {
-            stop_flag.store(true, Ordering::Relaxed)
-        })?;
+        let stop = stop::flag_on_signals("ending")?;
         let level = self.level.unwrap_or_else(|| default_level(&reader));
         let bar = progress_bar(self.quiet, 0);
         let mut on_step = |step: Step| {
@@ -92,7 +87,7 @@ impl Verify {
             Ok(findings) => (findings, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let code = print(&report, &node_findings, level)?;
+        let code = print_result(&report, &node_findings, level)?;
         node_error.map_or(Ok(code), Err)
     }
 
@@ -180,7 +175,7 @@ fn default_level(reader: &Reader) -> Level {
 }
 
 /// Prints all findings, or that there are none, and returns the exit code.
-fn print(report: &Report, node_findings: &[Finding], level: Level) -> Result<ExitCode> {
+fn print_result(report: &Report, node_findings: &[Finding], level: Level) -> Result<ExitCode> {
     for finding in report.findings.iter().chain(node_findings) {
         println!("{finding}");
     }

@@ -9,7 +9,7 @@ use lab_model::plan::line::UrlOptions;
 use lab_model::plan::{self, Plan};
 
 /// URL options that also apply to a plan.
-const FOR_PLANS: [&str; 2] = ["--seed", "--insecure"];
+const OPTIONS_OF_PLANS: [&str; 2] = ["--seed", "--insecure"];
 /// URL options that a capacity search sets itself.
 const SET_BY_SEARCH: [&str; 4] = ["-d", "-n", "-r", "--warmup"];
 
@@ -62,7 +62,7 @@ impl FromArgMatches for UrlArgs {
 pub(crate) struct TargetArgs {
     /// URL of the target (http:// or https://), or a load plan
     #[arg(value_name = "URL|PLAN.TOML")]
-    target: String,
+    url_or_plan: String,
 
     /// Set a variable of the plan; may be repeated
     #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
@@ -70,7 +70,7 @@ pub(crate) struct TargetArgs {
 
     /// Load-test this URL instead of the plan's target
     #[arg(long = "target", value_name = "URL")]
-    url: Option<String>,
+    plan_target: Option<String>,
 
     #[command(flatten)]
     url_args: UrlArgs,
@@ -91,7 +91,7 @@ impl TargetArgs {
         }
         if let Some(option) = self.url_args.find_given(|option| SET_BY_SEARCH.contains(&option)) {
             let message = format!(
-                "{option} is not for a search, which decides rate and time itself: see --rate-start, \
+                "{option} cannot be used with a search, which sets rate and time itself: see --rate-start, \
                  --rate-max, --probe and --probe-warmup"
             );
             return Ok(Err(message));
@@ -106,9 +106,10 @@ impl TargetArgs {
         }))
     }
 
-    /// Returns the error of a run that failed, with advice for a plan with too many workers.
+    /// Returns the error of a run that failed. If the plan needs more open files than the system allows,
+    /// the error says which load fits.
     pub(crate) fn explain(&self, fault: RunFault) -> anyhow::Error {
-        let name = &self.target;
+        let name = &self.url_or_plan;
         let text = std::fs::read_to_string(name).unwrap_or_default();
         match open_files::advice(&fault, &text, name, &self.set) {
             Some(advice) => anyhow!("{fault}; {advice}"),
@@ -117,41 +118,44 @@ impl TargetArgs {
     }
 
     fn is_url(&self) -> bool {
-        self.target.contains("://")
+        self.url_or_plan.contains("://")
     }
 
     fn plan_from_url(&self) -> Result<Result<Plan, String>> {
-        if self.url.is_some() {
-            return Ok(Err("--target is for a plan, and a URL is the target".to_owned()));
+        if self.plan_target.is_some() {
+            return Ok(Err("--target cannot be used with a URL, which is the target".to_owned()));
         }
         if !self.set.is_empty() {
-            return Ok(Err("--set is for a plan, and a URL has no variables".to_owned()));
+            return Ok(
+                Err("--set cannot be used with a URL: only plans have variables".to_owned()),
+            );
         }
         let options = &self.url_args.options;
-        let plan = options.plan(&self.target, |target, tls| match target::family(target, tls) {
-            Ok(family) => Ok(Some(family)),
-            Err(fault) if options.sets_requests() && is_undetected_family(&fault.reason) => {
-                Ok(None)
+        let plan = options.plan(&self.url_or_plan, |target, tls| {
+            match target::detect_family(target, tls) {
+                Ok(family) => Ok(Some(family)),
+                Err(fault) if options.sets_requests() && is_undetected_family(&fault.reason) => {
+                    Ok(None)
+                }
+                Err(fault) => Err(fault),
             }
-            Err(fault) => Err(fault),
         })?;
         Ok(plan.map_err(|faults| faults.to_string()))
     }
 
     /// Reads the plan, and applies the options that also apply to a plan.
     fn plan_from_file(&self) -> Result<Plan, String> {
-        let name = &self.target;
-        if let Some(option) = self.url_args.find_given(|option| !FOR_PLANS.contains(&option)) {
-            return Err(format!(
-                "{option} is for a URL, and {name} is a plan, which says this itself"
-            ));
+        let name = &self.url_or_plan;
+        if let Some(option) = self.url_args.find_given(|option| !OPTIONS_OF_PLANS.contains(&option))
+        {
+            return Err(format!("{option} cannot be used with a plan: set it in {name}"));
         }
         let text = std::fs::read_to_string(name).map_err(|error| {
             let hint = "a URL begins with http:// or https://";
             format!("cannot read the plan {name}: {error} ({hint})")
         })?;
         let mut plan = plan::read(&text, name, &self.set).map_err(|faults| faults.to_string())?;
-        if let Some(url) = &self.url {
+        if let Some(url) = &self.plan_target {
             plan.target.point_at(url).map_err(|fault| format!("--target: {fault}"))?;
         }
         plan.seed = self.url_args.options.seed.unwrap_or(plan.seed);
@@ -160,7 +164,8 @@ impl TargetArgs {
     }
 }
 
-/// Returns true if the family could not be detected, in contrast to an unreachable target.
+/// Returns true if the target responds, but its family of chains cannot be detected, for example
+/// because it rejects calls over a rate limit.
 fn is_undetected_family(reason: &Reason) -> bool {
     matches!(reason, Reason::NoFamily { .. } | Reason::NotJsonRpc { .. } | Reason::Limited { .. })
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use lab::export::remote::{PushSummary, RemoteWrite, Settings};
 use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Stat, Trends};
@@ -51,12 +52,16 @@ pub(crate) struct Output {
     scrape: Option<SocketAddr>,
 
     /// Names of metrics: Weir's, or k6's for its dashboards
-    #[arg(long, value_name = "weir|k6", default_value = "weir")]
-    metric_names: MetricNames,
+    #[arg(long, value_name = "weir|k6", default_value = "weir",
+          value_parser = PossibleValuesParser::new(["weir", "k6"]).map(|name| match &*name {
+              "k6" => Names::K6,
+              _ => Names::Weir,
+          }))]
+    metric_names: Names,
 
     /// Form of distributions with --remote-write: native or native:SCHEMA for native histograms, or
     /// a list of avg, min, max, med, count, sum, p(NUMBER)
-    #[arg(long, value_name = "LIST", default_value = "avg,max,p(50),p(95),p(99)", value_parser = trends)]
+    #[arg(long, value_name = "LIST", default_value = "avg,max,p(50),p(95),p(99)", value_parser = parse_trends)]
     metric_trends: Trends,
 
     /// Label for all metrics; may be repeated
@@ -75,25 +80,10 @@ pub(crate) struct Output {
     ci: CiOutput,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum MetricNames {
-    Weir,
-    K6,
-}
-
-impl From<MetricNames> for Names {
-    fn from(names: MetricNames) -> Names {
-        match names {
-            MetricNames::Weir => Names::Weir,
-            MetricNames::K6 => Names::K6,
-        }
-    }
-}
-
 /// Default schema of native histograms, with buckets 2.2 % wide.
 const DEFAULT_SCHEMA: i32 = lab::export::SCHEMA_MIN;
 
-fn trends(text: &str) -> Result<Trends, String> {
+fn parse_trends(text: &str) -> Result<Trends, String> {
     if let Some(rest) = text.strip_prefix("native") {
         let schema = match rest.strip_prefix(':') {
             None if rest.is_empty() => DEFAULT_SCHEMA,
@@ -124,13 +114,13 @@ impl Output {
         }
         let labels = Labels::of(&self.metric_label)?;
         let push = self.remote_write.as_ref().map(|url| Settings {
-            names: self.metric_names.into(),
+            names: self.metric_names,
             trends: self.metric_trends.clone(),
             labels: labels.clone(),
             ..Settings::new(url)
         });
-        let names = self.metric_names.into();
-        let scrape = self.scrape.map(|address| Scrape::listen(address, names, labels));
+        let listen = |address| Scrape::listen(address, self.metric_names, labels);
+        let scrape = self.scrape.map(listen);
         let scrape = scrape.transpose()?;
         if let Some(scrape) = scrape.as_ref().filter(|_| !self.quiet) {
             eprintln!("metrics at http://{}/metrics", scrape.address());

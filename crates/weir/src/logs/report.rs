@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::sums::{Method, Sums};
 
 /// Formats the aggregates as tables.
-pub(super) fn text(sums: &Sums, top: usize) -> String {
+pub(super) fn to_tables(sums: &Sums, top: usize) -> String {
     let mut out = String::new();
     let plural = if sums.lines == 1 { "" } else { "s" };
     let _ = write!(out, "{} line{plural}", sums.lines);
@@ -120,7 +120,7 @@ fn write_table(
 }
 
 /// Formats the aggregates as one JSON object.
-pub(super) fn json(sums: &Sums, top: usize) -> Value {
+pub(super) fn to_json(sums: &Sums, top: usize) -> Value {
     let has_lines = sums.lines > 0;
     let quantile = |ms: Option<f64>| ms.map_or(Value::Null, |ms| json!(ms));
     let methods: Vec<Value> = top_rows(&sums.methods, top, |method| method.count)

@@ -25,6 +25,7 @@ const MICROS_MAX: u64 = 3_600_000_000;
 pub(super) const OTHER: &str = "(other)";
 
 /// Aggregates of all lines.
+#[derive(Default)]
 pub(super) struct Sums {
     /// Lines that were parsed and are within the time range.
     pub(super) lines: u64,
@@ -68,23 +69,8 @@ impl Method {
 impl Sums {
     /// Creates empty aggregates with `step_seconds` per step of the time series.
     pub(super) fn new(step_seconds: u64) -> Sums {
-        Sums {
-            lines: 0,
-            faulty: 0,
-            first: f64::INFINITY,
-            last: f64::NEG_INFINITY,
-            step_seconds,
-            times: BTreeMap::new(),
-            statuses: BTreeMap::new(),
-            methods: HashMap::new(),
-            errors: BTreeMap::new(),
-            other_errors: 0,
-            keys: HashMap::new(),
-            clients: HashMap::new(),
-            caches: HashMap::new(),
-            upstreams: HashMap::new(),
-            bytes_out: 0,
-        }
+        let (first, last) = (f64::INFINITY, f64::NEG_INFINITY);
+        Sums { first, last, step_seconds, ..Sums::default() }
     }
 
     /// Adds a line.

@@ -34,7 +34,7 @@ pub(super) struct Catalogue {
 
 /// Returns the metrics of the gateway.
 pub(super) fn gateway() -> Catalogue {
-    let declarations = gateway::admin::metrics::declarations().into_iter();
+    let declarations = gateway::admin::metrics::list_declarations().into_iter();
     Catalogue::of(declarations.map(|metric| Metric {
         name: metric.name,
         kind: kind(&metric.kind),

@@ -50,16 +50,37 @@ pub(super) struct Row {
 /// A panel.
 #[derive(Debug)]
 pub(super) struct Panel {
-    pub(super) title: &'static str,
-    pub(super) shape: Shape,
-    pub(super) unit: Unit,
+    title: &'static str,
+    shape: Shape,
+    unit: Unit,
     /// Legend and query of each set of series.
-    pub(super) queries: &'static [(&'static str, &'static str)],
+    queries: &'static [(&'static str, &'static str)],
+}
+
+impl Panel {
+    /// Declares a panel of values over time. `queries` has the legend and the query of each set of
+    /// series.
+    pub(super) const fn lines(
+        title: &'static str,
+        unit: Unit,
+        queries: &'static [(&'static str, &'static str)],
+    ) -> Panel {
+        Panel { title, shape: Shape::Lines, unit, queries }
+    }
+
+    /// Declares a panel of the newest value, like [`Panel::lines`].
+    pub(super) const fn number(
+        title: &'static str,
+        unit: Unit,
+        queries: &'static [(&'static str, &'static str)],
+    ) -> Panel {
+        Panel { title, shape: Shape::Number, unit, queries }
+    }
 }
 
 /// The form in which a panel draws its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+enum Shape {
     /// The newest value, large.
     Number,
     /// Values over time.
@@ -103,7 +124,7 @@ impl Shape {
 }
 
 /// A panel with complete queries.
-struct Drawn {
+struct CompletePanel {
     title: String,
     description: String,
     shape: Shape,
@@ -118,18 +139,18 @@ impl Dashboard {
     /// Panics if a query names a metric or a label that is not declared.
     pub(super) fn json(&self, catalogue: &Catalogue) -> String {
         let mut used: Vec<&str> = Vec::new();
-        let mut rows: Vec<(&str, Vec<Drawn>)> = Vec::new();
+        let mut rows: Vec<(&str, Vec<CompletePanel>)> = Vec::new();
         for row in self.rows {
             let drawn = row.panels.iter().map(|panel| {
-                let (drawn, metrics) = self.draw(catalogue, panel);
+                let (drawn, metrics) = self.complete_panel(catalogue, panel);
                 used.extend(metrics.iter().map(|metric| metric.name.as_str()));
                 drawn
             });
             rows.push((row.title, drawn.collect()));
         }
         let unused = catalogue.metrics().filter(|metric| !used.contains(&metric.name.as_str()));
-        let further: Vec<Drawn> =
-            unused.map(|metric| self.draw_metric(catalogue, metric)).collect();
+        let further: Vec<CompletePanel> =
+            unused.map(|metric| self.panel_of_metric(catalogue, metric)).collect();
         let mut panels = Vec::new();
         let mut top = 0;
         for (title, drawn) in rows {
@@ -198,7 +219,11 @@ impl Dashboard {
         std::iter::once(source).chain(variables).collect()
     }
 
-    fn draw<'c>(&self, catalogue: &'c Catalogue, panel: &Panel) -> (Drawn, Vec<&'c Metric>) {
+    fn complete_panel<'c>(
+        &self,
+        catalogue: &'c Catalogue,
+        panel: &Panel,
+    ) -> (CompletePanel, Vec<&'c Metric>) {
         let mut metrics: Vec<&Metric> = Vec::new();
         let mut queries = Vec::new();
         for (legend, query) in panel.queries {
@@ -214,7 +239,7 @@ impl Dashboard {
         }
         let help: Vec<String> =
             metrics.iter().map(|metric| format!("`{}`: {}", metric.name, metric.help)).collect();
-        let drawn = Drawn {
+        let drawn = CompletePanel {
             title: panel.title.to_owned(),
             description: help.join("\n\n"),
             shape: panel.shape,
@@ -225,7 +250,7 @@ impl Dashboard {
     }
 
     /// Returns a panel for a metric that no declared panel names.
-    fn draw_metric(&self, catalogue: &Catalogue, metric: &Metric) -> Drawn {
+    fn panel_of_metric(&self, catalogue: &Catalogue, metric: &Metric) -> CompletePanel {
         let Metric { name, kind, labels, .. } = metric;
         let by = |more: &[&str]| {
             let all = [labels.as_slice(), more].concat();
@@ -266,7 +291,7 @@ impl Dashboard {
         };
         let completed = catalogue.complete(&query, self.matchers);
         let completed = completed.unwrap_or_else(|error| panic!("panel of {name}: {error}"));
-        Drawn {
+        CompletePanel {
             title: name.clone(),
             description: metric.help.to_owned(),
             shape: Shape::Lines,
@@ -281,7 +306,7 @@ fn push_row(
     panels: &mut Vec<Value>,
     top: &mut u64,
     title: &str,
-    drawn: Vec<Drawn>,
+    drawn: Vec<CompletePanel>,
     collapsed: bool,
 ) {
     let heading_top = *top;
@@ -312,7 +337,7 @@ fn push_row(
     }
 }
 
-impl Drawn {
+impl CompletePanel {
     fn json(self, left: u64, top: u64) -> Value {
         let (width, height) = self.shape.size();
         let targets = ('A'..).zip(&self.queries).map(|(reference, (legend, query))| {

@@ -56,7 +56,7 @@ impl Catalogue {
     /// # Errors
     /// Fails if it names a metric or a label that is not declared.
     pub(super) fn complete(&self, query: &str, matchers: &[Matcher]) -> Result<Query<'_>> {
-        let tokens = tokens(query)?;
+        let tokens = tokenize(query)?;
         let mut completed = Query { text: String::new(), metrics: Vec::new() };
         let mut listed = Vec::new();
         let mut tokens = tokens.into_iter().peekable();
@@ -70,10 +70,10 @@ impl Catalogue {
             if kind != Kind::Series {
                 continue;
             }
-            let own = tokens.next_if(|next| next.kind == Kind::Matchers);
-            let own = own.map_or("", |own| own.text.trim_matches(['{', '}']));
-            let metric = self.series(text, own)?;
-            completed.text.push_str(&merged(own, metric, matchers));
+            let own_matchers = tokens.next_if(|next| next.kind == Kind::Matchers);
+            let own_matchers = own_matchers.map_or("", |token| token.text.trim_matches(['{', '}']));
+            let metric = self.find_checked(text, own_matchers)?;
+            completed.text.push_str(&merge_matchers(own_matchers, metric, matchers));
             if let Some(metric) = metric
                 && !completed.metrics.iter().any(|known| known.name == metric.name)
             {
@@ -92,7 +92,7 @@ impl Catalogue {
 
     /// Finds the metric of a series and checks the labels of its matchers. `up` has none, because
     /// Prometheus itself stores it.
-    fn series(&self, name: &str, matchers: &str) -> Result<Option<&Metric>> {
+    fn find_checked(&self, name: &str, matchers: &str) -> Result<Option<&Metric>> {
         let metric = self.find(name);
         ensure!(metric.is_some() || name == "up", "no metric {name} is declared");
         for label in labels_of(matchers) {
@@ -104,7 +104,7 @@ impl Catalogue {
 }
 
 /// Returns the matchers of a series with those that are added.
-fn merged(own: &str, metric: Option<&Metric>, added: &[Matcher]) -> String {
+fn merge_matchers(own: &str, metric: Option<&Metric>, added: &[Matcher]) -> String {
     let applies = |matcher: &&Matcher| {
         let has = metric.is_some_and(|metric| metric.labels.contains(&matcher.label));
         matcher.everywhere || has
@@ -127,21 +127,21 @@ fn labels_of(matchers: &str) -> Vec<&str> {
 }
 
 /// Splits a query. The tokens joined again are the query.
-fn tokens(query: &str) -> Result<Vec<Token<'_>>> {
+fn tokenize(query: &str) -> Result<Vec<Token<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = query;
     while let Some(first) = rest.chars().next() {
         let word = &rest[..word_end(rest)];
         let (length, kind) = match first {
-            '"' => (closed(rest, '"')?, Kind::Text),
-            '{' => (closed(rest, '}')?, Kind::Matchers),
-            '[' => (closed(rest, ']')?, Kind::Text),
+            '"' => (find_end(rest, '"')?, Kind::Text),
+            '{' => (find_end(rest, '}')?, Kind::Matchers),
+            '[' => (find_end(rest, ']')?, Kind::Text),
             '0'..='9' => (word.len(), Kind::Text),
             _ if word.is_empty() => (first.len_utf8(), Kind::Text),
             _ if LABEL_LISTS.contains(&word)
                 && rest[word.len()..].trim_start().starts_with('(') =>
             {
-                (closed(rest, ')')?, Kind::LabelList)
+                (find_end(rest, ')')?, Kind::LabelList)
             }
             _ if word.starts_with("weir_") || word.contains(':') || word == "up" => {
                 (word.len(), Kind::Series)
@@ -155,7 +155,7 @@ fn tokens(query: &str) -> Result<Vec<Token<'_>>> {
 }
 
 /// Returns the length of the text up to and with the first closing character outside of a string.
-fn closed(text: &str, close: char) -> Result<usize> {
+fn find_end(text: &str, close: char) -> Result<usize> {
     let mut in_string = false;
     for (index, found) in text.char_indices().skip(1) {
         if found == close && !in_string {

@@ -12,11 +12,11 @@ const PAGE: &str = include_str!("alerts.md");
 /// address. The chart's `prometheusRule.runbookUrl` has the same default.
 pub(crate) const DEFAULT_RUNBOOK_URL: &str = "https://weir.example/docs/alerts.html";
 
-/// Returns the metrics of the gateway, and what the recording rules store.
+/// Builds the catalogue of the metrics of the gateway and the series that recording rules store.
 ///
 /// # Panics
 /// Panics if a recording rule names a metric or a label that is not declared.
-pub(super) fn catalogue() -> Catalogue {
+pub(super) fn build_catalogue() -> Catalogue {
     let mut catalogue = catalogue::gateway();
     for recording in RECORDINGS {
         let query = catalogue.complete(recording.query, &[]);
@@ -39,8 +39,8 @@ pub(super) fn catalogue() -> Catalogue {
 ///
 /// # Panics
 /// Panics if an alert names a metric or a label that is not declared.
-pub(crate) fn rules(runbook_url: &str) -> String {
-    let catalogue = catalogue();
+pub(crate) fn render_rules(runbook_url: &str) -> String {
+    let catalogue = build_catalogue();
     let mut text = String::from(
         "# Rules for Prometheus. Printed by `cargo xtask generate` from the declarations in\n\
          # crates/weir/src/monitoring. Do not edit. docs/alerts.md says what to do about each alert.\n\
@@ -80,7 +80,7 @@ fn push_query(text: &mut String, query: &str) {
 }
 
 /// Returns the text of `docs/alerts.md`.
-pub(crate) fn page() -> String {
+pub(crate) fn render_alerts_page() -> String {
     let recordings = RECORDINGS
         .iter()
         .map(|recording| format!("| `{}` | {} |\n", recording.name, recording.meaning));
@@ -100,8 +100,8 @@ pub(crate) fn page() -> String {
             "\n## {name}\n\nSeverity {}, {after}.\n\n```text\n{query}\n```\n\n{meaning}\n\n\
              Look at:\n\n{}\nDo:\n\n{}",
             severity.as_str(),
-            list(look),
-            list(act),
+            bullet_list(look),
+            bullet_list(act),
         )
     });
     PAGE.replace("{runbook_url}", DEFAULT_RUNBOOK_URL)
@@ -110,6 +110,6 @@ pub(crate) fn page() -> String {
         .replace("{sections}", &sections.collect::<String>())
 }
 
-fn list(items: &[&str]) -> String {
+fn bullet_list(items: &[&str]) -> String {
     items.iter().map(|item| format!("- {item}\n")).collect()
 }

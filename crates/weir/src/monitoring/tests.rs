@@ -89,7 +89,7 @@ fn alerts_fire_and_stay_silent_as_the_cases_say() {
 #[test]
 fn each_alert_links_to_its_section() {
     let address = "https://wiki.example/weir/alerts";
-    let [rules, page] = [rules::rules(address), rules::page()];
+    let [rules, page] = [rules::render_rules(address), rules::render_alerts_page()];
     for alert in ALERTS {
         let anchor = alert.name.to_ascii_lowercase();
         assert!(rules.contains(&format!("runbook_url: '{address}#{anchor}'\n")), "{}", alert.name);
@@ -126,7 +126,7 @@ fn each_alert_has_cases_of_both_kinds_and_a_section() {
     let [firing, silent] = cases(&text);
     assert_eq!(firing, declared);
     assert_eq!(silent, declared);
-    let page = rules::page();
+    let page = rules::render_alerts_page();
     for alert in ALERTS {
         assert!(page.contains(&format!("\n## {}\n", alert.name)), "{}", alert.name);
         assert!(!alert.look.is_empty() && !alert.act.is_empty(), "{}", alert.name);
@@ -137,9 +137,11 @@ fn each_alert_has_cases_of_both_kinds_and_a_section() {
 
 #[test]
 fn matchers_name_values_that_the_page_of_metrics_lists() {
-    let metrics = ::gateway::admin::metrics::reference();
+    let metrics = ::gateway::admin::metrics::render_reference();
     let mut values = 0;
-    for text in [rules::rules(DEFAULT_RUNBOOK_URL), gateway_dashboard().replace("\\\"", "\"")] {
+    for text in
+        [rules::render_rules(DEFAULT_RUNBOOK_URL), gateway_dashboard().replace("\\\"", "\"")]
+    {
         for part in text.split(['{', ',']) {
             let matcher = part.split(['}', '\n']).next().unwrap_or_default();
             let Some((label, rest)) = matcher.split_once(['=', '!']) else { continue };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gateway::config::Config;
-use gateway::config::index::Verify;
+use gateway::config::index::VerifyLevel;
 use gateway::index::{Index, IndexQuery, IndexResult};
 use index::contents::Contents;
 use index::error::ReadError;
@@ -84,7 +84,7 @@ impl Index for Readers {
     }
 
     fn start_query(&self, query: IndexQuery, sender: oneshot::Sender<IndexResult>) {
-        self.queue.put(Job { question: query, answer: sender });
+        self.queue.put(Job { query, sender });
     }
 }
 
@@ -127,9 +127,10 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         Ok(location) => location.with_password_of_environment(),
         Err(why) => bail!("index.db: {why}"),
     };
-    let defaults = Settings { page_cache: index_config.page_cache as u64, ..Settings::default() };
+    let defaults =
+        Settings { page_cache_bytes: index_config.page_cache as u64, ..Settings::default() };
     let settings =
-        Settings { mmap: index_config.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
+        Settings { mmap_bytes: index_config.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
     let queue = Arc::new(Queue::default());
     let id = Arc::new(AtomicU64::new(0));
     let context = Arc::new(ReaderContext {
@@ -143,7 +144,10 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     for number in 0..index_config.readers {
         let opened = match index_config.follow {
             false => context.open_at_start().context("index")?,
-            true => exists.then(|| context.open_if_exists()).flatten(),
+            // The sync thread may have to create the index first. The reader thread retries and
+            // logs errors.
+            true if exists => context.open().ok().flatten(),
+            true => None,
         };
         exists &= opened.is_some();
         // The reader registers before the gateway accepts the first call.
@@ -156,7 +160,8 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     }
     let chain = config.chains[index_config.chain].name.to_string();
     let settings = Settings { query_timeout: FOLLOW_TIMEOUT, ..defaults };
-    let follower = index_config.follow.then(|| follow(config, &location, settings)).transpose()?;
+    let follower =
+        index_config.follow.then(|| start_follower(config, &location, settings)).transpose()?;
     let readers = Readers { chain, id, mismatch_logged: AtomicBool::new(false), queue };
     Ok(Some((Arc::new(readers), follower)))
 }
@@ -190,12 +195,6 @@ impl ReaderContext {
             self.id.store(id.saturating_add(1), Ordering::Release);
         }
         Ok(opened)
-    }
-
-    /// Opens the index at startup if it exists. The sync thread may have to create it first. The
-    /// reader thread retries and logs errors.
-    fn open_if_exists(&self) -> Option<Reader> {
-        self.open().ok().flatten()
     }
 
     /// Serves lookups until the queue closes. Opens the index if `opened` is `None`, and reopens it
@@ -241,13 +240,13 @@ impl ReaderContext {
     }
 
     fn serve_job(&self, snapshot: &mut Snapshot<'_>, job: Job) -> Result<(), ReadError> {
-        let Job { question, answer } = job;
-        if answer.is_closed() {
+        let Job { query, sender } = job;
+        if sender.is_closed() {
             return Ok(());
         }
-        let found = look_up(snapshot, &question, self.logs_max)?;
+        let result = look_up(snapshot, &query, self.logs_max)?;
         // The send fails only if the caller no longer waits.
-        let _sent = answer.send(found);
+        let _sent = sender.send(result);
         Ok(())
     }
 }
@@ -284,19 +283,19 @@ impl ErrorLog {
 
 fn look_up(
     snapshot: &mut Snapshot<'_>,
-    question: &IndexQuery,
+    query: &IndexQuery,
     logs_max: u64,
 ) -> Result<IndexResult, ReadError> {
     let context = QueryContext {
-        finalized: question.finalized(),
-        is_canonical: &|number, hash| question.is_canonical(number, hash),
+        finalized: query.finalized(),
+        is_canonical: &|number, hash| query.is_canonical(number, hash),
         limits: SearchLimits {
             logs: logs_max,
             bytes: LOGS_BYTES_MAX,
             deadline: Some(Instant::now() + READ_TIMEOUT),
         },
     };
-    Ok(match snapshot.lookup(&question.method, &question.params, &context)? {
+    Ok(match snapshot.lookup(&query.method, &query.params, &context)? {
         Lookup::Full(result) => IndexResult::Complete(result.into()),
         Lookup::Partial { from, to, elements } => {
             let array = [b"[", elements.as_slice(), b"]"].concat();
@@ -307,23 +306,23 @@ fn look_up(
 }
 
 /// Starts the thread that syncs the index from the upstreams of its chain.
-fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
+fn start_follower(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
     let index_config = config.index.as_ref().context("there is no index")?;
     let nodes: Vec<Arc<Endpoint>> = config
         .upstreams
         .iter()
         .filter(|upstream| upstream.chain == index_config.chain)
-        .map(|upstream| Ok(Arc::new(endpoint(upstream)?)))
+        .map(|upstream| Ok(Arc::new(to_endpoint(upstream)?)))
         .collect::<Result<_>>()?;
     let is_harmony = config.chains[index_config.chain].family == Family::Harmony;
     // Harmony's block hash is not Ethereum's, and the index cannot compute it.
-    let verify = if is_harmony { "off" } else { Verify::word(index_config.verify) };
+    let verify = if is_harmony { "off" } else { VerifyLevel::name_of(index_config.verify) };
     let options = Options {
         nodes,
         start: None,
         end: End::Follow,
-        contents: Contents { blocks: true, receipts: true, logs: true, hmyv2: is_harmony },
-        verify: verify.parse().context("index.verify")?,
+        contents: Contents { transactions: true, receipts: true, logs: true, hmyv2: is_harmony },
+        verify: verify.parse().map_err(anyhow::Error::msg).context("index.verify")?,
         concurrency: FOLLOW_CONCURRENCY,
         batch_max: FOLLOW_BATCH_MAX,
         settings,
@@ -377,7 +376,7 @@ const FOLLOW_CONCURRENCY: usize = 4;
 const FOLLOW_BATCH_MAX: u64 = 50;
 
 /// Converts an upstream of the gateway to an endpoint of the index.
-fn endpoint(upstream: &gateway::config::upstream::Upstream) -> Result<Endpoint> {
+fn to_endpoint(upstream: &gateway::config::upstream::Upstream) -> Result<Endpoint> {
     let mut endpoint = Endpoint::from(upstream.url.clone());
     if let Some(pem) = upstream.tls.as_ref().and_then(|tls| tls.ca_pem()) {
         endpoint = endpoint.with_roots(pem).map_err(anyhow::Error::msg).context("tls_ca")?;

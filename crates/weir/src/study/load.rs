@@ -14,18 +14,17 @@ use lab::run::Stop;
 use lab::self_check;
 use lab::study::StudyFault;
 use lab::study::load::file::{self, LoadStudy as Study};
-use lab::study::load::runner::{self, Event, LoadStudyRuns, Surroundings};
+use lab::study::load::runner::{self, Event, LoadStudyRuns, StudyContext};
 use lab::study::load::store::Store;
-use lab::study::runner::Groups;
+use lab::study::runner::ProcessGroups;
 use lab_model::plan;
 use lab_model::record::Totals;
 use lab_model::results::load_study::{EndReason, LoadStudyResult};
 use lab_model::results::run::RunResult;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 
-use super::{RunFolder, SEED, argument_error, duration, stop_study_on_signals};
+use super::{RunFolder, argument_error, parse_duration, stop_study_on_signals};
 use crate::ci::CiOutput;
+use crate::compare::resampling_source;
 use crate::load::{EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK, report_self_check};
 use crate::terminal::{ProgressOutput, stdout_colour};
 
@@ -73,19 +72,19 @@ pub(super) struct LoadStudy {
     dry_run: bool,
 
     /// Smallest number of rounds [default: the study's]
-    #[arg(long, value_name = "N", value_parser = rounds)]
+    #[arg(long, value_name = "N", value_parser = parse_rounds)]
     rounds_min: Option<usize>,
 
     /// Largest number of rounds [default: the study's]
-    #[arg(long, value_name = "N", value_parser = rounds)]
+    #[arg(long, value_name = "N", value_parser = parse_rounds)]
     rounds_max: Option<usize>,
 
     /// Half-width of the intervals that ends the study, as a share [default: the study's]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     precision: Option<f64>,
 
     /// Time limit [default: the study's]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     time_max: Option<Duration>,
 
     /// Write study.json, report.html, report.md and the files of all runs to a folder, and continue
@@ -109,12 +108,12 @@ pub(super) struct LoadStudy {
     ci: CiOutput,
 }
 
-fn rounds(text: &str) -> Result<usize, String> {
+fn parse_rounds(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=1_000).contains(count));
     count.ok_or_else(|| "allowed: 1 to 1000 rounds".to_owned())
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.001..=1.0).contains(share));
     share.ok_or_else(|| "allowed: a share from 0.001 to 1".to_owned())
 }
@@ -139,7 +138,7 @@ impl LoadStudy {
             return Ok(argument_error(&message));
         }
         if self.dry_run {
-            print!("{}\n{}  order\n{}", study.file.name, study.summary(), study.described_order());
+            print!("{}\n{}  order\n{}", study.file.name, study.summary(), study.describe_order());
             return Ok(ExitCode::SUCCESS);
         }
         if !self.quiet {
@@ -155,14 +154,13 @@ impl LoadStudy {
             Err(fault) => return Ok(argument_error(&fault.to_string())),
         };
         let runs = self.run_rounds(&study, &store)?;
-        let mut random = StdRng::seed_from_u64(SEED);
-        let result =
-            lab::study::load::analyse(&study, &runs.runs, runs.end, &mut || random.random());
+        let mut random = resampling_source();
+        let result = lab::study::load::analyse(&study, &runs.runs, runs.end, &mut random);
         let faults: Vec<String> = result
             .plans
             .iter()
             .flat_map(|plan| std::iter::once(&plan.comparison).chain(&plan.control))
-            .flat_map(self_check::comparison)
+            .flat_map(self_check::check_comparison)
             .collect();
         let sound = report_self_check(&faults);
         self.write(&result)?;
@@ -173,23 +171,21 @@ impl LoadStudy {
     fn run_rounds(&self, study: &Study, store: &Store) -> Result<LoadStudyRuns, StudyFault> {
         let fault = |error: &dyn std::fmt::Display| StudyFault::Operation(error.to_string());
         let weir_binary = std::env::current_exe().map_err(|error| fault(&error))?;
-        let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
+        let (stop, groups) = (Arc::new(Stop::new()), ProcessGroups::default());
         stop_study_on_signals(&stop, &groups).map_err(|error| fault(&error))?;
         let progress = ProgressOutput::new(self.quiet);
-        let mut random = StdRng::seed_from_u64(SEED);
         let mut write_run = |dir: &Path, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
             let written = report::write_folder(dir, run, totals, methods);
             written.map(|_| ()).map_err(|fault| fault.to_string())
         };
-        let surroundings = Surroundings {
+        let context = StudyContext {
             weir_binary: &weir_binary,
             stop: &stop,
             groups: &groups,
             write_run: &mut write_run,
-            random: &mut || random.random(),
+            random: &mut resampling_source(),
         };
-        let runs =
-            runner::run(study, store, surroundings, &mut |event| show_event(&progress, &event));
+        let runs = runner::run(study, store, context, &mut |event| show_event(&progress, &event));
         progress.finish();
         runs
     }
@@ -250,20 +246,20 @@ fn exit_code(result: &LoadStudyResult) -> u8 {
 fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
     match event {
         Event::Continues(rounds) => progress.line(format_args!("continues after round {rounds}")),
-        Event::RoundBegins(None, variants) => {
+        Event::RoundBegins { round: None, variants } => {
             progress.line(format_args!("warm-up: {}", variants.join(", ")));
         }
-        Event::RoundBegins(Some(round), variants) => {
+        Event::RoundBegins { round: Some(round), variants } => {
             progress.line(format_args!("round {round}: {}", variants.join(", ")));
         }
-        Event::RunBegins(plan, variant) => {
+        Event::RunBegins { plan, variant } => {
             progress.message(format!("{variant}, {plan}"));
         }
         Event::Second(second) => {
             let (elapsed, total) = (second.elapsed.as_secs(), second.duration.as_secs());
             progress.message(format!("{elapsed} of {total} s"));
         }
-        Event::RunEnded(plan, variant, result, left_out) => {
+        Event::RunEnded { plan, variant, result, left_out } => {
             let measured = result.map_or_else(String::new, |result| {
                 let row = &result.overall;
                 format!(
@@ -277,10 +273,10 @@ fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
                 left_out.as_ref().map_or_else(String::new, |why| format!(" left out: {why}"));
             progress.line(format_args!("  {variant}, {plan}:{measured}{left_out}"));
         }
-        Event::RoundEnded(round, Some(width)) => {
+        Event::RoundEnded { round, precision: Some(width) } => {
             progress
                 .line(format_args!("after round {round}: intervals of ±{:.1} %", width * 100.0));
         }
-        Event::RoundEnded(..) => {}
+        Event::RoundEnded { precision: None, .. } => {}
     }
 }

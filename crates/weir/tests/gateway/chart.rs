@@ -1,18 +1,45 @@
-//! Goal: the Helm chart renders what its values say, rejects wrong values, and its `gateway.toml` is
-//! one that `weir check` accepts. Method: real Helm; values files with the rendered objects beside
-//! them (`UPDATE_EXPECT=1` rewrites them), values files that Helm must reject, and the values of
-//! `docs/kubernetes.md`.
+//! Goal: the Helm chart renders what its values say, rejects wrong values, its objects are valid, and
+//! its `gateway.toml` is one that `weir check` accepts. Method: real Helm; values files with the
+//! rendered objects beside them (`UPDATE_EXPECT=1` rewrites them), values files that Helm must
+//! reject, the values of `docs/kubernetes.md`, and a real Kubernetes API server.
 
+mod api_server;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use test_support::programs;
 
+use api_server::{ApiServer, Object, Response};
+
 /// The Helm that `go install` builds assumes an old version of Kubernetes.
 const KUBERNETES: &str = "1.33.0";
 /// Folder of mounted Secrets in a pod.
 const SECRETS: &str = "/run/secrets";
+/// Kinds of objects that the chart can render.
+const KINDS: [&str; 10] = [
+    "ConfigMap",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+    "PrometheusRule",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+    "ServiceMonitor",
+];
+/// Faults that the API server must report: the kind of an object, its text, the faulty text that
+/// replaces it, and a part of the response.
+const FAULTS: [[&str; 4]; 4] = [
+    ["Deployment", "revisionHistoryLimit:", "revisionHistoryLimits:", "revisionHistoryLimits"],
+    ["ServiceMonitor", "path: /metrics", "paths: /metrics", "paths"],
+    ["HorizontalPodAutoscaler", "maxReplicas: 8", "maxReplicas: 0", "spec.maxReplicas"],
+    // The server only warns about this fault.
+    ["Deployment", "Escalation: false", "Escalation: true", "would violate PodSecurity"],
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -137,6 +164,54 @@ fn values_render_as_expected_and_weir_accepts_the_configuration() {
         assert!(output.status.success() && !printed.contains("[ERROR]"), "{printed}");
     }
     assert!(checked >= 3, "only {checked} configurations were checked");
+}
+
+/// Returns the objects of all cases, and those of values that enable the alert rules.
+fn rendered_objects(helm: &Helm) -> Vec<Object> {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("values.yaml");
+    std::fs::write(&rules, "prometheusRule:\n  enabled: true\n").unwrap();
+    let mut renderings: Vec<String> =
+        cases("rendered", 4).iter().map(|file| helm.render(&[file]).unwrap()).collect();
+    renderings.push(helm.render(&[&least(), &rules]).unwrap());
+    renderings.iter().flat_map(|rendered| Object::parse_all(rendered)).collect()
+}
+
+/// Starts an API server that knows the custom resources of the chart. Returns `None` and records a
+/// skip if a program is missing.
+fn start_api_server() -> Option<ApiServer> {
+    let server = ApiServer::start()?;
+    server.create_namespace();
+    for resource in ["prometheusrules", "servicemonitors"] {
+        let file = format!("testdata/prometheus-operator/monitoring.coreos.com_{resource}.yaml");
+        let definition = std::fs::read_to_string(root().join(file)).unwrap();
+        server.define(&Object::parse(&definition));
+    }
+    Some(server)
+}
+
+/// The server accepts objects without a warning, as new ones and by server-side apply. It warns
+/// about pods that are less than restricted.
+#[test]
+fn an_api_server_accepts_all_objects_and_reports_planted_faults() {
+    let Some(helm) = Helm::find() else { return };
+    let Some(server) = start_api_server() else { return };
+    let objects = rendered_objects(&helm);
+    for object in &objects {
+        let responses = server.validate(object);
+        let complaints: Vec<String> = responses.iter().filter_map(Response::complaint).collect();
+        assert!(complaints.is_empty(), "{complaints:#?}\n{}", object.yaml);
+    }
+    let kinds: BTreeSet<&str> = objects.iter().map(|object| object.kind.as_str()).collect();
+    assert_eq!(kinds, BTreeSet::from(KINDS), "the cases render every kind");
+    for [kind, text, faulty, expected] in FAULTS {
+        let has_text = |object: &&Object| object.kind == kind && object.yaml.contains(text);
+        let object = objects.iter().find(has_text).unwrap_or_else(|| panic!("no {kind}: {text}"));
+        for response in server.validate(&Object::parse(&object.yaml.replace(text, faulty))) {
+            let complaint = response.complaint().unwrap_or_else(|| panic!("accepted: {faulty}"));
+            assert!(complaint.contains(expected), "{complaint}");
+        }
+    }
 }
 
 #[test]

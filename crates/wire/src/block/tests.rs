@@ -67,7 +67,7 @@ fn formats_of_blocks() {
     ] {
         assert_eq!(parse(raw.as_bytes(), format).ok(), expected, "{format:?} {raw}");
     }
-    assert_eq!(parse_hash_digits(&[b'g'; 64]), None);
+    assert_eq!(parse_digits::<32>(&[b'g'; 64]), None);
 }
 
 #[test]
@@ -78,10 +78,13 @@ fn results_name_their_blocks() {
     let expected: serde_json::Value = serde_json::from_slice(block).unwrap();
     let hash = parse_hash(expected["hash"].as_str().unwrap().as_bytes()).unwrap();
     let block_id = BlockId { number: 21_925_176, hash };
-    assert_eq!(response_blocks(ResponseBlock::Itself, block), Some((block_id, block_id)));
-    assert_eq!(response_blocks(ResponseBlock::Members, receipt), Some((block_id, block_id)));
-    assert_eq!(response_blocks(ResponseBlock::ElementMembers, logs), Some((block_id, block_id)));
-    assert_eq!(response_blocks(ResponseBlock::None, block), None);
+    assert_eq!(read_response_blocks(ResponseBlock::Itself, block), Some((block_id, block_id)));
+    assert_eq!(read_response_blocks(ResponseBlock::Members, receipt), Some((block_id, block_id)));
+    assert_eq!(
+        read_response_blocks(ResponseBlock::ElementMembers, logs),
+        Some((block_id, block_id))
+    );
+    assert_eq!(read_response_blocks(ResponseBlock::None, block), None);
     for (kind, raw) in [
         (ResponseBlock::Itself, "null"),
         (ResponseBlock::Itself, "{}"),
@@ -89,8 +92,11 @@ fn results_name_their_blocks() {
         (ResponseBlock::ElementMembers, "[]"),
         (ResponseBlock::ElementMembers, "[1]"),
     ] {
-        assert_eq!(response_blocks(kind, raw.as_bytes()), None, "{raw}");
+        assert_eq!(read_response_blocks(kind, raw.as_bytes()), None, "{raw}");
     }
     let harmony = format!(r#"{{"number":16,"hash":"{HASH}"}}"#);
-    assert_eq!(response_blocks(ResponseBlock::Itself, harmony.as_bytes()).unwrap().0.number, 16);
+    assert_eq!(
+        read_response_blocks(ResponseBlock::Itself, harmony.as_bytes()).unwrap().0.number,
+        16
+    );
 }

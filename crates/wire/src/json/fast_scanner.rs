@@ -12,6 +12,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::string;
+use super::syntax_error::{SyntaxError, SyntaxErrorKind};
 
 /// Maximum number of names per object on the fast path. The scanner uses a hash set for larger
 /// objects. Blocks, receipts and transactions have up to 30 names.
@@ -278,7 +279,7 @@ impl<'a> FastScanner<'a> {
     /// there are too many names.
     #[inline]
     fn insert_name(&mut self, name: &'a [u8], offset: usize, filter: &mut NameFilter) -> bool {
-        let bit = 1 << string::name_hash(name);
+        let bit = 1 << string::hash_name(name);
         if filter.bits & bit != 0 {
             self.check_repeated(name, offset, filter);
         }
@@ -306,7 +307,7 @@ impl<'a> FastScanner<'a> {
         if self.bytes.get(end)? == &b'"' {
             Some(end + 1)
         } else {
-            end_of_special_string(self.bytes, end)
+            end_of_special_string(self.bytes, end).ok().map(|(end, _)| end)
         }
     }
 }
@@ -342,22 +343,46 @@ mod portable {
     }
 }
 
-/// Returns the end of a string; `offset` is its first special byte.
+/// Reads the rest of a string from `offset`, its first special byte. Returns the offset after the
+/// closing quote, and true if the string has escapes.
+///
+/// # Errors
+/// If the string is invalid.
 #[cold]
-fn end_of_special_string(bytes: &[u8], mut offset: usize) -> Option<usize> {
+pub(super) fn end_of_special_string(
+    bytes: &[u8],
+    mut offset: usize,
+) -> Result<(usize, bool), SyntaxError> {
+    let mut escaped = false;
     loop {
-        match bytes.get(offset)? {
-            b'"' => return Some(offset + 1),
-            b'\\' => offset += string::escape_len(&bytes[offset..])?,
-            0..0x20 => return None,
-            _ => {
-                let rest = &bytes[offset..];
+        let rest = bytes.get(offset..).unwrap_or_default();
+        let kind = match rest.first() {
+            None => SyntaxErrorKind::End,
+            Some(b'"') => return Ok((offset + 1, escaped)),
+            Some(b'\\') => match string::escape_len(rest) {
+                Some(length) => {
+                    escaped = true;
+                    offset = string::find_special(bytes, offset + length);
+                    continue;
+                }
+                None => SyntaxErrorKind::Escape,
+            },
+            Some(byte) if *byte < 0x20 => SyntaxErrorKind::Control(*byte),
+            Some(_) => {
                 let run = rest.iter().position(|byte| *byte < 0x80).unwrap_or(rest.len());
-                std::str::from_utf8(&rest[..run]).ok()?;
-                offset += run;
+                match std::str::from_utf8(&rest[..run]) {
+                    Ok(_) => {
+                        offset = string::find_special(bytes, offset + run);
+                        continue;
+                    }
+                    Err(error) => {
+                        offset += error.valid_up_to();
+                        SyntaxErrorKind::Utf8
+                    }
+                }
             }
-        }
-        offset = string::find_special(bytes, offset);
+        };
+        return Err(SyntaxError { offset, kind });
     }
 }
 
@@ -367,7 +392,7 @@ fn end_of_literal(bytes: &[u8], offset: usize, text: &[u8]) -> Option<usize> {
 
 /// Returns the end of a number (RFC 8259, section 6). A number has no leading zeros, and has digits
 /// before the point, after the point and after the `e`.
-fn end_of_number(bytes: &[u8], offset: usize) -> Option<usize> {
+pub(super) fn end_of_number(bytes: &[u8], offset: usize) -> Option<usize> {
     let digits = |from: usize| {
         let rest = bytes.get(from..).unwrap_or_default();
         from + rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())

@@ -13,8 +13,11 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
-use super::fast_scanner::{FastScanner, NAMES_MAX, NameFilter, skip_whitespace};
+use super::fast_scanner::{
+    FastScanner, NAMES_MAX, NameFilter, end_of_number, end_of_special_string, skip_whitespace,
+};
 use super::string::{self, JsonString};
+use super::syntax_error::{SyntaxError, SyntaxErrorKind};
 
 #[cfg(test)]
 mod tests;
@@ -22,51 +25,6 @@ mod tests;
 /// The upper bound of all nesting limits, in levels. The scanner recurses once per level. The
 /// levels need a fraction of 2 MiB, the smallest common stack of a thread.
 pub const DEPTH_CEILING: usize = 512;
-
-/// An error in a JSON text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} at byte {offset}")]
-pub struct SyntaxError {
-    /// The offset of the invalid byte from the start of the text.
-    pub offset: usize,
-    /// The kind of error.
-    pub kind: SyntaxErrorKind,
-}
-
-/// The kinds of errors in a JSON text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SyntaxErrorKind {
-    /// The text is empty or whitespace.
-    #[error("empty text where a json value is needed")]
-    Empty,
-    /// The text starts with the UTF-8 byte order mark, which RFC 8259 section 8.1 forbids.
-    #[error("byte order mark, which json text must not have,")]
-    ByteOrderMark,
-    /// The grammar does not allow this byte here.
-    #[error("unexpected byte 0x{0:02x}")]
-    Unexpected(u8),
-    /// The text ends inside a value.
-    #[error("text ends too early")]
-    End,
-    /// Something other than whitespace follows the value.
-    #[error("unexpected byte 0x{0:02x} after the json value")]
-    Trailing(u8),
-    /// A string holds bytes that are not UTF-8.
-    #[error("invalid utf-8 in a string")]
-    Utf8,
-    /// A string holds a control character that must be escaped.
-    #[error("unescaped control character 0x{0:02x} in a string")]
-    Control(u8),
-    /// An escape sequence that JSON does not have.
-    #[error("invalid escape sequence in a string")]
-    Escape,
-    /// A number that JSON does not allow, such as `01`.
-    #[error("invalid number")]
-    Number,
-    /// Arrays and objects are nested deeper than the limit.
-    #[error("nesting deeper than {0} levels")]
-    TooDeep(usize),
-}
 
 /// A scanner at a position in a text. All bytes before the position are valid.
 ///
@@ -240,7 +198,10 @@ impl<'a> Scanner<'a> {
         if is_searched && self.insert_name(names, name) && self.fast.repeated.is_none() {
             self.fast.repeated = Some(name_offset);
         }
-        self.expect_byte(b':')?;
+        if self.next_byte() != Some(b':') {
+            return Err(self.unexpected());
+        }
+        self.offset += 1;
         Ok((name, self.value()?))
     }
 
@@ -297,15 +258,6 @@ impl<'a> Scanner<'a> {
         self.bytes.get(self.offset).copied()
     }
 
-    #[inline]
-    fn expect_byte(&mut self, expected: u8) -> Result<(), SyntaxError> {
-        if self.next_byte() != Some(expected) {
-            return Err(self.unexpected());
-        }
-        self.offset += 1;
-        Ok(())
-    }
-
     fn open(&mut self, bracket: u8) -> Result<(), SyntaxError> {
         if self.next_byte() != Some(bracket) {
             return Err(self.unexpected());
@@ -336,87 +288,21 @@ impl<'a> Scanner<'a> {
     }
 
     fn number(&mut self) -> Result<(), SyntaxError> {
-        let start = self.offset;
-        if self.bytes[self.offset] == b'-' {
-            self.offset += 1;
-        }
-        let whole = self.digits();
-        let leading_zero = whole > 1 && self.bytes[self.offset - whole] == b'0';
-        let mut is_valid = whole > 0 && !leading_zero;
-        if is_valid && self.bytes.get(self.offset) == Some(&b'.') {
-            self.offset += 1;
-            is_valid = self.digits() > 0;
-        }
-        if is_valid && matches!(self.bytes.get(self.offset), Some(b'e' | b'E')) {
-            self.offset += 1;
-            if matches!(self.bytes.get(self.offset), Some(b'+' | b'-')) {
-                self.offset += 1;
-            }
-            is_valid = self.digits() > 0;
-        }
-        if is_valid {
-            Ok(())
-        } else {
-            Err(SyntaxError { offset: start, kind: SyntaxErrorKind::Number })
-        }
-    }
-
-    fn digits(&mut self) -> usize {
-        let start = self.offset;
-        while self.bytes.get(self.offset).is_some_and(u8::is_ascii_digit) {
-            self.offset += 1;
-        }
-        self.offset - start
+        let invalid = self.error(SyntaxErrorKind::Number);
+        self.offset = end_of_number(self.bytes, self.offset).ok_or(invalid)?;
+        Ok(())
     }
 
     #[inline]
     fn string(&mut self) -> Result<JsonString<'a>, SyntaxError> {
         let start = self.offset + 1;
-        let end = self.fast.next_special(start);
-        if self.bytes.get(end) == Some(&b'"') {
-            self.offset = end + 1;
-            return Ok(JsonString { raw: &self.bytes[start..end], escaped: false });
-        }
-        self.string_slow(start, end)
-    }
-
-    /// Reads the rest of a string from its first special byte.
-    fn string_slow(&mut self, start: usize, from: usize) -> Result<JsonString<'a>, SyntaxError> {
-        let mut offset = from;
-        let mut escaped = false;
-        loop {
-            let kind = match self.bytes.get(offset) {
-                None => SyntaxErrorKind::End,
-                Some(b'"') => {
-                    self.offset = offset + 1;
-                    return Ok(JsonString { raw: &self.bytes[start..offset], escaped });
-                }
-                Some(b'\\') => match string::escape_len(&self.bytes[offset..]) {
-                    Some(len) => {
-                        escaped = true;
-                        offset = string::find_special(self.bytes, offset + len);
-                        continue;
-                    }
-                    None => SyntaxErrorKind::Escape,
-                },
-                Some(byte) if *byte < 0x20 => SyntaxErrorKind::Control(*byte),
-                Some(_) => {
-                    let rest = &self.bytes[offset..];
-                    let run = rest.iter().position(|b| *b < 0x80).unwrap_or(rest.len());
-                    match std::str::from_utf8(&rest[..run]) {
-                        Ok(_) => {
-                            offset = string::find_special(self.bytes, offset + run);
-                            continue;
-                        }
-                        Err(error) => {
-                            offset += error.valid_up_to();
-                            SyntaxErrorKind::Utf8
-                        }
-                    }
-                }
-            };
-            return Err(SyntaxError { offset, kind });
-        }
+        let special = self.fast.next_special(start);
+        let (end, escaped) = match self.bytes.get(special) {
+            Some(b'"') => (special + 1, false),
+            _ => end_of_special_string(self.bytes, special)?,
+        };
+        self.offset = end;
+        Ok(JsonString { raw: &self.bytes[start..end - 1], escaped })
     }
 
     /// Adds a name to the names of the open object. Returns true if the object already has the
@@ -425,7 +311,7 @@ impl<'a> Scanner<'a> {
         if let Some(set) = &mut names.set {
             return !set.insert(name.decode());
         }
-        let bit = if name.escaped { u64::MAX } else { 1 << string::name_hash(name.raw) };
+        let bit = if name.escaped { u64::MAX } else { 1 << string::hash_name(name.raw) };
         let may_repeat = names.filter.bits & bit != 0;
         names.filter.bits |= bit;
         names.has_escapes |= name.escaped;

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 /// The bytes between the quotes of a valid JSON string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JsonString<'a> {
@@ -96,7 +98,7 @@ pub(crate) fn escape_len(bytes: &[u8]) -> Option<usize> {
 
 /// Returns a hash of six bits. The names of one object seldom have equal hashes.
 #[inline]
-pub(crate) fn name_hash(name: &[u8]) -> u32 {
+pub(crate) fn hash_name(name: &[u8]) -> u32 {
     let folded = if let (Some(first_bytes), Some(last_bytes)) =
         (name.first_chunk::<8>(), name.last_chunk::<8>())
     {
@@ -172,6 +174,18 @@ fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     }
 }
 
+/// Appends a member to the raw object in `out`, which still lacks its closing bracket. `name` is
+/// the content of the quotes.
+pub fn write_member(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    out.push(b'"');
+    out.extend_from_slice(name);
+    out.extend_from_slice(b"\":");
+    out.extend_from_slice(value);
+}
+
 /// Appends `text` as a JSON string with quotes. Only the characters that RFC 8259 section 7
 /// requires are escaped.
 pub fn write(out: &mut Vec<u8>, text: &str) {
@@ -179,9 +193,9 @@ pub fn write(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     let (mut copied, mut offset) = (0, find_special(bytes, 0));
     while let Some(byte) = bytes.get(offset) {
-        if let Some(escape) = Escape::of(*byte) {
+        if let Some(escape) = escape_of(*byte) {
             out.extend_from_slice(&bytes[copied..offset]);
-            escape.write(out);
+            out.extend_from_slice(&escape);
             copied = offset + 1;
         }
         offset = find_special(bytes, offset + 1);
@@ -195,48 +209,25 @@ pub fn written_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut length, mut offset) = (bytes.len() + 2, find_special(bytes, 0));
     while let Some(byte) = bytes.get(offset) {
-        length += Escape::of(*byte).map_or(0, |escape| escape.bytes() - 1);
+        length += escape_of(*byte).map_or(0, |escape| escape.len() - 1);
         offset = find_special(bytes, offset + 1);
     }
     length
 }
 
-/// The escape sequence of a byte that must be escaped in a string.
-enum Escape {
-    /// A backslash and this letter.
-    Letter(u8),
-    /// `\u00` and the two digits of this byte.
-    Control(u8),
-}
-
-impl Escape {
-    fn of(byte: u8) -> Option<Escape> {
-        match byte {
-            b'"' | b'\\' => Some(Escape::Letter(byte)),
-            b'\n' => Some(Escape::Letter(b'n')),
-            b'\r' => Some(Escape::Letter(b'r')),
-            b'\t' => Some(Escape::Letter(b't')),
-            0..0x20 => Some(Escape::Control(byte)),
-            _ => None,
+/// Returns the escape sequence of a byte that must be escaped in a string.
+fn escape_of(byte: u8) -> Option<SmallVec<[u8; 6]>> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let letter = match byte {
+        b'"' | b'\\' => byte,
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0..0x20 => {
+            let [high, low] = [byte >> 4, byte & 0xf].map(|digit| DIGITS[usize::from(digit)]);
+            return Some(SmallVec::from_slice(&[b'\\', b'u', b'0', b'0', high, low]));
         }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Escape::Letter(_) => 2,
-            Escape::Control(_) => 6,
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        match self {
-            Escape::Letter(letter) => out.extend_from_slice(&[b'\\', *letter]),
-            Escape::Control(byte) => {
-                let digits = [byte >> 4, byte & 0xf].map(|digit| DIGITS[usize::from(digit)]);
-                out.extend_from_slice(b"\\u00");
-                out.extend_from_slice(&digits);
-            }
-        }
-    }
+        _ => return None,
+    };
+    Some(SmallVec::from_slice(&[b'\\', letter]))
 }

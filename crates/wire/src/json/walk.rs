@@ -52,9 +52,6 @@ pub fn from_member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
 pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
     let mut values = [None; N];
     let mut missing = N;
-    if missing == 0 {
-        return values;
-    }
     for (name, value) in members(raw) {
         let name = name.decode();
         let Some(index) = names.iter().position(|known| *name == *known.as_bytes()) else {

@@ -8,7 +8,7 @@ fn tables_are_read_and_not_empty() {
     for family in Family::ALL {
         let rows = methods_of(family);
         assert!(rows.methods().count() > 50, "{family:?}");
-        assert_eq!(rows.family(), family);
+        assert_eq!(rows.family, family);
         assert_eq!(family.as_str().parse(), Ok(family));
         for row in rows.methods() {
             assert!(std::ptr::eq(row, rows.method(row.name).unwrap()), "{} stands twice", row.name);
@@ -54,7 +54,7 @@ fn rows_do_not_contradict_themselves() {
             let name = row.name;
             let never = matches!(row.validity, Validity::Never | Validity::Mempool);
             if row.write || row.sticky || row.repeat != Repeat::Safe {
-                assert!(never && !row.coalesce, "{name} must be neither stored nor coalesced");
+                assert!(never && !row.coalesces(), "{name} must be neither stored nor coalesced");
             }
             if row.repeat == Repeat::Broadcast {
                 assert!(row.write, "{name} changes the pool");

@@ -1,4 +1,4 @@
-//! Latency of `eth_getLogs` through the gateway with an index. The peers are geth with the same
+//! Measures the latency of `eth_getLogs` through the gateway with an index. The peers are geth with the same
 //! chain, a scan of the table, a shorter range, and the gateway without the index. Blocks are
 //! compared with the last one too.
 
@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rusqlite::Connection as Sqlite;
 use serde::Deserialize;
 
 use super::super::Bench;
+use super::super::geth::{find_geth, import_chain, with_datadir};
 use super::super::http::Connection;
 use super::super::row::{Row, Subject};
 use super::super::server::{Server, free_ports, scratch};
@@ -41,12 +42,12 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 /// # Errors
 /// Fails if a program does not run, or a response differs from geth's.
 pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
-    let chain = chain(bench)?;
-    let geth = geth(bench, &chain)?;
+    let chain = prepare_chain(bench)?;
+    let geth = start_geth(bench, &chain)?;
     let file = sync_index(bench, &geth, &chain)?;
-    let with_index = gateway(bench, &geth, &index_table(&file, "0B"))?;
-    let mapped = gateway(bench, &geth, &index_table(&file, "1GiB"))?;
-    let without = gateway(bench, &geth, "")?;
+    let with_index = start_gateway(bench, &geth, &index_table(&file, "0B"))?;
+    let mapped = start_gateway(bench, &geth, &index_table(&file, "1GiB"))?;
+    let without = start_gateway(bench, &geth, "")?;
     let mut queries = Queries {
         ours: with_index.address,
         mapped: mapped.address,
@@ -69,7 +70,7 @@ pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
 }
 
 /// Returns the folder of the chain, which is generated once.
-fn chain(bench: &Bench) -> Result<PathBuf> {
+fn prepare_chain(bench: &Bench) -> Result<PathBuf> {
     let folder = bench.folder.join(format!("chain-{BLOCKS}"));
     if folder.join("imported").is_file() {
         return Ok(folder);
@@ -78,34 +79,20 @@ fn chain(bench: &Bench) -> Result<PathBuf> {
         "query: generating a chain of {BLOCKS} blocks, which takes minutes"
     ));
     fs::create_dir_all(&folder)?;
-    let geth = shell::find("geth").context("geth is missing: run cargo xtask check")?;
     let mut generate = Command::new("go");
     generate.args(["run", ".", "-blocks", &BLOCKS.to_string(), "-out"]).arg(&folder);
-    let mut init = with_datadir(&geth, &folder);
-    init.arg("init").arg(folder.join("genesis.json"));
-    let mut import = with_datadir(&geth, &folder);
-    import.args(["--gcmode", "archive", "import"]).arg(folder.join("chain.rlp"));
-    for command in [generate.current_dir(shell::root().join("xtask/chain")), &mut init, &mut import]
-    {
-        let output = command.stdin(Stdio::null()).output().context("cannot run")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
+    generate.current_dir(shell::root().join("xtask/chain"));
+    shell::output(generate.stdin(Stdio::null()))?;
+    import_chain(&find_geth()?, &folder.join("geth"), &folder)?;
     fs::write(folder.join("imported"), "")?;
     Ok(folder)
 }
 
-fn with_datadir(geth: &Path, folder: &Path) -> Command {
-    let mut command = Command::new(geth);
-    command.arg("--datadir").arg(folder.join("geth")).args(["--state.scheme", "hash"]);
-    command
-}
-
 /// Starts geth on all cores and waits until it has indexed the logs of the chain.
-fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
-    let program = shell::find("geth").context("geth is missing: run cargo xtask check")?;
+fn start_geth(bench: &Bench, folder: &Path) -> Result<Server> {
     let ports = free_ports(2)?;
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
-    let mut command = with_datadir(&program, folder);
+    let mut command = with_datadir(Command::new(find_geth()?), &folder.join("geth"));
     command
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--ipcdisable", "--verbosity", "3"])
@@ -160,7 +147,7 @@ fn index_table(file: &Path, mmap: &str) -> String {
 }
 
 /// Starts the gateway in front of geth, with this `[index]` table and the whole chain final.
-fn gateway(bench: &Bench, geth: &Server, index_table: &str) -> Result<Server> {
+fn start_gateway(bench: &Bench, geth: &Server, index_table: &str) -> Result<Server> {
     let folder = scratch("weir")?;
     let port = free_ports(1)?[0].port();
     let text = format!(
@@ -254,7 +241,7 @@ impl Queries {
             let mut logs = 0;
             for ((ours, theirs), body) in ours.iter().zip(&theirs).zip(&bodies) {
                 ensure!(ours == theirs, "the response differs from the peer's to {body}");
-                logs += count(ours, "\"transactionIndex\"");
+                logs += count_occurrences(ours, "\"transactionIndex\"");
             }
             ensure!(logs > 0, "no request of {} has a result", kind.name());
             for (side, times) in times.iter_mut().enumerate() {
@@ -308,17 +295,17 @@ impl Queries {
                 format!("[{}]", calls.join(","))
             }
             // Each address has some hundred logs.
-            Kind::Address => filter(0, BLOCKS, &contracts[511 + number % 512], ""),
+            Kind::Address => logs_call(0, BLOCKS, &contracts[511 + number % 512], ""),
             // Each contract has some five hundred logs; one in twenty matches.
             Kind::AddressAndTopic => {
                 let (contract, holder) =
                     (&contracts[127 + number % 128], number / 128 % holders.len());
                 let topics = format!(r#","topics":["{TRANSFER}","{}"]"#, holders[holder]);
-                filter(0, BLOCKS, contract, &topics)
+                logs_call(0, BLOCKS, contract, &topics)
             }
             Kind::Wide => {
                 let from = number as u64 % (BLOCKS / 100) * 100;
-                call(&format!(
+                logs_call_of(&format!(
                     r#"{{"fromBlock":"{from:#x}","toBlock":"{:#x}","topics":["{TRANSFER}"]}}"#,
                     from + 99
                 ))
@@ -364,8 +351,9 @@ impl Queries {
                 // No log has this address: the response is empty.
                 let address = format!("0x{:040x}", self.next_request + 1_000);
                 for (side, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
-                    times[side]
-                        .push(send_timed(&mut connection, &filter(from, BLOCKS, &address, ""))?.1);
+                    times[side].push(
+                        send_timed(&mut connection, &logs_call(from, BLOCKS, &address, ""))?.1,
+                    );
                 }
             }
             for (times, medians) in times.iter_mut().zip([&mut ours, &mut theirs]) {
@@ -383,13 +371,13 @@ impl Queries {
     }
 }
 
-fn filter(from: u64, to: u64, address: &str, extra: &str) -> String {
-    call(&format!(
+fn logs_call(from: u64, to: u64, address: &str, extra: &str) -> String {
+    logs_call_of(&format!(
         r#"{{"fromBlock":"{from:#x}","toBlock":"{to:#x}","address":"{address}"{extra}}}"#
     ))
 }
 
-fn call(filter: &str) -> String {
+fn logs_call_of(filter: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{filter}]}}"#)
 }
 
@@ -410,6 +398,6 @@ fn send_timed(connection: &mut Connection, body: &str) -> Result<(Vec<u8>, f64)>
     Ok((reply.body.trim_ascii_end().to_vec(), micros))
 }
 
-fn count(text: &[u8], word: &str) -> usize {
+fn count_occurrences(text: &[u8], word: &str) -> usize {
     text.windows(word.len()).filter(|part| *part == word.as_bytes()).count()
 }

@@ -1,10 +1,10 @@
 //! Forbidden dependencies are found in every kind of dependency table, and allowed ones pass.
 
 use super::super::tree::Tree;
-use super::check;
+use super::find_forbidden;
 
 fn caught(path: &str, manifest: &str) -> Vec<String> {
-    check(&Tree::of(&[(path, manifest)])).iter().map(ToString::to_string).collect()
+    find_forbidden(&Tree::of(&[(path, manifest)])).iter().map(ToString::to_string).collect()
 }
 
 #[test]

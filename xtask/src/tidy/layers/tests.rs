@@ -1,10 +1,10 @@
 //! Imports that the layers forbid are found in every notation, and allowed ones pass.
 
 use super::super::tree::Tree;
-use super::{Layers, check_folder};
+use super::{LayeredFolder, check_folder};
 
-const SAMPLE: Layers =
-    Layers { folder: "crates/x/src", layers: &[&["policy"], &["call", "io"], &["path"]] };
+const SAMPLE: LayeredFolder =
+    LayeredFolder { path: "crates/x/src", layers: &[&["policy"], &["call", "io"], &["path"]] };
 
 fn caught(path: &str, text: &str) -> Vec<String> {
     let found = check_folder(&Tree::of(&[(path, text)]), &SAMPLE);
@@ -57,7 +57,7 @@ fn a_module_in_no_layer_is_caught() {
 
 #[test]
 fn a_folder_within_a_folder_has_its_own_layers() {
-    let layers = Layers { folder: "crates/x/src/json", layers: &[&["string"], &["scanner"]] };
+    let layers = LayeredFolder { path: "crates/x/src/json", layers: &[&["string"], &["scanner"]] };
     let caught = |path, text| {
         let found = check_folder(&Tree::of(&[(path, text)]), &layers);
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -75,10 +75,10 @@ fn a_folder_within_a_folder_has_its_own_layers() {
 #[test]
 fn every_fixed_folder_exists() {
     let tree = Tree::read(&crate::shell::root()).unwrap();
-    for layers in super::LAYERS {
-        assert!(tree.texts(".rs").any(|(path, _)| path.starts_with(layers.folder)));
-        for name in layers.layers.concat() {
-            let file = format!("{}/{name}.rs", layers.folder);
+    for folder in super::FOLDERS {
+        assert!(tree.texts(".rs").any(|(path, _)| path.starts_with(folder.path)));
+        for name in folder.layers.concat() {
+            let file = format!("{}/{name}.rs", folder.path);
             assert!(tree.text(&file).is_some(), "{file} is in a layer and does not exist");
         }
     }

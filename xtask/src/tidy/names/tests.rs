@@ -1,11 +1,11 @@
 //! Banned names in files and folders are caught; names that contain one as a part pass.
 
 use super::super::tree::Tree;
-use super::banned;
+use super::find_banned;
 
 #[test]
 fn banned_names_are_caught() {
-    let caught = |path| banned(&Tree::of(&[(path, "")])).len();
+    let caught = |path| find_banned(&Tree::of(&[(path, "")])).len();
     assert_eq!(caught("crates/wire/src/helper.rs"), 1);
     assert_eq!(caught("crates/gateway/src/http_utils.rs"), 1);
     assert_eq!(caught("crates/gateway/src/common/limit.rs"), 1);

@@ -1,10 +1,10 @@
 //! A file that no module includes is found; every way to include a file is accepted.
 
 use super::super::tree::Tree;
-use super::check;
+use super::find_unreachable;
 
 fn caught(files: &[(&str, &str)]) -> Vec<String> {
-    check(&Tree::of(files)).into_iter().map(|finding| finding.path).collect()
+    find_unreachable(&Tree::of(files)).into_iter().map(|finding| finding.path).collect()
 }
 
 #[test]

@@ -185,10 +185,10 @@ fn claims_limit_what_a_token_allows() {
     }));
     let all = all.unwrap();
     assert_eq!((all.tier.as_deref(), all.chains.as_deref()), (Some("gold"), Some(&[1][..])));
-    assert!(all.methods.admit("debug_traceCall") && !all.methods.admit("eth_chainId"));
+    assert!(all.methods.allows("debug_traceCall") && !all.methods.allows("eth_chainId"));
     // An empty list allows nothing.
     let none = grant(json!({"exp": LATER, "chains": [], "https://x/m": []})).unwrap();
-    assert!(!none.allows_chain(0) && !none.methods.admit("eth_call"));
+    assert!(!none.allows_chain(0) && !none.methods.allows("eth_call"));
     for claims in [json!({"exp": LATER, "chains": 5}), json!({"exp": LATER, "chains": [5]})] {
         assert_eq!(grant(claims), Err(Denial::BadKey));
     }
@@ -222,17 +222,17 @@ fn a_token_is_verified_once_and_memory_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let known = config(folder.path(), &format!("secret = \"{SECRET}\""));
     let other = config(folder.path(), &format!("secret = \"{}\"", SECRET.replace('0', "z")));
-    let mut tokens = Tokens::new();
+    let mut tokens = Tokens::new(&known).unwrap();
     let token = hs(&json!({"exp": LATER}));
     let hash = crate::config::access::sha256(token.as_bytes());
-    tokens.grant(&hash, &token, &known).unwrap();
+    tokens.find_grant(&hash, &token, &known).unwrap();
     // The other configuration could not verify the token, so this is a cache hit.
-    assert!(tokens.grant(&hash, &token, &other).is_ok());
-    assert_eq!(tokens.grant(&[0; 32], &token, &other).unwrap_err(), Denial::BadKey);
+    assert!(tokens.find_grant(&hash, &token, &other).is_ok());
+    assert_eq!(tokens.find_grant(&[0; 32], &token, &other).unwrap_err(), Denial::BadKey);
     for number in 0..2 * TOKENS_MAX as u64 {
         let mut hash = [0; 32];
         hash[..8].copy_from_slice(&number.to_le_bytes());
-        let _ = tokens.grant(&hash, &token, &known);
+        let _ = tokens.find_grant(&hash, &token, &known);
     }
     assert!(tokens.verified.len() <= TOKENS_MAX);
 }

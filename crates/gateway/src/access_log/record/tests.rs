@@ -40,7 +40,7 @@ fn extra(host: &str, header: &str) -> Arc<ExtraValues> {
 
 fn line(format: &str, record: &Record) -> String {
     let used_headers: [Box<str>; 1] = [USER_AGENT.into()];
-    let format = Format::parse(format).unwrap().with_header_indices(|_| Some(0));
+    let format = Format::parse(format).unwrap().with_headers(|_| 0);
     let mut out = String::new();
     write_line(&mut out, &format, &used_headers, record);
     out

@@ -35,7 +35,7 @@ fn wait_for(path: &Path, due: &str) {
 
 #[test]
 fn a_full_queue_drops_records() {
-    let queues = Queues::new(config(LogTarget::Stdout, 4), &[], 2);
+    let queues = RecordQueues::new(config(LogTarget::Stdout, 4), &[], 2);
     let queued = (0..10).filter(|_| queues.push(1, record("m"))).count();
     assert_eq!(queued, 2);
     assert!(queues.push(0, record("m")), "threads do not share a queue");
@@ -45,7 +45,7 @@ fn a_full_queue_drops_records() {
 fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (path, moved) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
-    let queues = Arc::new(Queues::new(config(LogTarget::File(path.clone()), 100), &[], 2));
+    let queues = Arc::new(RecordQueues::new(config(LogTarget::File(path.clone()), 100), &[], 2));
     let writer = start(Arc::clone(&queues)).unwrap();
     assert!(queues.push(0, record("one")));
     wait_for(&path, "one\n");
@@ -61,18 +61,18 @@ fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
     writer.stop();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\\x0Alines\n");
     assert_eq!(std::fs::read_to_string(&moved).unwrap(), "one\n");
-    assert_eq!(queues.unwritten(), 0);
+    assert_eq!(queues.unwritten.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn a_file_that_takes_nothing_is_counted() {
     let full = LogTarget::File("/dev/full".into());
-    let queues = Arc::new(Queues::new(config(full, 100), &[], 1));
+    let queues = Arc::new(RecordQueues::new(config(full, 100), &[], 1));
     let writer = start(Arc::clone(&queues)).unwrap();
     assert!(queues.push(0, record("one")));
     writer.stop();
-    assert_eq!(queues.unwritten(), 1);
+    assert_eq!(queues.unwritten.load(Ordering::Relaxed), 1);
     let nowhere = LogTarget::File("/nowhere/a.log".into());
-    let queues = Queues::new(config(nowhere, 100), &[], 1);
+    let queues = RecordQueues::new(config(nowhere, 100), &[], 1);
     assert!(start(Arc::new(queues)).is_err());
 }

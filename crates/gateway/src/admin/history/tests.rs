@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{History, SAMPLES_MAX};
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::metrics::label::AttemptOutcome;
 use crate::metrics::thread::Counters;
 use crate::metrics::thread::tests::labels;
@@ -13,7 +13,7 @@ use crate::metrics::thread::tests::labels;
 fn lines_are_differences_between_samples() {
     let counters = [Arc::new(Counters::new(&labels(&["a"], &[("a", "one")])))];
     let mut history = History::default();
-    history.sample(Duration::ZERO, 1, &Counters::sum(&counters));
+    history.take_sample(Duration::ZERO, 1, &Counters::sum(&counters));
     assert!(history.calls_per_second().is_empty(), "one sample is no interval");
     let hit = CacheStatus::Hit;
     for status in [hit, hit, CacheStatus::Coalesced, CacheStatus::Miss] {
@@ -22,8 +22,8 @@ fn lines_are_differences_between_samples() {
     let upstream = &counters[0].upstreams[0];
     upstream.record_attempt(AttemptOutcome::Ok, Duration::from_millis(4));
     upstream.record_attempt(AttemptOutcome::Failed, Duration::from_millis(8));
-    history.sample(Duration::from_secs(2), 1, &Counters::sum(&counters));
-    history.sample(Duration::from_secs(3), 1, &Counters::sum(&counters));
+    history.take_sample(Duration::from_secs(2), 1, &Counters::sum(&counters));
+    history.take_sample(Duration::from_secs(3), 1, &Counters::sum(&counters));
     assert_eq!(history.calls_per_second(), [Some(2.0), Some(0.0)]);
     assert_eq!(history.spared_per_second(), [Some(1.5), Some(0.0)]);
     assert_eq!(history.upstream_latency_ms(0), [Some(6.0), None]);
@@ -35,7 +35,7 @@ fn old_samples_are_dropped() {
     let counters = [Arc::new(Counters::new(&labels(&["a"], &[("a", "one")])))];
     let mut history = History::default();
     for second in 0..1000 {
-        history.sample(Duration::from_secs(second), 1, &Counters::sum(&counters));
+        history.take_sample(Duration::from_secs(second), 1, &Counters::sum(&counters));
     }
     assert_eq!(history.calls_per_second().len(), SAMPLES_MAX - 1);
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{reference, sets, text};
+use super::{list_sets, render_openmetrics, render_reference};
 use crate::admin::status::tests::{fresh, populated};
 use crate::metrics::export::Description;
 
@@ -118,13 +118,13 @@ fn the_reader_refuses_bad_texts() {
 }
 
 fn descriptions() -> Vec<Description> {
-    sets().into_iter().flat_map(|set| set.descriptions).collect()
+    list_sets().into_iter().flat_map(|set| set.descriptions).collect()
 }
 
 #[test]
 fn every_metric_has_samples_and_a_row() {
-    let families = read(&text(&populated())).unwrap();
-    let page = reference();
+    let families = read(&render_openmetrics(&populated())).unwrap();
+    let page = render_reference();
     let descriptions = descriptions();
     assert_eq!(families.len(), descriptions.len(), "the text has only the metrics of the sets");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `weir_")).collect();
@@ -147,10 +147,10 @@ fn every_metric_has_samples_and_a_row() {
 
 #[test]
 fn the_page_explains_every_label_and_each_of_its_closed_values() {
-    let page = reference();
+    let page = render_reference();
     let (_, label_docs) = page.split_once("## Labels").unwrap();
     let open = ["certificate", "chain", "group", "key", "le", "method", "upstream", "rule", "zone"];
-    let families = read(&text(&populated())).unwrap();
+    let families = read(&render_openmetrics(&populated())).unwrap();
     for (_, labels, _) in families.values().flat_map(|(_, samples)| samples) {
         for pair in labels.split(',').filter(|pair| !pair.is_empty()) {
             let (label, value) = pair.split_once('=').unwrap();
@@ -178,7 +178,7 @@ fn names_keep_the_conventions() {
 
 #[test]
 fn numbers_are_those_of_the_status() {
-    let families = read(&text(&populated())).unwrap();
+    let families = read(&render_openmetrics(&populated())).unwrap();
     let value = |family: &str, labels: &str| {
         let sample = families[family].1.iter().find(|sample| sample.1 == labels);
         sample.unwrap_or_else(|| panic!("{family}{{{labels}}} is not there")).2
@@ -205,10 +205,10 @@ fn numbers_are_those_of_the_status() {
 
 #[test]
 fn methods_without_calls_and_secrets_are_not_printed() {
-    let families = read(&text(&fresh())).unwrap();
+    let families = read(&render_openmetrics(&fresh())).unwrap();
     assert!(families["weir_calls"].1.is_empty());
     assert!(families["weir_chain_head"].1.is_empty(), "a chain without a head has no height");
-    let text = text(&populated());
+    let text = render_openmetrics(&populated());
     assert!(!text.contains("sekrit"), "the text holds a secret");
     assert!(!text.contains("eth_getLogs"), "the text has a method without calls");
 }

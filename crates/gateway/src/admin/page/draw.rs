@@ -29,7 +29,7 @@ pub(super) struct Plot<'a> {
 
 /// Draws a line. The newest value is at the right. The scale ends at the highest value. Intervals
 /// without a value are gaps.
-pub(super) fn plot(plot: &Plot<'_>) -> Markup {
+pub(super) fn draw_plot(plot: &Plot<'_>) -> Markup {
     let scale_max = plot.line.iter().flatten().fold(0.0_f64, |highest, value| highest.max(*value));
     let view = format!("0 0 {WIDTH} {HEIGHT}");
     html! {
@@ -37,17 +37,21 @@ pub(super) fn plot(plot: &Plot<'_>) -> Markup {
             aria-label=(plot.label)
         {
             line.floor x1="0" y1=(HEIGHT) x2=(WIDTH) y2=(HEIGHT) {}
-            @for run in runs(plot.line) { path.under d=(area(&run, scale_max)) {} }
-            @for run in plot.part.map(runs).unwrap_or_default() {
-                path.spared d=(area(&run, scale_max)) {}
+            @for run in split_at_gaps(plot.line) {
+                path.under d=(write_area_path(&run, scale_max)) {}
             }
-            @for run in runs(plot.line) { path.stroke d=(stroke(&run, scale_max)) {} }
+            @for run in plot.part.map(split_at_gaps).unwrap_or_default() {
+                path.spared d=(write_area_path(&run, scale_max)) {}
+            }
+            @for run in split_at_gaps(plot.line) {
+                path.stroke d=(write_line_path(&run, scale_max)) {}
+            }
         }
     }
 }
 
 /// Draws a bar divided by these amounts, each with its CSS class. The bar is empty if all are 0.
-pub(super) fn bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
+pub(super) fn draw_bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     let total: u64 = parts.iter().map(|(_, amount)| amount).sum();
     let mut start = 0.0;
     let segments = parts.iter().filter(|_| total > 0).map(|(class, amount)| {
@@ -66,11 +70,11 @@ pub(super) fn bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     }
 }
 
-/// Points of a line without gaps, as x and value.
+/// The points of a line without gaps, as x and value.
 type Run = Vec<(f64, f64)>;
 
 /// Splits a line at its gaps. The newest value is at the right edge.
-fn runs(line: &Series) -> Vec<Run> {
+fn split_at_gaps(line: &Series) -> Vec<Run> {
     let offset = WIDTH.saturating_sub(line.len());
     let mut runs: Vec<Run> = Vec::new();
     let mut continues_run = false;
@@ -93,28 +97,28 @@ fn runs(line: &Series) -> Vec<Run> {
 }
 
 /// Returns the vertical position of a value, from the top of the drawing.
-fn height(value: f64, scale_max: f64) -> f64 {
+fn vertical_position(value: f64, scale_max: f64) -> f64 {
     if scale_max > 0.0 { HEIGHT - value / scale_max * (HEIGHT - MARGIN) } else { HEIGHT }
 }
 
 /// Returns the SVG path of a line.
-fn stroke(run: &Run, scale_max: f64) -> String {
+fn write_line_path(run: &Run, scale_max: f64) -> String {
     let mut path = String::new();
     for (index, (x, value)) in run.iter().enumerate() {
         let letter = if index == 0 { 'M' } else { 'L' };
-        let _ = write!(path, "{letter}{x:.1} {:.1}", height(*value, scale_max));
+        let _ = write!(path, "{letter}{x:.1} {:.1}", vertical_position(*value, scale_max));
     }
     path
 }
 
 /// Returns the SVG path of the area below a line.
-fn area(run: &Run, scale_max: f64) -> String {
+fn write_area_path(run: &Run, scale_max: f64) -> String {
     let (Some(first_point), Some(last_point)) = (run.first(), run.last()) else {
         return String::new();
     };
     format!(
         "{}L{:.1} {HEIGHT}L{:.1} {HEIGHT}Z",
-        stroke(run, scale_max),
+        write_line_path(run, scale_max),
         last_point.0,
         first_point.0
     )

@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-use super::draw::{Plot, bar, plot};
-use super::{bytes, duration, html, integer, millis, policy};
+use super::draw::{Plot, draw_bar, draw_plot};
+use super::{
+    content_security_policy, format_bytes, format_duration, format_integer, format_millis,
+    render_page,
+};
 use crate::admin::history::History;
 use crate::admin::status::tests::populated;
 use crate::admin::status::{LastHeadStatus, Status};
@@ -15,9 +18,9 @@ fn page(change: impl FnOnce(&mut Status)) -> String {
     let mut status = Status::of(&snapshot);
     change(&mut status);
     let mut history = History::default();
-    history.sample(Duration::ZERO, 1, &Counters::default());
-    history.sample(Duration::from_secs(1), 1, &Counters::sum(&snapshot.counters));
-    html(&status, &history, &status.unready(), "n0")
+    history.take_sample(Duration::ZERO, 1, &Counters::default());
+    history.take_sample(Duration::from_secs(1), 1, &Counters::sum(&snapshot.counters));
+    render_page(&status, &history, &status.unready_reasons(), "n0")
 }
 
 /// Returns an error unless every tag is closed in order.
@@ -91,40 +94,40 @@ fn nothing_comes_from_elsewhere() {
     assert!(!page.contains("http://") && !page.contains("https://"), "something is fetched");
     assert!(!page.contains(" style=\""), "the policy forbids style attributes");
     assert!(page.contains("<style nonce=\"n0\">") && page.contains("<script nonce=\"n0\">"));
-    assert!(policy("n0").contains("default-src 'none'"));
+    assert!(content_security_policy("n0").contains("default-src 'none'"));
     assert!(!page.contains("sekrit"), "a secret is shown");
 }
 
 #[test]
 fn lines_break_where_nothing_was_measured() {
     let line = vec![Some(1.0), Some(2.0), None, Some(4.0)];
-    let out =
-        plot(&Plot { class: "spark", label: "a \"line\"", line: &line, part: None }).into_string();
+    let out = draw_plot(&Plot { class: "spark", label: "a \"line\"", line: &line, part: None })
+        .into_string();
     assert_eq!(out.matches("class=\"stroke\"").count(), 2);
     assert!(out.contains("aria-label=\"a &quot;line&quot;\""));
     assert!(out.contains("M119.0 2.0L119.9 2.0"), "the newest is at the right, at the top: {out}");
     let line = vec![Some(0.0)];
-    let out = plot(&Plot { class: "spark", label: "", line: &line, part: None }).into_string();
+    let out = draw_plot(&Plot { class: "spark", label: "", line: &line, part: None }).into_string();
     assert!(!out.contains("NaN"), "all zero is a flat line: {out}");
 }
 
 #[test]
 fn bars_are_divided_by_amount() {
-    let out = bar("x", &[("hit", 3), ("miss", 1)]).into_string();
+    let out = draw_bar("x", &[("hit", 3), ("miss", 1)]).into_string();
     assert!(out.contains("class=\"hit\" x=\"0.000\" width=\"75.000\""), "{out}");
     assert!(out.contains("class=\"miss\" x=\"75.000\" width=\"25.000\""), "{out}");
-    let out = bar("x", &[("hit", 0)]).into_string();
+    let out = draw_bar("x", &[("hit", 0)]).into_string();
     assert!(!out.contains("NaN") && !out.contains("class=\"hit\""), "{out}");
 }
 
 #[test]
 fn numbers_are_written_for_people() {
-    assert_eq!(integer(1_234_567), "1,234,567");
-    assert_eq!(integer(999), "999");
-    assert_eq!(bytes(64 << 20).replace('\u{202f}', " "), "64 MiB");
-    assert_eq!(bytes(1536).replace('\u{202f}', " "), "1.5 KiB");
-    assert_eq!(millis(Some(0.134)).replace('\u{202f}', " "), "0.13 ms");
-    assert_eq!(millis(Some(2500.0)).replace('\u{202f}', " "), "2.5 s");
-    assert_eq!(duration(93_784.0), "1 d 2 h");
-    assert_eq!(duration(125.0).replace('\u{202f}', " "), "2 min 5 s");
+    assert_eq!(format_integer(1_234_567), "1,234,567");
+    assert_eq!(format_integer(999), "999");
+    assert_eq!(format_bytes(64 << 20).replace('\u{202f}', " "), "64 MiB");
+    assert_eq!(format_bytes(1536).replace('\u{202f}', " "), "1.5 KiB");
+    assert_eq!(format_millis(Some(0.134)).replace('\u{202f}', " "), "0.13 ms");
+    assert_eq!(format_millis(Some(2500.0)).replace('\u{202f}', " "), "2.5 s");
+    assert_eq!(format_duration(93_784.0), "1 d 2 h");
+    assert_eq!(format_duration(125.0).replace('\u{202f}', " "), "2 min 5 s");
 }

@@ -1,4 +1,4 @@
-//! Reads the state of the gateway into a [`Status`].
+//! Reads the state of the gateway into a [`Status`]. Each function reads one part.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,12 +11,12 @@ use super::{
     UpstreamStatus, ZoneStatus,
 };
 use crate::cache::redis::heartbeat::shares_counters;
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::config;
 use crate::config::group::{Balance, HashKey};
 use crate::io::memory::Budget;
 use crate::limits::{KEY_BYTES, Limits};
-use crate::metrics::counters::{GroupCounters, KeyCounters, MethodCounters, UpstreamCounters};
+use crate::metrics::counters::{KeyCounters, MethodCounters};
 use crate::metrics::instrument::Histogram;
 use crate::metrics::label::{AttemptOutcome, IndexLookup, LimitOutcome, RedisLookup};
 use crate::metrics::thread::{ChainLabel, Counters};
@@ -38,32 +38,27 @@ impl Status {
 
     /// Reads the current state. The counters are already summed over all threads.
     pub(crate) fn with(snapshot: &Snapshot, counters: &Counters) -> Status {
-        let chains = snapshot
-            .chains
-            .iter()
-            .enumerate()
-            .map(|(index, chain)| chain_status(snapshot, counters, index, chain))
-            .collect();
+        let chains = 0..snapshot.chains.len();
         Status {
             version: env!("CARGO_PKG_VERSION"),
-            uptime_seconds: seconds(snapshot.now()),
-            process: process(snapshot.process.control_socket()),
-            config: config_status(snapshot.process.reloads()),
-            chains,
-            cache: memory_cache(snapshot, counters),
-            redis: redis_status(snapshot, counters),
-            gateways: gateways_status(snapshot),
-            index: index_status(snapshot, counters),
+            uptime_seconds: round_seconds(snapshot.now()),
+            process: read_process(snapshot.process.control_socket.get().map(String::as_str)),
+            config: read_config(snapshot.process.reloads()),
+            chains: chains.map(|index| read_chain(snapshot, counters, index)).collect(),
+            cache: read_memory_cache(snapshot, counters),
+            redis: read_redis(snapshot, counters),
+            gateways: read_gateways(snapshot),
+            index: read_index(snapshot, counters),
             memory: MemoryStatus::of(&snapshot.registry.memory),
-            zones: zone_statuses(snapshot, counters),
-            keys: key_statuses(snapshot, counters),
-            totals: totals(snapshot, counters),
+            zones: read_zones(snapshot, counters),
+            keys: read_keys(snapshot, counters),
+            totals: read_totals(snapshot, counters),
         }
     }
 
     /// Returns the reasons concerning upstreams why the gateway should get no traffic. A reason is
     /// a chain without a head, or without an upstream that may be called.
-    pub(crate) fn unready(&self) -> Vec<String> {
+    pub(crate) fn unready_reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         for chain in &self.chains {
             let usable = |upstream: &UpstreamStatus| {
@@ -72,7 +67,7 @@ impl Status {
             };
             let name = &chain.name;
             if !chain.upstreams.iter().any(usable) {
-                let states = state_counts(&chain.upstreams);
+                let states = list_state_counts(&chain.upstreams);
                 reasons.push(format!("chain {name}: no usable upstream ({states})"));
             }
             match &chain.last_head {
@@ -89,7 +84,7 @@ impl Status {
 }
 
 /// Lists the number of upstreams in each state: "2 ejected, 1 cordoned".
-fn state_counts(upstreams: &[UpstreamStatus]) -> String {
+fn list_state_counts(upstreams: &[UpstreamStatus]) -> String {
     let state_of = |upstream: &UpstreamStatus| match upstream.cordon {
         Some(_) => "cordoned",
         None => upstream.state.as_str(),
@@ -102,7 +97,7 @@ fn state_counts(upstreams: &[UpstreamStatus]) -> String {
     counts.collect::<Vec<_>>().join(", ")
 }
 
-fn zone_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
+fn read_zones(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
     let fills = snapshot.limits.as_ref().map(Limits::fills).unwrap_or_default();
     let zones = snapshot.config.zones.iter().zip(fills).zip(counters.zones.iter());
     zones
@@ -126,7 +121,7 @@ fn zone_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
         .collect()
 }
 
-fn process(control_socket: Option<&str>) -> ProcessStatus {
+fn read_process(control_socket: Option<&str>) -> ProcessStatus {
     let id = std::process::id();
     ProcessStatus {
         id,
@@ -135,17 +130,17 @@ fn process(control_socket: Option<&str>) -> ProcessStatus {
     }
 }
 
-fn config_status(reloads: Reloads) -> ConfigStatus {
+fn read_config(reloads: Reloads) -> ConfigStatus {
     let reload = |record: ReloadRecord| {
         let since = record.ended_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (applied, changes, why) = match record.outcome {
             Outcome::Applied { changes } => (true, changes, None),
             Outcome::Refused { reason } => (false, Vec::new(), Some(reason)),
         };
-        ReloadStatus { unix_seconds: seconds(since), applied, changes, why }
+        ReloadStatus { unix_seconds: round_seconds(since), applied, changes, why }
     };
     ConfigStatus {
-        generation: reloads.generation,
+        generation: reloads.generation(),
         reloads_applied: reloads.applied,
         reloads_refused: reloads.refused,
         last_reload: reloads.last.map(reload),
@@ -155,42 +150,37 @@ fn config_status(reloads: Reloads) -> ConfigStatus {
 }
 
 /// Returns seconds, rounded to milliseconds to keep the JSON readable.
-fn seconds(time: Duration) -> f64 {
+fn round_seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
 /// Returns a quantile in milliseconds, rounded to microseconds.
-fn quantile_ms(latency: &Histogram, share: f64) -> Option<f64> {
+fn round_quantile_ms(latency: &Histogram, share: f64) -> Option<f64> {
     latency.quantile_ms(share).map(|ms| (ms * 1000.0).round() / 1000.0)
 }
 
-fn chain_status(
-    snapshot: &Snapshot,
-    counters: &Counters,
-    index: usize,
-    chain: &ChainState,
-) -> ChainStatus {
-    let config = &snapshot.config.chains[index];
+fn read_chain(snapshot: &Snapshot, counters: &Counters, index: usize) -> ChainStatus {
+    let (config, chain) = (&snapshot.config.chains[index], &*snapshot.chains[index]);
     let view = chain.view.load();
     let now = snapshot.now();
     let upstreams: Vec<UpstreamStatus> = config
         .upstreams
         .iter()
-        .map(|&upstream| upstream_status(snapshot, &counters.upstreams[upstream], upstream, now))
+        .map(|&upstream| read_upstream(snapshot, counters, upstream))
         .collect();
     ChainStatus {
         name: chain.name.to_string(),
-        family: chain.family.family().as_str(),
+        family: chain.family.family.as_str(),
         head: view.head.map(|head| HeadStatus {
             number: head.number,
             hash: alloy_primitives::hex::encode_prefixed(head.hash),
         }),
-        head_age_seconds: view.head.map(|_| seconds(now.saturating_sub(chain.head_since()))),
+        head_age_seconds: view.head.map(|_| round_seconds(now.saturating_sub(chain.head_since()))),
         last_head: chain.last_head().filter(|_| view.head.is_none()).map(|last_head| {
             LastHeadStatus {
                 number: last_head.head.number,
                 hash: alloy_primitives::hex::encode_prefixed(last_head.head.hash),
-                seconds_ago: seconds(now.saturating_sub(last_head.lost_at)),
+                seconds_ago: round_seconds(now.saturating_sub(last_head.lost_at)),
             }
         }),
         finalized: view.finalized,
@@ -200,26 +190,22 @@ fn chain_status(
         groups: config
             .groups
             .iter()
-            .map(|&group| group_status(snapshot, &counters.groups[group], group, &upstreams))
+            .map(|&group| read_group(snapshot, counters, group, &upstreams))
             .collect(),
         upstreams,
-        methods: method_statuses(chain, &counters.methods[index]),
+        methods: read_methods(chain, &counters.methods[index]),
     }
 }
 
-fn upstream_status(
-    snapshot: &Snapshot,
-    counters: &UpstreamCounters,
-    index: usize,
-    now: Duration,
-) -> UpstreamStatus {
-    let upstream = &snapshot.upstreams[index];
+fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> UpstreamStatus {
+    let (upstream, counters) = (&snapshot.upstreams[index], &counters.upstreams[index]);
+    let now = snapshot.now();
     let view = snapshot.chains[upstream.config.chain].view.load();
     let upstream_view = upstream.in_view(&view).unwrap_or_default();
     let (state, ends_at) = if upstream.foreign.load(Relaxed) {
         (HealthState::Foreign, None)
     } else {
-        state_of(snapshot.upstream_state(index, &view))
+        read_state(snapshot.upstream_state(index, &view))
     };
     UpstreamStatus {
         index,
@@ -228,9 +214,9 @@ fn upstream_status(
         state,
         cordon: upstream.cordon(now).map(|cordon| CordonStatus {
             reason: cordon.reason,
-            ends_seconds: seconds(cordon.until.saturating_sub(now)),
+            ends_seconds: round_seconds(cordon.until.saturating_sub(now)),
         }),
-        state_ends_seconds: ends_at.map(|ends_at| seconds(ends_at.saturating_sub(now))),
+        state_ends_seconds: ends_at.map(|ends_at| round_seconds(ends_at.saturating_sub(now))),
         head: upstream_view.head,
         lag: upstream_view.head.map(|_| upstream_view.lag),
         at_head: upstream_view.at_head,
@@ -242,7 +228,7 @@ fn upstream_status(
         failed: counters.attempts[AttemptOutcome::Failed].get(),
         rate_limited: counters.attempts[AttemptOutcome::RateLimited].get(),
         connections_opened: counters.connections_opened.get(),
-        transports: transports(&upstream.config),
+        transports: list_transports(&upstream.config),
         multiplexed_calls: counters.multiplexed_calls.get(),
         batches: counters.batches.get(),
         batched_calls: counters.batched_calls.get(),
@@ -250,13 +236,13 @@ fn upstream_status(
         multiplexed_connections_lost: counters.multiplexed_lost.get(),
         ejections: upstream.ejections.load(Relaxed),
         readmissions: upstream.readmissions.load(Relaxed),
-        latency_p50_ms: quantile_ms(&counters.latency, 0.5),
-        latency_p99_ms: quantile_ms(&counters.latency, 0.99),
+        latency_p50_ms: round_quantile_ms(&counters.latency, 0.5),
+        latency_p99_ms: round_quantile_ms(&counters.latency, 0.99),
     }
 }
 
 /// Returns the transports of an upstream, the cheapest first.
-fn transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
+fn list_transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     let over_http = upstream.http().map(|(url, _)| match upstream.http2 {
         true => "http2",
         false => url.transport().name(),
@@ -266,7 +252,7 @@ fn transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
 }
 
 /// Returns the state as the status names it, and the end of the state if it is known.
-fn state_of(state: health::HealthState) -> (HealthState, Option<Duration>) {
+fn read_state(state: health::HealthState) -> (HealthState, Option<Duration>) {
     match state {
         health::HealthState::Healthy => (HealthState::Healthy, None),
         health::HealthState::Lagging => (HealthState::Lagging, None),
@@ -276,13 +262,13 @@ fn state_of(state: health::HealthState) -> (HealthState, Option<Duration>) {
     }
 }
 
-fn group_status(
+fn read_group(
     snapshot: &Snapshot,
-    counters: &GroupCounters,
+    counters: &Counters,
     index: usize,
     upstreams: &[UpstreamStatus],
 ) -> GroupStatus {
-    let config = &snapshot.config.groups[index];
+    let (config, counters) = (&snapshot.config.groups[index], &counters.groups[index]);
     let candidates = snapshot.groups[index].candidates.load();
     let name = |group_index: &u16| {
         let upstream = config.upstreams[usize::from(*group_index)];
@@ -315,8 +301,8 @@ fn group_status(
     }
 }
 
-fn method_statuses(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodStatus> {
-    let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.family() };
+fn read_methods(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodStatus> {
+    let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.family };
     let mut called: Vec<_> =
         label.methods().zip(counters).filter(|(_, counts)| counts.calls() > 0).collect();
     called.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.calls()));
@@ -330,13 +316,13 @@ fn method_statuses(chain: &ChainState, counters: &[MethodCounters]) -> Vec<Metho
         bypass: counts.answered[CacheStatus::Bypass].get(),
         errors: counts.errors.get(),
         failed: counts.failed.get(),
-        latency_p50_ms: quantile_ms(&counts.latency, 0.5),
-        latency_p99_ms: quantile_ms(&counts.latency, 0.99),
+        latency_p50_ms: round_quantile_ms(&counts.latency, 0.5),
+        latency_p99_ms: round_quantile_ms(&counts.latency, 0.99),
     };
     called.into_iter().map(status).collect()
 }
 
-fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
+fn read_memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
     let [hits, misses, coalesced, bypasses] =
         CacheStatus::ALL.map(|status| counters.calls_with(status));
     let cacheable = hits + misses + coalesced;
@@ -353,7 +339,7 @@ fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
     }
 }
 
-fn redis_status(snapshot: &Snapshot, counters: &Counters) -> Option<RedisStatus> {
+fn read_redis(snapshot: &Snapshot, counters: &Counters) -> Option<RedisStatus> {
     let tier = snapshot.redis.as_ref()?;
     let redis_counters = &counters.redis;
     let lookups = |outcomes: &[RedisLookup]| {
@@ -370,14 +356,14 @@ fn redis_status(snapshot: &Snapshot, counters: &Counters) -> Option<RedisStatus>
     })
 }
 
-fn gateways_status(snapshot: &Snapshot) -> Option<GatewaysStatus> {
+fn read_gateways(snapshot: &Snapshot) -> Option<GatewaysStatus> {
     shares_counters(&snapshot.config).then(|| {
         let (count, source) = snapshot.gateways.current();
         GatewaysStatus { count, source: source.as_str() }
     })
 }
 
-fn index_status(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus> {
+fn read_index(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus> {
     let index = snapshot.config.index.as_ref()?;
     let lookups = |outcome: IndexLookup| counters.index.lookups[outcome].get();
     Some(IndexStatus {
@@ -390,10 +376,10 @@ fn index_status(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus>
     })
 }
 
-fn key_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
+fn read_keys(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
     let quotas = snapshot.quotas.as_ref();
     let mut usages = quotas
-        .map(|quotas| quotas.usage(crate::quota::unix_seconds()))
+        .map(|quotas| quotas.usage(crate::io::clock::unix_seconds()))
         .unwrap_or_default()
         .into_iter();
     let status = |([name], key_counters): (&[Arc<str>; 1], &Arc<KeyCounters>)| {
@@ -405,7 +391,7 @@ fn key_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
 }
 
 /// Returns the rejected calls by reason.
-fn rejected_calls(snapshot: &Snapshot, counters: &Counters) -> Vec<Rejected> {
+fn read_rejected_calls(snapshot: &Snapshot, counters: &Counters) -> Vec<Rejected> {
     let by_zone = counters.zones.iter().map(|([name], zone)| {
         ("limit", Some(name.to_string()), zone.calls[LimitOutcome::Rejected].get())
     });
@@ -421,7 +407,7 @@ fn rejected_calls(snapshot: &Snapshot, counters: &Counters) -> Vec<Rejected> {
     all.map(|(reason, zone, calls)| Rejected { reason, zone, calls }).collect()
 }
 
-fn totals(snapshot: &Snapshot, counters: &Counters) -> Totals {
+fn read_totals(snapshot: &Snapshot, counters: &Counters) -> Totals {
     let refused = counters.requests_refused.iter();
     Totals {
         connections_open: counters.connections_open.get(),
@@ -435,7 +421,7 @@ fn totals(snapshot: &Snapshot, counters: &Counters) -> Totals {
         refused: refused
             .map(|(status, count)| Refused { status: status.number(), requests: count.get() })
             .collect(),
-        rejected: rejected_calls(snapshot, counters),
+        rejected: read_rejected_calls(snapshot, counters),
         errors: counters.all_methods().map(|method| method.errors.get()).sum(),
         failed: counters.all_methods().map(|method| method.failed.get()).sum(),
         retries: counters.retries.get(),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use super::{HealthState, Status};
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::config::Config;
 use crate::config::listen_tls::CertificateExpiry;
 use crate::metrics::label::{
@@ -145,9 +145,9 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     snapshot.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
     for _ in 0..3 {
         let now = snapshot.now();
-        snapshot.upstreams[1].health.lock().poll_failed(now, 0);
+        snapshot.upstreams[1].health.lock().record_failed_poll(now, 0);
     }
-    snapshot.process.set_index(Arc::new(NoIndex));
+    let _set = snapshot.process.index.set(Arc::new(NoIndex));
     snapshot.process.record_reload(Outcome::Refused { reason: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
@@ -165,7 +165,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         thread.methods[0][unknown].errors.add(1);
         thread.methods[0][unknown].failed.add(2);
         for outcome in <LimitOutcome as Label>::ALL {
-            thread.zone(0, *outcome);
+            thread.record_limit_outcome(0, *outcome);
         }
         thread.calls_waiting.set(3);
         let upstream = &thread.upstreams[0];
@@ -289,7 +289,7 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
 
 #[test]
 fn readiness_names_what_is_missing() {
-    let reasons = Status::of(&fresh()).unready();
+    let reasons = Status::of(&fresh()).unready_reasons();
     assert_eq!(
         reasons,
         [
@@ -302,18 +302,18 @@ fn readiness_names_what_is_missing() {
         "chain side: no usable upstream (1 foreign)",
         "chain side: no upstream has reported a head yet",
     ];
-    assert_eq!(Status::of(&snapshot).unready(), side_reasons);
+    assert_eq!(Status::of(&snapshot).unready_reasons(), side_reasons);
     // All upstreams of a chain are lost.
     snapshot.chains[0].publish(ChainView::default(), snapshot.now());
     let now = snapshot.now();
     for _ in 0..3 {
-        snapshot.upstreams[0].health.lock().poll_failed(now, 0);
+        snapshot.upstreams[0].health.lock().record_failed_poll(now, 0);
     }
     let status = Status::of(&snapshot);
     let last_head = status.chains[0].last_head.as_ref().unwrap();
     assert_eq!((last_head.number, &last_head.hash[..4]), (22_431_084, "0xab"));
     assert_eq!(
-        status.unready()[..2],
+        status.unready_reasons()[..2],
         [
             "chain main: no usable upstream (2 ejected)",
             "chain main: no upstream confirms a head; the last was block 22431084, 0 s ago"

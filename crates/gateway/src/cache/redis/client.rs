@@ -108,7 +108,7 @@ impl RedisClient {
 
     /// Returns true if the breaker is open and the next probe is due.
     pub(super) fn probe_due(&self, now: Duration) -> bool {
-        self.breaker.borrow_mut().probe_due(now)
+        self.breaker.borrow_mut().begin_due_probe(now)
     }
 
     /// Records the result of a probe.

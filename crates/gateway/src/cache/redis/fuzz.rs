@@ -67,37 +67,6 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 }
 
 /// Mutates the seeds while `go_on` returns true. Returns the number of inputs.
-///
-/// # Panics
-/// If an invariant is violated; the input is printed.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
-    let corpus = seeds();
-    let mut state = seed | 1;
-    // xorshift64* (Vigna 2016)
-    let mut below = |bound: usize| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
-    };
-    let mut tried = 0;
-    while go_on(tried) {
-        let mut input = corpus[below(corpus.len())].clone();
-        for _ in 0..=below(4) {
-            let index = below(input.len());
-            match below(4) {
-                0 => input.truncate(index),
-                1 => input.insert(index, below(256) as u8),
-                _ if input.is_empty() => {}
-                2 => input[index] = below(256) as u8,
-                _ => input[index] ^= 1 << below(8),
-            }
-        }
-        if let Err(panic) = std::panic::catch_unwind(|| redis(&input)) {
-            eprintln!("broken by {} (input {tried} of seed {seed})", input.escape_ascii());
-            std::panic::resume_unwind(panic);
-        }
-        tried += 1;
-    }
-    tried
+    wire::fuzz::mutate_all(&seeds(), redis, seed, go_on)
 }

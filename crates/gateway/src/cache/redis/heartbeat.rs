@@ -13,9 +13,8 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use crate::cache::redis::client::{RedisClient, Role};
-use crate::cache::redis::script::{Script, numbers};
+use crate::cache::redis::script::Script;
 use crate::cache::redis::zones::has_shared_zones;
-use crate::config;
 use crate::config::Config;
 use crate::io::random::random_seed;
 use crate::policy::gateways::{GatewayCountSource, HeartbeatReply, INTERVAL, LIFETIME, Membership};
@@ -38,7 +37,7 @@ pub(crate) struct GatewayCount {
 impl GatewayCount {
     /// Creates the count of a process under its first configuration.
     pub(crate) fn new(config: &Config) -> GatewayCount {
-        let (configured, assumed) = settings(config);
+        let (configured, assumed) = configured_and_assumed(config);
         let membership = Membership::new(configured, assumed);
         GatewayCount {
             // Redis takes signed numbers, and the script expects a positive one.
@@ -50,7 +49,7 @@ impl GatewayCount {
 
     /// Applies a new configuration. Another Redis has other heartbeats.
     pub(crate) fn reload(&self, previous: &Config, config: &Config) {
-        let (configured, assumed) = settings(config);
+        let (configured, assumed) = configured_and_assumed(config);
         self.update(|membership| {
             membership.configure(configured, assumed);
             if record_address(previous) != record_address(config) {
@@ -75,10 +74,6 @@ impl GatewayCount {
         self.update(|membership| membership.record_reply(reply, now));
     }
 
-    fn record_loss(&self) {
-        self.update(Membership::record_loss);
-    }
-
     /// Changes the state, publishes the number and logs a change.
     fn update(&self, change: impl FnOnce(&mut Membership)) {
         let mut membership = self.membership.lock();
@@ -101,7 +96,7 @@ pub(crate) fn shares_counters(config: &Config) -> bool {
 }
 
 /// Returns the configured number, if any, and the assumed one.
-fn settings(config: &Config) -> (Option<u64>, u64) {
+fn configured_and_assumed(config: &Config) -> (Option<u64>, u64) {
     let redis = config.redis.as_ref();
     redis.map_or((Some(1), 1), |redis| (redis.gateways, redis.gateways_assumed))
 }
@@ -128,8 +123,8 @@ struct Sender {
 impl Heartbeat {
     /// Starts the task. Returns `None` if gateways share neither limits nor quotas.
     pub(crate) fn start(topology: &Arc<Topology>, count: &Arc<GatewayCount>) -> Option<Heartbeat> {
-        let config = topology.config.redis.as_ref();
-        let config: &config::redis::Redis = config.filter(|_| shares_counters(&topology.config))?;
+        let redis = topology.config.redis.as_ref();
+        let config = redis.filter(|_| shares_counters(&topology.config))?;
         let sender = Rc::new(Sender {
             topology: Arc::clone(topology),
             count: Arc::clone(count),
@@ -173,7 +168,7 @@ impl Sender {
             connected = reply.is_some();
             match reply {
                 Some(reply) => self.count.record_reply(reply, self.topology.now()),
-                None => self.count.record_loss(),
+                None => self.count.update(Membership::record_loss),
             }
             tokio::time::sleep(INTERVAL).await;
         }
@@ -184,9 +179,9 @@ impl Sender {
     async fn send(&self, lifetime: Duration) -> Option<HeartbeatReply> {
         let lifetime_ms = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
         let arguments = vec![self.count.id, lifetime_ms];
-        let reply = SCRIPT.run(&self.redis, vec![self.key.clone()], arguments);
-        let reply = tokio::time::timeout(HEARTBEAT_TIMEOUT, reply).await.ok()?.ok()?;
-        let [gateways, age_ms] = numbers(&reply)?[..] else { return None };
+        let (redis, key) = (&self.redis, self.key.clone());
+        let reply = SCRIPT.run_within(HEARTBEAT_TIMEOUT, redis, key, arguments).await?;
+        let [gateways, age_ms] = reply[..] else { return None };
         Some(HeartbeatReply {
             gateways: u64::try_from(gateways).ok()?,
             recorded_for: Duration::from_millis(u64::try_from(age_ms).ok()?),

@@ -45,16 +45,15 @@ impl InvalidationBus {
         shared: Option<&Arc<SharedState>>,
     ) -> Option<InvalidationBus> {
         let (config, shared) = (topology.config.redis.clone()?, Arc::clone(shared?));
-        let (process_number, sends_messages) = (random_seed(), config.messages);
+        let process_number = random_seed();
         let publisher = Publisher {
             redis: RedisClient::new(&config, Role::Primary),
             topology: Arc::clone(topology),
-            config: config.clone(),
             shared: Arc::clone(&shared),
             process_number,
         };
         let mut tasks = vec![tokio::task::spawn_local(publisher.run()).abort_handle()];
-        if sends_messages {
+        if config.messages {
             let receive = receive(Arc::clone(topology), shared, config, process_number);
             tasks.push(tokio::task::spawn_local(receive).abort_handle());
         }
@@ -71,7 +70,6 @@ impl Drop for InvalidationBus {
 /// Refreshes generations and sends messages.
 struct Publisher {
     topology: Arc<Topology>,
-    config: config::redis::Redis,
     shared: Arc<SharedState>,
     redis: RedisClient,
     /// The random number that identifies this process as a sender.
@@ -94,7 +92,7 @@ impl Publisher {
                 self.send(&outgoing).await;
                 continue;
             }
-            let probe_at = Instant::now() + self.config.backoff;
+            let probe_at = Instant::now() + self.redis.config.backoff;
             let wake_at = if self.redis.is_available() { refresh_at } else { probe_at };
             let woken = tokio::select! {
                 () = self.shared.wakeup.notified() => true,
@@ -127,7 +125,7 @@ impl Publisher {
     async fn refresh_chain(&self, chain: &ChainState) -> Result<(), Error> {
         let client = self.redis.client()?;
         let generation = &self.shared.generation_of(chain);
-        let key = format!("{}:{}:generation", self.config.prefix, chain.name);
+        let key = format!("{}:{}:generation", self.redis.config.prefix, chain.name);
         if generation.invalidated.load(Ordering::Acquire) {
             let _: () = client.set(&key, to_hex(new_generation()), None, None, false).await?;
             generation.invalidated.store(false, Ordering::Release);
@@ -155,7 +153,7 @@ impl Publisher {
     }
 
     async fn send(&self, outgoing: &Outgoing) {
-        if !self.config.messages || !self.redis.is_available() {
+        if !self.redis.config.messages || !self.redis.is_available() {
             return;
         }
         let Ok(client) = self.redis.client() else { return };
@@ -165,7 +163,7 @@ impl Publisher {
             subject: outgoing.subject,
         };
         let text = message.to_string();
-        let sent = client.publish::<Value, _, _>(channel(&self.config), text);
+        let sent = client.publish::<Value, _, _>(channel(&self.redis.config), text);
         if let Ok(Ok(_)) = tokio::time::timeout(EXCHANGE_TIMEOUT, sent).await {
             self.shared.messages_sent.fetch_add(1, Ordering::Relaxed);
         }

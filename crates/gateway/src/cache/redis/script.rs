@@ -1,7 +1,9 @@
 //! Lua scripts that run in Redis. The text is sent only if Redis does not have it.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
+use alloy_primitives::hex;
 use fred::prelude::*;
 
 use crate::cache::redis::client::RedisClient;
@@ -40,18 +42,25 @@ impl Script {
         redis.while_connected(evaluation).await
     }
 
+    /// Runs the script with one key. Returns the integers of its reply, or `None` if Redis does not
+    /// reply with integers within `timeout`.
+    pub(super) async fn run_within(
+        &self,
+        timeout: Duration,
+        redis: &RedisClient,
+        name: String,
+        arguments: Vec<i64>,
+    ) -> Option<Vec<i64>> {
+        let reply = self.run(redis, vec![name], arguments);
+        numbers(&tokio::time::timeout(timeout, reply).await.ok()?.ok()?)
+    }
+
     fn sha1(&self) -> &str {
         self.sha1.get_or_init(|| {
             let algorithm = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
-            hex(aws_lc_rs::digest::digest(algorithm, self.text.as_bytes()).as_ref())
+            hex::encode(aws_lc_rs::digest::digest(algorithm, self.text.as_bytes()))
         })
     }
-}
-
-/// Encodes bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
 }
 
 /// Returns the integers of a script's reply.

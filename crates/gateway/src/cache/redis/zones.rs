@@ -14,17 +14,18 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::hex;
 use fred::prelude::*;
 
 use crate::cache::redis::CHECK_INTERVAL;
 use crate::cache::redis::client::{PROBE_TIMEOUT, RedisClient, Role};
-use crate::cache::redis::script::{Script, hex, numbers};
+use crate::cache::redis::script::{Script, numbers};
 use crate::config::Config;
-use crate::limits::shared::{SharedLimitQuery, Verdict};
+use crate::limits::shared::{RedisDecision, SharedLimitQuery};
 use crate::metrics::counters::SharedLimitCounters;
 use crate::metrics::label::RedisFailure;
 use crate::metrics::thread::Counters;
-use crate::policy::limit::State;
+use crate::policy::limit::KeyState;
 use crate::upstream::topology::Topology;
 
 #[cfg(test)]
@@ -80,7 +81,7 @@ impl SharedLimitClient {
 
     /// Checks and charges a call in Redis. Returns `None` if the breaker is open, or Redis is slow
     /// or down. Redis may still charge a call that timed out.
-    pub(crate) async fn check(&self, query: &SharedLimitQuery) -> Option<Verdict> {
+    pub(crate) async fn check(&self, query: &SharedLimitQuery) -> Option<RedisDecision> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;
         }
@@ -93,9 +94,9 @@ impl SharedLimitClient {
         counts.latency.observe(now.saturating_sub(started));
         match reply {
             Ok(Ok(reply)) => {
-                if let Some(verdict) = parse_reply(&reply, query.zone_count()) {
+                if let Some(decision) = parse_reply(&reply, query.zones.len()) {
                     self.redis.record_success();
-                    return Some(verdict);
+                    return Some(decision);
                 }
                 counts.failures[RedisFailure::Error].add(1);
             }
@@ -113,12 +114,12 @@ impl SharedLimitClient {
 
     /// Returns the keys and arguments of the script.
     fn encode(&self, query: &SharedLimitQuery) -> (Vec<String>, Vec<i64>) {
-        let mut names = Vec::with_capacity(query.zone_count());
-        let mut arguments = Vec::with_capacity(query.zone_count() * 4);
-        for zone_query in query.zones() {
+        let mut names = Vec::with_capacity(query.zones.len());
+        let mut arguments = Vec::with_capacity(query.zones.len() * 4);
+        for zone_query in &query.zones {
             let zone = &self.topology.config.zones[zone_query.zone].name;
             // The key is hashed, because it can be a confidential header value.
-            names.push(format!("{}:zone:{zone}:{}", self.prefix, hex(&zone_query.digest)));
+            names.push(format!("{}:zone:{zone}:{}", self.prefix, hex::encode(zone_query.digest)));
             let numbers = [
                 zone_query.terms.rate.thousandths(),
                 zone_query.terms.burst,
@@ -133,15 +134,11 @@ impl SharedLimitClient {
     /// Agrees with the other gateways on the start time. Returns true if Redis responded.
     async fn agree_on_start(&self) -> bool {
         let delay_max = self.backoff + PROBE_TIMEOUT + CHECK_INTERVAL;
-        let names = vec![format!("{}:zones-begin", self.prefix)];
+        let name = format!("{}:zones-begin", self.prefix);
         let arguments = vec![i64::try_from(delay_max.as_millis()).unwrap_or(i64::MAX)];
         let started = self.topology.now();
-        let reply = START_SCRIPT.run(&self.redis, names, arguments);
-        let reply = tokio::time::timeout(PROBE_TIMEOUT, reply).await;
-        let wait = reply.ok().and_then(Result::ok).and_then(|reply| {
-            let numbers = numbers(&reply)?;
-            u64::try_from(*numbers.first()?).ok()
-        });
+        let reply = START_SCRIPT.run_within(PROBE_TIMEOUT, &self.redis, name, arguments).await;
+        let wait = reply.and_then(|numbers| u64::try_from(*numbers.first()?).ok());
         let Some(wait) = wait else { return false };
         self.redis.pause_until(started + Duration::from_millis(wait).min(delay_max));
         true
@@ -157,10 +154,8 @@ impl SharedLimitClient {
                     client.redis.record_probe(healthy, client.topology.now());
                 });
             }
-            client
-                .counts()
-                .fallback_threads
-                .set(u64::from(!client.redis.is_usable(client.topology.now())));
+            let is_usable = client.redis.is_usable(client.topology.now());
+            client.counts().fallback_threads.set(u64::from(!is_usable));
             drop(client);
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
@@ -173,17 +168,21 @@ pub(crate) fn has_shared_zones(config: &Config) -> bool {
 }
 
 /// Parses the script's reply for this number of zones. Returns `None` if it is malformed.
-fn parse_reply(reply: &Value, zones: usize) -> Option<Verdict> {
+fn parse_reply(reply: &Value, zones: usize) -> Option<RedisDecision> {
     let numbers = numbers(reply).filter(|numbers| numbers.len() == 2 + 2 * zones)?;
     let (head, states) = numbers.split_at(2);
     let states = states.chunks_exact(2).map(|state| {
         let [excess, last] = [state[0], state[1]].map(|number| u64::try_from(number).ok());
-        Some(State { excess: excess?, last: last? })
+        Some(KeyState { excess: excess?, last: last? })
     });
     let refused = usize::try_from(head[1]).ok().filter(|number| *number <= zones)?;
-    let states: Vec<Option<State>> = states.collect();
+    let states: Vec<Option<KeyState>> = states.collect();
     // An allowed call leaves a state in every zone.
     let is_complete = refused > 0 || states.iter().all(Option::is_some);
     let now = u64::try_from(head[0]).ok()?;
-    is_complete.then(|| Verdict { now, refused: refused.checked_sub(1), states: states.into() })
+    is_complete.then(|| RedisDecision {
+        now,
+        refused: refused.checked_sub(1),
+        states: states.into(),
+    })
 }

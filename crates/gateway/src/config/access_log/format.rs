@@ -1,6 +1,8 @@
-//! Format of an access log line: JSON, or a text with variables as in nginx's `log_format`.
+//! The format of an access log line: JSON, or a text with variables as in nginx's `log_format`.
 
 use std::fmt;
+
+use crate::policy::closed_set::closed_set;
 
 #[cfg(test)]
 mod tests;
@@ -31,123 +33,81 @@ pub enum Part {
     /// Literal text.
     Literal(Box<str>),
     /// The value of a variable.
-    Var(Var),
-}
-
-/// A variable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Var {
-    /// Address of the client.
-    RemoteAddr,
-    /// Name of the key, or issuer and subject of the token.
-    Key,
-    /// Tier of the key or token.
-    Tier,
-    /// `21/Nov/2026:22:04:05 +0000`.
-    TimeLocal,
-    /// RFC 3339, with microseconds.
-    TimeIso,
-    /// Seconds since 1970, with milliseconds.
-    Msec,
-    /// `POST` or another.
-    RequestMethod,
-    /// The path without the query. A segment that could be a key is masked.
-    Uri,
-    /// `HTTP/1.1` or another.
-    Protocol,
-    /// Method, path and protocol.
-    Request,
-    /// HTTP status.
-    Status,
-    /// Number of sent bytes of the response body. For one call, the number of bytes of its result
-    /// or error.
-    BodyBytesSent,
-    /// Bytes of the request's body.
-    RequestLength,
-    /// Seconds from the complete request to the written response, with milliseconds.
-    RequestTime,
-    /// Seconds spent on upstreams.
-    UpstreamTime,
-    /// The requested host.
-    Host,
-    /// A request header, by its lower-case name and its index among the stored ones.
+    Variable(Variable),
+    /// The value of a request header, by its lower-case name and its index among the headers that
+    /// are stored with each request.
     Header(Box<str>, usize),
-    /// Name of the chain.
-    Chain,
-    /// JSON-RPC method; `batch` for calls of different methods.
-    Method,
-    /// Number of calls in the request.
-    Calls,
-    /// Code of the first JSON-RPC error.
-    Error,
-    /// Cache status.
-    Cache,
-    /// Name of the upstream that responded.
-    Upstream,
 }
 
-/// The variables by name, apart from `$http_NAME`.
-pub const VARIABLES: [(&str, Var, &str); 22] = [
-    ("remote_addr", Var::RemoteAddr, "address of the client"),
-    ("key", Var::Key, "name of the key, or `ISSUER:SUBJECT` of the token"),
-    ("tier", Var::Tier, "tier of the key or token"),
-    ("time_local", Var::TimeLocal, "`21/Nov/2026:22:04:05 +0000`; always UTC"),
-    ("time_iso8601", Var::TimeIso, "`2026-11-21T22:04:05.123456Z`"),
-    ("msec", Var::Msec, "seconds since 1970 with milliseconds"),
-    ("request_method", Var::RequestMethod, "`POST` or another"),
-    ("uri", Var::Uri, "the path without query; segments that could be a key are `***`"),
-    ("server_protocol", Var::Protocol, "`HTTP/1.1`, `HTTP/2.0`"),
-    ("request", Var::Request, "`$request_method $uri $server_protocol`"),
-    ("status", Var::Status, "HTTP status"),
-    ("body_bytes_sent", Var::BodyBytesSent, "bytes of the response body as sent"),
-    ("request_length", Var::RequestLength, "bytes of the request's body"),
-    ("request_time", Var::RequestTime, "seconds from the complete request to the written response"),
-    (
-        "upstream_response_time",
-        Var::UpstreamTime,
-        "seconds that the longest call waited for upstreams",
-    ),
-    ("host", Var::Host, "requested host"),
-    ("chain", Var::Chain, "name of the chain"),
-    ("rpc_method", Var::Method, "JSON-RPC method; `batch` for several different ones"),
-    ("rpc_calls", Var::Calls, "number of calls in the request"),
-    ("rpc_error", Var::Error, "code of the first JSON-RPC error"),
-    ("cache", Var::Cache, "`hit`, `miss`, `coalesced` or `bypass`; of a batch, of its first call"),
-    ("upstream", Var::Upstream, "name of the upstream that responded; of a batch, its first call"),
-];
+closed_set! {
+    /// A variable, with its name in a format. `$http_NAME` is a [`Part::Header`] instead.
+    pub enum Variable {
+        /// Address of the client.
+        RemoteAddr = "remote_addr",
+        /// Name of the key, or issuer and subject of the token.
+        Key = "key",
+        /// Tier of the key or token.
+        Tier = "tier",
+        /// `21/Nov/2026:22:04:05 +0000`.
+        TimeLocal = "time_local",
+        /// RFC 3339, with microseconds.
+        TimeIso = "time_iso8601",
+        /// Seconds since 1970, with milliseconds.
+        Msec = "msec",
+        /// `POST` or another.
+        RequestMethod = "request_method",
+        /// The path without the query. A segment that could be a key is masked.
+        Uri = "uri",
+        /// `HTTP/1.1` or another.
+        Protocol = "server_protocol",
+        /// Method, path and protocol.
+        Request = "request",
+        /// HTTP status.
+        Status = "status",
+        /// Number of sent bytes of the response body. For one call, the number of bytes of its
+        /// result or error.
+        BodyBytesSent = "body_bytes_sent",
+        /// Bytes of the request's body.
+        RequestLength = "request_length",
+        /// Seconds from the complete request to the written response, with milliseconds.
+        RequestTime = "request_time",
+        /// Seconds spent on upstreams.
+        UpstreamTime = "upstream_response_time",
+        /// The requested host.
+        Host = "host",
+        /// Name of the chain.
+        Chain = "chain",
+        /// JSON-RPC method; `batch` for calls of different methods.
+        Method = "rpc_method",
+        /// Number of calls in the request.
+        Calls = "rpc_calls",
+        /// Code of the first JSON-RPC error.
+        Error = "rpc_error",
+        /// Cache status.
+        Cache = "cache",
+        /// Name of the upstream that responded.
+        Upstream = "upstream",
+    }
+}
 
 /// An error in a format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormatFault {
-    /// Empty or too long.
+    /// The format is empty or too long.
+    #[error("the format is empty or too long")]
     Length,
-    /// A dollar without a name.
+    /// A dollar has no name after it.
+    #[error("a $ has no name after it")]
     Name,
-    /// An unknown variable.
+    /// A variable is unknown.
+    #[error("there is no such variable")]
     Unknown,
-    /// A header that carries secrets.
+    /// A header carries secrets.
+    #[error("this header contains secrets, which are not logged")]
     Secret,
-    /// A line break or another control character.
+    /// The format contains a line break or another control character.
+    #[error("the format contains a control character")]
     Control,
-}
-
-impl FormatFault {
-    /// Returns the message.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FormatFault::Length => "the format is empty or too long",
-            FormatFault::Name => "a $ has no name after it",
-            FormatFault::Unknown => "there is no such variable",
-            FormatFault::Secret => "this header contains secrets, which are not logged",
-            FormatFault::Control => "the format contains a control character",
-        }
-    }
-}
-
-impl fmt::Display for FormatFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 impl Format {
@@ -171,7 +131,7 @@ impl Format {
                 parts.push(Part::Literal(rest[..dollar].into()));
             }
             let (name, remaining) = split_name(&rest[dollar + 1..])?;
-            parts.push(Part::Var(find_variable(name)?));
+            parts.push(parse_variable(name)?);
             rest = remaining;
         }
         if !rest.is_empty() {
@@ -180,28 +140,13 @@ impl Format {
         Ok(Format::Text(parts))
     }
 
-    /// Returns the names of the headers in it.
-    pub fn headers(&self) -> impl Iterator<Item = &str> {
-        let parts = match self {
-            Format::Json => &[][..],
-            Format::Text(parts) => parts,
-        };
-        // The header that JSON lines contain.
-        let json_header = matches!(self, Format::Json).then_some(USER_AGENT);
-        let variable_headers = parts.iter().filter_map(|part| match part {
-            Part::Var(Var::Header(name, _)) => Some(&**name),
-            _ => None,
-        });
-        json_header.into_iter().chain(variable_headers)
-    }
-
-    /// Sets each header's index among the stored ones.
+    /// Sets the index of each header among the headers that are stored with each request.
     #[must_use]
-    pub fn with_header_indices(mut self, index_of: impl Fn(&str) -> Option<usize>) -> Format {
+    pub fn with_headers(mut self, mut index_of: impl FnMut(&str) -> usize) -> Format {
         if let Format::Text(parts) = &mut self {
             for part in parts {
-                if let Part::Var(Var::Header(name, index)) = part {
-                    *index = index_of(name).unwrap_or(usize::MAX);
+                if let Part::Header(name, index) = part {
+                    *index = index_of(name);
                 }
             }
         }
@@ -225,7 +170,7 @@ fn split_name(text: &str) -> Result<(&str, &str), FormatFault> {
     }
 }
 
-fn find_variable(name: &str) -> Result<Var, FormatFault> {
+fn parse_variable(name: &str) -> Result<Part, FormatFault> {
     if let Some(header) = name.strip_prefix("http_") {
         let header = header.to_ascii_lowercase().replace('_', "-");
         if SECRET_HEADERS.contains(&header.as_str()) {
@@ -233,23 +178,11 @@ fn find_variable(name: &str) -> Result<Var, FormatFault> {
         }
         let parsed: Result<http::HeaderName, _> = header.parse();
         return parsed
-            .map(|_| Var::Header(header.into(), usize::MAX))
+            .map(|_| Part::Header(header.into(), usize::MAX))
             .map_err(|_| FormatFault::Unknown);
     }
-    let variable = VARIABLES.iter().find(|(known, ..)| *known == name);
-    variable.map(|(_, var, _)| var.clone()).ok_or(FormatFault::Unknown)
-}
-
-impl Var {
-    fn name(&self) -> String {
-        match self {
-            Var::Header(name, _) => format!("http_{}", name.replace('-', "_")),
-            known => {
-                let variable = VARIABLES.iter().find(|(_, var, _)| var == known);
-                variable.map_or_else(String::new, |(name, ..)| (*name).to_owned())
-            }
-        }
-    }
+    let variable = Variable::ALL.into_iter().find(|variable| variable.as_str() == name);
+    variable.map(Part::Variable).ok_or(FormatFault::Unknown)
 }
 
 /// Prints the format as in a configuration.
@@ -258,7 +191,8 @@ impl fmt::Display for Format {
         let Format::Text(parts) = self else { return f.write_str("json") };
         parts.iter().try_for_each(|part| match part {
             Part::Literal(text) => f.write_str(text),
-            Part::Var(var) => write!(f, "${{{}}}", var.name()),
+            Part::Variable(variable) => write!(f, "${{{}}}", variable.as_str()),
+            Part::Header(name, _) => write!(f, "${{http_{}}}", name.replace('-', "_")),
         })
     }
 }

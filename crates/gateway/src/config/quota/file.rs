@@ -1,8 +1,7 @@
 //! The quota file: the usage of each key in one month.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,29 +27,25 @@ struct QuotaFile {
     units: BTreeMap<String, u64>,
 }
 
-/// Reads a file. The result is empty if the file does not exist.
+/// Reads a quota file. The result is empty if the file does not exist.
 ///
 /// # Errors
 ///
 /// A description of the error if the file cannot be read, or has another format than [`write()`]
 /// writes.
 pub(crate) fn read(path: &Path) -> Result<QuotaUsage, String> {
-    let size = match std::fs::metadata(path) {
-        Ok(metadata) => metadata.len(),
+    let text = match settings::read_text_file(path, FILE_BYTES_MAX) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(QuotaUsage::default()),
         Err(error) => return Err(error.to_string()),
     };
-    if size > FILE_BYTES_MAX {
-        return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are allowed"));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     let contents: QuotaFile = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let month = Month::parse(&contents.month).ok_or("the month is none such as 2026-11")?;
     let keys = contents.units.into_iter().map(|(name, units)| (name.into(), units)).collect();
     Ok(QuotaUsage { month, keys })
 }
 
-/// Replaces a file atomically: a reader finds either the old or the new content.
+/// Replaces a quota file atomically: a reader finds either the old or the new content.
 ///
 /// # Errors
 ///

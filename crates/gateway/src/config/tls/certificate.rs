@@ -19,7 +19,8 @@ use crate::config::tls::read_certificates;
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) key: Arc<CertifiedKey>,
-    /// DNS names of the certificate, lower case, with `*.` for wildcards.
+    /// Host names for which the certificate is used: by default its DNS names, in lower case, with
+    /// `*.` for wildcards.
     pub(crate) names: Vec<String>,
     /// Time of expiry.
     pub(crate) expires: SystemTime,

@@ -8,13 +8,13 @@ use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
 
 /// Returns OpenSSL's names, in rustls's order of preference.
 pub(crate) fn names() -> impl Iterator<Item = String> {
-    ALL_CIPHER_SUITES.iter().map(openssl)
+    ALL_CIPHER_SUITES.iter().map(openssl_spelling)
 }
 
 /// Returns the suite of this name, in either spelling and any case.
 pub(crate) fn find(name: &str) -> Option<SupportedCipherSuite> {
     let has_name = |suite: &&SupportedCipherSuite| {
-        let names = [openssl(suite), iana(suite), rustls_name(suite)];
+        let names = [openssl_spelling(suite), iana_spelling(suite), rustls_name(suite)];
         names.iter().any(|known| known.eq_ignore_ascii_case(name))
     };
     ALL_CIPHER_SUITES.iter().find(has_name).copied()
@@ -30,15 +30,15 @@ fn rustls_name(suite: &SupportedCipherSuite) -> String {
     suite.suite().as_str().unwrap_or_default().to_owned()
 }
 
-fn iana(suite: &SupportedCipherSuite) -> String {
+fn iana_spelling(suite: &SupportedCipherSuite) -> String {
     rustls_name(suite).replace("TLS13_", "TLS_")
 }
 
 /// Translates IANA's name to OpenSSL's: `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is
 /// `ECDHE-RSA-AES256-GCM-SHA384`. A name that ends in `CHACHA20_POLY1305_SHA256` loses the hash,
 /// and names of TLS 1.3 do not change.
-fn openssl(suite: &SupportedCipherSuite) -> String {
-    let name = iana(suite);
+fn openssl_spelling(suite: &SupportedCipherSuite) -> String {
+    let name = iana_spelling(suite);
     if is_tls13(suite) {
         return name;
     }
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn every_spelling_finds_the_suite() {
         for suite in ALL_CIPHER_SUITES {
-            for name in [openssl(suite), iana(suite), rustls_name(suite)] {
+            for name in [openssl_spelling(suite), iana_spelling(suite), rustls_name(suite)] {
                 let suite_found = find(&name.to_lowercase()).map(|found| found.suite());
                 assert_eq!(suite_found, Some(suite.suite()), "{name}");
             }

@@ -7,10 +7,10 @@ use super::*;
 
 fn check<S: Scalar>(right: &[&str], wrong: &[&str]) {
     for text in right {
-        assert!(S::parse(Input::Text(text)).is_ok(), "{text} is no {}", S::noun());
+        assert!(S::parse(Input::String(text)).is_ok(), "{text} is no {}", S::noun());
     }
     for text in wrong {
-        assert!(S::parse(Input::Text(text)).is_err(), "{text} is {}", S::noun());
+        assert!(S::parse(Input::String(text)).is_err(), "{text} is {}", S::noun());
     }
 }
 
@@ -45,7 +45,7 @@ fn texts_of_each_type() {
         &["", "10.0.0.0/33", "::/129", "10.0.0/8", "localhost", "127.0.0.1:80"],
     );
     check::<CallRate>(&["1r/s", "600r/m"], &["", "0r/s", "1r/h", "1 r/s", "1", "1000000001r/s"]);
-    check::<Time>(&["2027-01-31T00:00:00Z"], &["", "tomorrow", "1969-12-31T00:00:00Z"]);
+    check::<Timestamp>(&["2027-01-31T00:00:00Z"], &["", "tomorrow", "1969-12-31T00:00:00Z"]);
     let digits = "0aF1".repeat(16);
     let prefixed = format!("sha256:{digits}");
     let hexadecimal = format!("0x{}", &digits[2..]);
@@ -58,10 +58,10 @@ fn texts_of_each_type() {
 
 #[test]
 fn headers_are_sensitive_and_never_the_gateways_own() {
-    let (name, value) = header("X-Api-Key", "secret").unwrap();
+    let (name, value) = parse_header("X-Api-Key", "secret").unwrap();
     assert_eq!(name, "x-api-key");
     assert_eq!(format!("{value:?}"), "Sensitive");
     for (name, value) in [("Host", "x"), ("content-length", "1"), ("a b", "x"), ("x", "a\nb")] {
-        assert!(header(name, value).is_err(), "{name}");
+        assert!(parse_header(name, value).is_err(), "{name}");
     }
 }

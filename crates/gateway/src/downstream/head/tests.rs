@@ -169,7 +169,7 @@ fn targets_give_their_path() {
     for (target, expected) in
         [("/", "/"), ("/?a", "/"), ("/a/b?c", "/a/b"), ("http://h/x", "/x"), ("http://h", "/")]
     {
-        assert_eq!(path(target).as_str(), expected);
+        assert_eq!(parse_path(target).as_str(), expected);
     }
 }
 
@@ -182,6 +182,6 @@ fn the_authority_of_an_absolute_target_is_its_host() {
         ("/http://d/", None),
         ("/", None),
     ] {
-        assert_eq!(authority(target), host, "{target}");
+        assert_eq!(parse_authority(target), host, "{target}");
     }
 }

@@ -3,8 +3,10 @@
 //! `fuzz/src/websocket.rs` calls them without a time limit; the test below runs for one second in
 //! every check. They are not part of the crate's interface.
 
+use wire::websocket::{Opcode, ProtocolError, Role, write_frame};
+
+use super::decoder::{Decoder, Event};
 use super::deflate;
-use super::frame::{Decoder, Event, Fault, Op, Role, write};
 
 /// A small limit, so that inputs reach it.
 const MESSAGE_BYTES_MAX: usize = 400;
@@ -13,7 +15,7 @@ const MESSAGE_BYTES_MAX: usize = 400;
 #[derive(Debug, PartialEq, Eq)]
 struct Conversation {
     events: Vec<(char, Vec<u8>)>,
-    fault: Option<Fault>,
+    fault: Option<ProtocolError>,
 }
 
 /// Decodes bytes as one connection, as either side. Read boundaries must not change the events, and
@@ -36,13 +38,18 @@ pub(crate) fn websocket(bytes: &[u8]) {
             );
         }
         for (kind, payload) in &expected.events {
-            let op = match kind {
-                'm' => Op::Binary,
-                'p' => Op::Ping,
+            let opcode = match kind {
+                'm' => Opcode::Binary,
+                'p' => Opcode::Ping,
                 _ => continue,
             };
             let mut encoded = Vec::new();
-            write(&mut encoded, op, payload, (role == Role::Server).then_some([3, 1, 4, 1]));
+            write_frame(
+                &mut encoded,
+                opcode,
+                payload,
+                (role == Role::Server).then_some([3, 1, 4, 1]),
+            );
             let conversation = converse(role, &encoded, 5);
             assert_eq!(conversation.events, [(*kind, payload.clone())], "written and read again");
         }
@@ -51,10 +58,7 @@ pub(crate) fn websocket(bytes: &[u8]) {
 
 /// Decodes as a connection does, from reads of `read_bytes` bytes.
 fn converse(role: Role, bytes: &[u8], read_bytes: usize) -> Conversation {
-    let mut decoder = match role {
-        Role::Client => Decoder::new(role, MESSAGE_BYTES_MAX),
-        Role::Server => Decoder::with_compression(role, MESSAGE_BYTES_MAX),
-    };
+    let mut decoder = Decoder::new(role, MESSAGE_BYTES_MAX, role == Role::Server);
     let mut conversation = Conversation { events: Vec::new(), fault: None };
     for chunk in bytes.chunks(read_bytes.min(bytes.len().max(1))) {
         let mut used_bytes = 0;
@@ -97,15 +101,15 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut calls = Vec::new();
     let mut responses = Vec::new();
     let response = br#"{"jsonrpc":"2.0","id":281474976710656,"result":"0x10"}"#;
-    write(&mut responses, Op::Text, response, None);
-    write(&mut responses, Op::Ping, b"are you there", None);
-    write(&mut responses, Op::Binary, &[b'x'; 300], None);
-    write(&mut responses, Op::Binary, &[b'x'; 500], None);
-    write(&mut responses, Op::Close, &1001_u16.to_be_bytes(), None);
+    write_frame(&mut responses, Opcode::Text, response, None);
+    write_frame(&mut responses, Opcode::Ping, b"are you there", None);
+    write_frame(&mut responses, Opcode::Binary, &[b'x'; 300], None);
+    write_frame(&mut responses, Opcode::Binary, &[b'x'; 500], None);
+    write_frame(&mut responses, Opcode::Close, &1001_u16.to_be_bytes(), None);
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
-    write(&mut calls, Op::Text, call, Some([1, 2, 3, 4]));
-    write(&mut calls, Op::Pong, b"", Some([5, 6, 7, 8]));
-    write(&mut calls, Op::Text, &[b' '; 200], Some([0, 0, 0, 0]));
+    write_frame(&mut calls, Opcode::Text, call, Some([1, 2, 3, 4]));
+    write_frame(&mut calls, Opcode::Pong, b"", Some([5, 6, 7, 8]));
+    write_frame(&mut calls, Opcode::Text, &[b' '; 200], Some([0, 0, 0, 0]));
     let fragments = b"\x01\x03Hel\x89\x01?\x00\x00\x80\x02lo\x82\x7e\x00\x7e".to_vec();
     // "Hello", compressed (RFC 7692, section 7.2.3.1).
     let compressed = b"\xc1\x87\0\0\0\0\xf2\x48\xcd\xc9\xc9\x07\0\xc9\x80\0\0\0\0".to_vec();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -34,7 +34,7 @@ impl UpgradeRequest {
     /// Creates a request with a fresh key. Returns `None` if the system has no randomness.
     pub(crate) fn new() -> Option<UpgradeRequest> {
         let mut key = [0; 16];
-        SystemRandom::new().fill(&mut key).ok()?;
+        rand::fill(&mut key).ok()?;
         Some(UpgradeRequest { key: STANDARD.encode(key) })
     }
 
@@ -60,9 +60,12 @@ impl UpgradeRequest {
             Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) | Err(_) => return Err(Refusal::Malformed),
         };
-        let value = |name: &str| {
+        let headers_named = |name: &'static str| {
             let headers = response.headers.iter();
-            let mut headers = headers.filter(|header| header.name.eq_ignore_ascii_case(name));
+            headers.filter(move |header| header.name.eq_ignore_ascii_case(name))
+        };
+        let value = |name| {
+            let mut headers = headers_named(name);
             let first_value = headers.next().map(|header| header.value.trim_ascii());
             // A repeated header is ambiguous, so it is ignored.
             first_value.filter(|_| headers.next().is_none())
@@ -73,19 +76,15 @@ impl UpgradeRequest {
             let retry_after = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             return Err(Refusal::Status { status, retry_after });
         }
-        let has_token = |name: &str, token: &str| {
-            let headers = response.headers.iter();
-            let headers = headers.filter(|header| header.name.eq_ignore_ascii_case(name));
-            let mut items = headers.flat_map(|header| header.value.split(|byte| *byte == b','));
+        let has_token = |name, token: &str| {
+            let mut items =
+                headers_named(name).flat_map(|header| header.value.split(|byte| *byte == b','));
             items.any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
         };
-        let has_header = |name: &str| {
-            let mut headers = response.headers.iter();
-            headers.any(|header| header.name.eq_ignore_ascii_case(name))
-        };
+        let has_header = |name| headers_named(name).next().is_some();
         let opens = has_token("upgrade", "websocket")
             && has_token("connection", "upgrade")
-            && value("sec-websocket-accept") == Some(accept(self.key.as_bytes()).as_bytes())
+            && value("sec-websocket-accept") == Some(compute_accept(self.key.as_bytes()).as_bytes())
             // The request offers no extension and no subprotocol.
             && !has_header("sec-websocket-extensions")
             && !has_header("sec-websocket-protocol");
@@ -93,8 +92,8 @@ impl UpgradeRequest {
     }
 }
 
-/// Returns the server's response to a key, for `Sec-WebSocket-Accept`.
-pub(crate) fn accept(key: &[u8]) -> String {
+/// Computes the server's response to a key, for `Sec-WebSocket-Accept`.
+pub(crate) fn compute_accept(key: &[u8]) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, &[key, GUID].concat());
     STANDARD.encode(hash)
 }
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     fn response(request: &UpgradeRequest, lines: &str) -> String {
-        let lines = lines.replace("ACCEPT", &accept(request.key.as_bytes()));
+        let lines = lines.replace("ACCEPT", &compute_accept(request.key.as_bytes()));
         format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n\r\n")
     }
 
@@ -116,7 +115,7 @@ mod tests {
     #[test]
     fn accepts_the_key_of_the_rfc() {
         // RFC 6455, 1.3.
-        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(compute_accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]

@@ -5,42 +5,29 @@
 
 use std::cell::RefCell;
 
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
-
-use crate::io::websocket::mask::Key;
+use aws_lc_rs::rand;
+use wire::websocket::Key;
 
 /// Number of bytes drawn per call to the random source. A thousand keys cost about as much as one
 /// key.
 const DRAWN_BYTES: usize = 4096;
 
-/// Unpredictable keys, drawn in bulk.
-#[derive(Debug)]
-pub(crate) struct Keys(RefCell<Drawn>);
-
-#[derive(Debug)]
-struct Drawn {
-    bytes: Vec<u8>,
-    source: SystemRandom,
-}
-
-impl Default for Keys {
-    fn default() -> Keys {
-        Keys(RefCell::new(Drawn { bytes: Vec::new(), source: SystemRandom::new() }))
-    }
-}
+/// Unpredictable keys, drawn in bulk. Holds the bytes of the next keys.
+#[derive(Debug, Default)]
+pub(crate) struct Keys(RefCell<Vec<u8>>);
 
 impl Keys {
     /// Returns a fresh key, or `None` if the system has no randomness.
     pub(crate) fn next(&self) -> Option<Key> {
         let mut drawn = self.0.borrow_mut();
-        if drawn.bytes.len() < size_of::<Key>() {
+        if drawn.len() < size_of::<Key>() {
             let mut bytes = vec![0; DRAWN_BYTES];
-            drawn.source.fill(&mut bytes).ok()?;
-            drawn.bytes = bytes;
+            rand::fill(&mut bytes).ok()?;
+            *drawn = bytes;
         }
-        let remaining = drawn.bytes.len() - size_of::<Key>();
-        let key = drawn.bytes.last_chunk().copied();
-        drawn.bytes.truncate(remaining);
+        let remaining = drawn.len() - size_of::<Key>();
+        let key = drawn.last_chunk().copied();
+        drawn.truncate(remaining);
         key
     }
 }

@@ -34,37 +34,38 @@ fn config(gateways: u64, limits: &str) -> Config {
 /// Redis with the script, built from the policy functions.
 #[derive(Default)]
 struct Store {
-    keys: HashMap<(usize, [u8; 16]), State>,
+    keys: HashMap<(usize, [u8; 16]), KeyState>,
     /// Offset of its clock.
     clock_offset: u64,
 }
 
 impl Store {
-    fn judge(&mut self, query: &SharedLimitQuery, now: u64) -> Verdict {
+    fn judge(&mut self, query: &SharedLimitQuery, now: u64) -> RedisDecision {
         let now = now + self.clock_offset;
         let key_of = |query: &SharedZoneQuery| (query.zone, query.digest);
-        for query in query.zones() {
+        for query in query.zones.iter() {
             let before = self.keys.get(&key_of(query)).copied();
             if let Some(state) = raise_excess(before, query.terms.rate, now, query.known_excess) {
                 self.keys.insert(key_of(query), state);
             }
         }
-        let assessed = query.zones().map(|query| {
+        let assessed = query.zones.iter().map(|query| {
             let state = self.keys.get(&key_of(query)).copied();
             (assess(state, query.terms.rate, now, query.cost), query.terms)
         });
         let assessed: Vec<_> = assessed.collect();
         let refused = match judge(&assessed) {
-            Judgement::Refused { limit_index: at } => Some(at),
+            LimitDecision::Refused { limit_index } => Some(limit_index),
             _ => None,
         };
         if refused.is_none() {
-            for (query, (assessed, _)) in query.zones().zip(&assessed) {
+            for (query, (assessed, _)) in query.zones.iter().zip(&assessed) {
                 self.keys.insert(key_of(query), assessed.state);
             }
         }
-        let states = query.zones().map(|query| self.keys.get(&key_of(query)).copied()).collect();
-        Verdict { now, refused, states }
+        let states =
+            query.zones.iter().map(|query| self.keys.get(&key_of(query)).copied()).collect();
+        RedisDecision { now, refused, states }
     }
 }
 

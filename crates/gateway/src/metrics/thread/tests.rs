@@ -6,7 +6,7 @@ use std::time::Duration;
 use wire::family::Family;
 
 use super::{ChainLabel, Counters, Labels, REMOVED_MAX};
-use crate::call::cache_status::CacheStatus;
+use crate::call::CacheStatus;
 use crate::metrics::label::{AttemptOutcome, LimitOutcome, RefusedStatus};
 use crate::policy::overload::{Class, Shed};
 
@@ -43,7 +43,7 @@ fn every_number_is_added_up_over_threads() {
         thread.groups[1].waited[Class::High].observe(Duration::from_millis(count));
         thread.redis.latency.observe(Duration::from_micros(count));
         thread.shared_limits.breakers_opened.add(count);
-        thread.zone(1, LimitOutcome::Delayed);
+        thread.record_limit_outcome(1, LimitOutcome::Delayed);
     }
 
     let sum = Counters::sum(&threads);
@@ -76,7 +76,7 @@ fn a_label_continues_its_counters_after_a_change_of_order_and_after_its_removal(
     counters.upstreams[0].attempts[AttemptOutcome::Ok].add(3);
     counters.upstreams[1].attempts[AttemptOutcome::Ok].add(4);
     counters.methods[0][0].record_call(CacheStatus::Miss, Duration::ZERO);
-    counters.zone(1, LimitOutcome::Passed);
+    counters.record_limit_outcome(1, LimitOutcome::Passed);
 
     let second = labels(&["b"], &[("b", "two"), ("b", "one")]);
     let after = counters.after_reload(&second);

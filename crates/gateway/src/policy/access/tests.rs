@@ -43,7 +43,7 @@ fn called(
     grant: Option<&Grant>,
 ) -> Result<(), Denial> {
     let (chain, group_deny) = (&MethodRules::default(), &MethodSet::default());
-    may_call(&MethodCheck { method, effect, policy, chain, group_deny, grant })
+    check_call(&MethodCheck { method, effect, policy, chain, group_deny, grant })
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn patterns_name_what_they_should() {
 #[test]
 fn denying_decides_before_allowing() {
     let both = rules(&["eth_*"], &["eth_call"]);
-    assert!(both.admit("eth_chainId") && !both.admit("eth_call") && !both.admit("net_version"));
-    assert!(rules(&[], &[]).admit("x") && rules(&[], &["y"]).admit("x"));
+    assert!(both.allows("eth_chainId") && !both.allows("eth_call") && !both.allows("net_version"));
+    assert!(rules(&[], &[]).allows("x") && rules(&[], &["y"]).allows("x"));
 }
 
 #[test]
@@ -85,19 +85,19 @@ fn addresses_are_admitted_by_network() {
         ("::1", true),
         ("::2", false),
     ] {
-        assert_eq!(both.admit(address.parse().unwrap()), expected, "{address}");
+        assert_eq!(both.allows(address.parse().unwrap()), expected, "{address}");
     }
-    assert!(AddressRules::default().admit("1.2.3.4".parse().unwrap()));
+    assert!(AddressRules::default().allows("1.2.3.4".parse().unwrap()));
 }
 
 #[test]
 fn a_key_ends_with_its_time_and_its_networks() {
     let home = "10.0.0.1".parse().unwrap();
     let key = Grant { expires: Some(100), clients: networks(&["10.0.0.0/8"]), ..grant() };
-    assert_eq!(may_use(&key, home, || 99), Ok(()));
-    assert_eq!(may_use(&key, home, || 100), Err(Denial::Expired));
-    assert_eq!(may_use(&key, "11.0.0.1".parse().unwrap(), || 99), Err(Denial::Address));
-    assert_eq!(may_use(&grant(), home, || panic!("the clock is not needed")), Ok(()));
+    assert_eq!(check_grant(&key, home, || 99), Ok(()));
+    assert_eq!(check_grant(&key, home, || 100), Err(Denial::Expired));
+    assert_eq!(check_grant(&key, "11.0.0.1".parse().unwrap(), || 99), Err(Denial::Address));
+    assert_eq!(check_grant(&grant(), home, || panic!("the clock is not needed")), Ok(()));
 }
 
 #[test]
@@ -145,28 +145,28 @@ fn every_list_must_admit_a_method() {
         group_deny: &none,
         grant: None,
     };
-    assert_eq!(may_call(&check), Ok(()));
-    assert_eq!(may_call(&MethodCheck { chain: &other, ..check }), Err(Denial::Method));
-    assert_eq!(may_call(&MethodCheck { group_deny: &deny, ..check }), Err(Denial::Method));
+    assert_eq!(check_call(&check), Ok(()));
+    assert_eq!(check_call(&MethodCheck { chain: &other, ..check }), Err(Denial::Method));
+    assert_eq!(check_call(&MethodCheck { group_deny: &deny, ..check }), Err(Denial::Method));
     let closed = Policy { methods: other.clone(), ..self::open() };
-    assert_eq!(may_call(&MethodCheck { policy: &closed, ..check }), Err(Denial::Method));
+    assert_eq!(check_call(&MethodCheck { policy: &closed, ..check }), Err(Denial::Method));
     let key = Grant { methods: other, ..grant() };
-    assert_eq!(may_call(&MethodCheck { grant: Some(&key), ..check }), Err(Denial::Method));
+    assert_eq!(check_call(&MethodCheck { grant: Some(&key), ..check }), Err(Denial::Method));
 }
 
 #[test]
 fn subscriptions_are_known_by_their_names() {
     for name in ["eth_subscribe", "eth_unsubscribe", "hmy_subscribe"] {
-        assert!(is_subscription(name), "{name}");
+        assert!(is_subscription_method(name), "{name}");
     }
     for name in ["eth_subscribed", "subscribe", "eth_newFilter", ""] {
-        assert!(!is_subscription(name), "{name}");
+        assert!(!is_subscription_method(name), "{name}");
     }
 }
 
 #[test]
 fn filters_are_the_gateways_own_where_it_can_tell() {
-    let is_gateways = |family, method| is_own_filter(family, method);
+    let is_gateways = |family, method| is_own_filter_method(family, method);
     assert!(is_gateways(Family::Ethereum, "eth_newFilter"));
     assert!(is_gateways(Family::Ethereum, "eth_getFilterChanges"));
     assert!(

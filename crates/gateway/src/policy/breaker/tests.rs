@@ -12,7 +12,7 @@ fn time(ms: u64) -> Duration {
 fn closed() -> Breaker {
     let mut breaker = Breaker::new(3, BACKOFF);
     assert!(!breaker.is_closed(), "nothing is known at the start");
-    assert!(breaker.probe_due(time(0)));
+    assert!(breaker.begin_due_probe(time(0)));
     breaker.record_probe(true, time(0));
     breaker
 }
@@ -39,12 +39,12 @@ fn one_probe_at_a_time_decides_after_the_backoff() {
     (0..3).for_each(|_| {
         breaker.record_failure(time(10));
     });
-    assert!(!breaker.probe_due(time(1_009)));
-    assert!(breaker.probe_due(time(1_010)));
-    assert!(!breaker.probe_due(time(9_000)), "one is under way");
+    assert!(!breaker.begin_due_probe(time(1_009)));
+    assert!(breaker.begin_due_probe(time(1_010)));
+    assert!(!breaker.begin_due_probe(time(9_000)), "one is under way");
     breaker.record_probe(false, time(1_020));
-    assert!(!breaker.is_closed() && !breaker.probe_due(time(2_019)));
-    assert!(breaker.probe_due(time(2_020)));
+    assert!(!breaker.is_closed() && !breaker.begin_due_probe(time(2_019)));
+    assert!(breaker.begin_due_probe(time(2_020)));
     breaker.record_probe(true, time(2_021));
     assert!(breaker.is_closed());
 }

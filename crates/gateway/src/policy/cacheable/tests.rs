@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
+use crate::policy::plan::{CacheFeatures, Plan, plan};
+use wire::call::Params;
 use wire::family::Family;
 use wire::method::methods_of;
 
@@ -29,8 +31,6 @@ impl Chain {
             lag_max: 2,
             jump_max: 64,
             rollback_max: 8,
-            rollback_polls: 3,
-            missed_max: 3,
             block_time: Duration::from_secs(1),
         };
         let mut chain = Self { tracker: HeadTracker::new(settings, 1), now: Duration::ZERO };
@@ -60,7 +60,7 @@ fn ethereum(name: &str) -> &'static Method {
 }
 
 fn rule_of(name: &str, block: Option<BlockRef>) -> (CacheRule, Option<u64>, u64) {
-    let caching = decide(ethereum(name), block.as_ref(), &view());
+    let caching = decide_caching(ethereum(name), block.as_ref(), &view());
     (caching.rule, caching.resolved, caching.min_head)
 }
 
@@ -120,7 +120,7 @@ fn no_method_that_writes_or_sticks_is_ever_cached() {
             count += 1;
             for block in [None, Some(&latest), Some(&BlockRef::Number(5))] {
                 assert_eq!(
-                    decide(method, block, &view()).rule,
+                    decide_caching(method, block, &view()).rule,
                     CacheRule::Never,
                     "{}",
                     method.name
@@ -133,9 +133,15 @@ fn no_method_that_writes_or_sticks_is_ever_cached() {
 
 #[test]
 fn the_head_number_is_served_from_the_view() {
-    assert!(decide(ethereum("eth_blockNumber"), None, &view()).from_view);
-    assert!(!decide(ethereum("eth_blockNumber"), None, &ChainView::default()).from_view);
-    assert!(!decide(ethereum("eth_gasPrice"), None, &view()).from_view);
+    let is_from_view = |name, cache, view: &ChainView| {
+        let features = CacheFeatures { cache, coalesce: true };
+        let planned = plan(Some(ethereum(name)), &Params::Array(b"[]"), view, features);
+        matches!(planned, Plan::Head(HEAD))
+    };
+    assert!(is_from_view("eth_blockNumber", true, &view()));
+    assert!(!is_from_view("eth_blockNumber", false, &view()), "the cache is off");
+    assert!(!is_from_view("eth_blockNumber", true, &ChainView::default()));
+    assert!(!is_from_view("eth_gasPrice", true, &view()));
 }
 
 #[test]
@@ -144,10 +150,10 @@ fn without_a_head_nothing_moving_is_cached() {
     for block in
         [BlockRef::Number(5), BlockRef::Tag(BlockTag::Latest), BlockRef::Tag(BlockTag::Safe)]
     {
-        let caching = decide(ethereum("eth_getBalance"), Some(&block), &unknown);
+        let caching = decide_caching(ethereum("eth_getBalance"), Some(&block), &unknown);
         assert_eq!((caching.rule, caching.resolved), (CacheRule::Never, None), "{block:?}");
     }
-    assert_eq!(decide(ethereum("eth_chainId"), None, &unknown).rule, CacheRule::Constant);
+    assert_eq!(decide_caching(ethereum("eth_chainId"), None, &unknown).rule, CacheRule::Constant);
 }
 
 #[test]
@@ -155,7 +161,7 @@ fn our_own_finality_depth_does_not_replace_the_tag() {
     let view = Chain::new(Finality::Depth(4)).view();
     assert_eq!(view.finalized, Some(96));
     let finalized = BlockRef::Tag(BlockTag::Finalized);
-    let caching = decide(ethereum("eth_getBalance"), Some(&finalized), &view);
+    let caching = decide_caching(ethereum("eth_getBalance"), Some(&finalized), &view);
     assert_eq!((caching.rule, caching.resolved), (CacheRule::AtHead, None));
 }
 
@@ -167,8 +173,8 @@ fn growing_responses_are_cached_only_behind_the_head() {
     };
     let newest = BlockRef::Number(HEAD);
     let second_newest = BlockRef::Number(HEAD - method.blocks_behind_head);
-    assert_eq!(decide(method, Some(&newest), &view()).rule, CacheRule::Never);
-    let decided = decide(method, Some(&second_newest), &view());
+    assert_eq!(decide_caching(method, Some(&newest), &view()).rule, CacheRule::Never);
+    let decided = decide_caching(method, Some(&second_newest), &view());
     assert_eq!(decided.rule, at_number(HEAD - method.blocks_behind_head, false));
     assert_eq!(decided.min_head, HEAD, "an upstream that has not more itself has not all of it");
 }
@@ -179,13 +185,13 @@ fn growing_responses_are_cached_by_hash_only_behind_the_head() {
     let by_hash = |number| BlockRef::Hash(hash(0, number));
     for (number, expected) in [(HEAD, Err(RejectReason::AboveHead)), (HEAD - 1, Ok(Binding::Free))]
     {
-        let caching = decide(method, Some(&by_hash(number)), &view());
+        let caching = decide_caching(method, Some(&by_hash(number)), &view());
         assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
         let response = facts(ResponseKind::Value, method.response_block, named(0, number));
         assert_eq!(binding(admit(&caching, &response, &view())), expected);
     }
     // A response without a block may be about any block.
-    let caching = decide(method, Some(&by_hash(HEAD - 1)), &view());
+    let caching = decide_caching(method, Some(&by_hash(HEAD - 1)), &view());
     let response = facts(ResponseKind::Value, method.response_block, None);
     assert_eq!(binding(admit(&caching, &response, &view())), Err(RejectReason::Unnamed));
 }
@@ -208,14 +214,11 @@ fn value() -> ResponseFacts {
 }
 
 fn balance_at(block: BlockRef, view: &ChainView) -> Caching {
-    decide(ethereum("eth_getBalance"), Some(&block), view)
+    decide_caching(ethereum("eth_getBalance"), Some(&block), view)
 }
 
-fn binding(admit: Admission) -> Result<Binding, RejectReason> {
-    match admit {
-        Admission::Store(tag) => Ok(tag.binding),
-        Admission::No(reason) => Err(reason),
-    }
+fn binding(admit: Result<ValidityTag, RejectReason>) -> Result<Binding, RejectReason> {
+    admit.map(|tag| tag.binding)
 }
 
 #[test]
@@ -250,7 +253,7 @@ fn admission_by_number() {
 fn admission_by_transaction() {
     use ResponseKind::{Null, Value};
     let view = view();
-    let caching = decide(ethereum("eth_getTransactionReceipt"), None, &view);
+    let caching = decide_caching(ethereum("eth_getTransactionReceipt"), None, &view);
     let stored = |number| Ok(Binding::Block { number, hash: Some(hash(b'a', number)) });
     let names = ResponseBlock::Members;
     for (response, expected) in [
@@ -271,7 +274,7 @@ fn admission_of_constants_hashes_and_head_values() {
     let view = view();
     let null = facts(ResponseKind::Null, ResponseBlock::None, None);
     let revert = facts(ResponseKind::DeterministicError, ResponseBlock::None, None);
-    let constant = decide(ethereum("eth_chainId"), None, &view);
+    let constant = decide_caching(ethereum("eth_chainId"), None, &view);
     assert_eq!(binding(admit(&constant, &value(), &view)), Ok(Binding::Free));
     assert_eq!(binding(admit(&constant, &null, &view)), Err(RejectReason::Null));
     assert_eq!(binding(admit(&constant, &revert, &view)), Err(RejectReason::Error));
@@ -279,7 +282,7 @@ fn admission_of_constants_hashes_and_head_values() {
     assert_eq!(binding(admit(&by_hash, &value(), &view)), Ok(Binding::Free));
     assert_eq!(binding(admit(&by_hash, &revert, &view)), Ok(Binding::Free));
     assert_eq!(binding(admit(&by_hash, &null, &view)), Err(RejectReason::Null));
-    let price = decide(ethereum("eth_gasPrice"), None, &view);
+    let price = decide_caching(ethereum("eth_gasPrice"), None, &view);
     let seq = view.head_seq;
     assert_eq!(binding(admit(&price, &value(), &view)), Ok(Binding::Head { seq }));
     assert_eq!(binding(admit(&price, &revert, &view)), Err(RejectReason::Error));
@@ -288,17 +291,14 @@ fn admission_of_constants_hashes_and_head_values() {
 }
 
 fn tag(caching: &Caching, view: &ChainView) -> ValidityTag {
-    match admit(caching, &value(), view) {
-        Admission::Store(tag) => tag,
-        Admission::No(reason) => panic!("{reason:?}"),
-    }
+    admit(caching, &value(), view).unwrap()
 }
 
 #[test]
 fn head_values_expire_with_the_head_and_block_values_stay() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     let old = chain.view();
-    let price = decide(ethereum("eth_gasPrice"), None, &old);
+    let price = decide_caching(ethereum("eth_gasPrice"), None, &old);
     let price_tag = tag(&price, &old);
     let latest = balance_at(BlockRef::Tag(BlockTag::Latest), &old);
     let latest_tag = tag(&latest, &old);
@@ -369,21 +369,12 @@ fn logs_of_a_range_are_valid_as_long_as_its_last_block() {
     let unknown = ResponseFacts { named_blocks: None, ..named(92, 97, b'a') };
     let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
     for good in [named(92, 97, b'a'), named(95, 95, b'a'), unknown] {
-        let Admission::Store(tag) = admit(&caching, &good, &view) else { panic!("{good:?}") };
+        let tag = admit(&caching, &good, &view).unwrap();
         assert_eq!(tag.binding, bound);
     }
-    assert_eq!(
-        admit(&caching, &named(91, 97, b'a'), &view),
-        Admission::No(RejectReason::OtherBlock)
-    );
-    assert_eq!(
-        admit(&caching, &named(92, 98, b'a'), &view),
-        Admission::No(RejectReason::OtherBlock)
-    );
-    assert_eq!(
-        admit(&caching, &named(95, 97, b'z'), &view),
-        Admission::No(RejectReason::NotCanonical)
-    );
+    assert_eq!(admit(&caching, &named(91, 97, b'a'), &view), Err(RejectReason::OtherBlock));
+    assert_eq!(admit(&caching, &named(92, 98, b'a'), &view), Err(RejectReason::OtherBlock));
+    assert_eq!(admit(&caching, &named(95, 97, b'z'), &view), Err(RejectReason::NotCanonical));
 }
 
 #[test]
@@ -399,8 +390,12 @@ fn without_a_head_only_upstreams_at_the_last_one_serve_calls_about_it() {
     for (name, block) in
         [("eth_getBalance", Some(&latest)), ("eth_blockNumber", None), ("eth_gasPrice", None)]
     {
-        let caching = decide(ethereum(name), block, &headless);
+        let caching = decide_caching(ethereum(name), block, &headless);
         assert_eq!((caching.rule, caching.min_head), (CacheRule::Never, HEAD), "{name}");
-        assert_eq!(decide(ethereum(name), block, &ChainView::default()).min_head, 0, "{name}");
+        assert_eq!(
+            decide_caching(ethereum(name), block, &ChainView::default()).min_head,
+            0,
+            "{name}"
+        );
     }
 }

@@ -25,8 +25,6 @@ impl Net {
             lag_max: 2,
             jump_max: 1000,
             rollback_max: 8,
-            rollback_polls: 1,
-            missed_max: 3,
             block_time: Duration::from_secs(1),
         };
         let tracker = HeadTracker::new(settings, 1);
@@ -83,11 +81,11 @@ fn dropped_blocks_come_first_and_from_the_newest_down() {
     let mut net = Net::new(20);
     net.poll();
     let mut cursor = ChainCursor::at_head(&net.view(), 16).unwrap();
-    assert_eq!(cursor.changes(&net.view()), Ok(Vec::new()));
+    assert_eq!(cursor.find_changes(&net.view()), Ok(Vec::new()));
     let (old_18, old_19) = (head(&net, 18), head(&net, 19));
     net.reorg(2, 1);
     net.poll();
-    let changes = cursor.changes(&net.view()).unwrap();
+    let changes = cursor.find_changes(&net.view()).unwrap();
     let expected = [
         Change::Dropped(old_19),
         Change::Dropped(old_18),
@@ -100,7 +98,7 @@ fn dropped_blocks_come_first_and_from_the_newest_down() {
         cursor.follow(change);
     }
     assert_eq!(cursor.top(), Some(head(&net, 20)));
-    assert_eq!(cursor.changes(&net.view()), Ok(Vec::new()));
+    assert_eq!(cursor.find_changes(&net.view()), Ok(Vec::new()));
 }
 
 #[test]
@@ -111,7 +109,7 @@ fn changes_too_deep_to_follow_are_an_error() {
     net.reorg(6, 1);
     net.poll();
     assert_eq!(
-        cursor.changes(&net.view()),
+        cursor.find_changes(&net.view()),
         Err(NoCommonBlock),
         "a reorg below all that it remembers"
     );
@@ -123,12 +121,12 @@ fn changes_too_deep_to_follow_are_an_error() {
         net.poll();
     }
     assert_eq!(
-        cursor.changes(&net.view()),
+        cursor.find_changes(&net.view()),
         Err(NoCommonBlock),
         "the view has forgotten where it left off"
     );
     assert!(ChainCursor::at_head(&ChainView::default(), 4).is_none());
-    assert_eq!(cursor.changes(&ChainView::default()), Ok(Vec::new()), "nobody knows a head");
+    assert_eq!(cursor.find_changes(&ChainView::default()), Ok(Vec::new()), "nobody knows a head");
 }
 
 #[test]
@@ -136,12 +134,16 @@ fn a_cursor_extends_down() {
     let mut net = Net::new(20);
     net.poll();
     let full = net.view();
-    let mut cursor = ChainCursor { bottom: 19, hashes: [net.blocks[19]].into(), length_max: 8 };
-    cursor.extend_down(&full);
-    assert_eq!((cursor.bottom, cursor.hashes.len()), (12, 8));
-    let mut other = ChainCursor { bottom: 19, hashes: [[7; 32]].into(), length_max: 8 };
-    other.extend_down(&full);
-    assert_eq!(other.hashes.len(), 1, "another branch is not below it");
+    let cursor_at = |hash: [u8; 32]| {
+        let mut blocks = Branch::default();
+        blocks.restart(19, [hash]);
+        let mut cursor = ChainCursor { blocks, length_max: 8 };
+        cursor.extend_down(&full);
+        cursor.blocks
+    };
+    let extended = cursor_at(net.blocks[19]);
+    assert_eq!((extended.bottom(), extended.hashes().len()), (12, 8));
+    assert_eq!(cursor_at([7; 32]).hashes().len(), 1, "another branch is not below it");
 }
 
 proptest! {
@@ -164,7 +166,7 @@ proptest! {
                     continue;
                 }
                 cursor.extend_down(&view);
-                let Ok(changes) = cursor.changes(&view) else {
+                let Ok(changes) = cursor.find_changes(&view) else {
                     *cursor = ChainCursor::at_head(&view, 32).unwrap();
                     *known = net.blocks.clone();
                     continue;

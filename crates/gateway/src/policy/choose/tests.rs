@@ -115,7 +115,7 @@ fn a_ring_of_huge_weights_stays_bounded() {
 #[test]
 fn latency_rises_at_once_and_falls_slowly() {
     let second = Duration::from_secs;
-    let mut upstream = PeakEwma::new(second(0), EWMA_START, EWMA_DECAY);
+    let mut upstream = PeakEwma::new(second(0), EWMA_START);
     upstream.observe(second(1), Duration::from_millis(500));
     assert!((upstream.cost(second(1), 0, Duration::ZERO) - 0.5).abs() < 1e-9);
     assert!((upstream.cost(second(1), 3, Duration::ZERO) - 2.0).abs() < 1e-9);
@@ -165,10 +165,10 @@ fn a_repeated_call_goes_to_the_cheapest_that_is_left() {
 
 #[test]
 fn backups_wait_for_the_last_primary() {
-    let order = Order::new(&[1, 0, 0, 7]);
+    let order = TierOrder::new(&[1, 0, 0, 7]);
     let check = |usable: &[u16], expected: &[u16]| {
         let mut out = vec![9];
-        order.candidates(|upstream| usable.contains(&upstream), &mut out);
+        order.fill_candidates(|upstream| usable.contains(&upstream), &mut out);
         assert_eq!(out, expected);
     };
     check(&[0, 1, 2, 3], &[1, 2]);

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn trusted() -> TrustedProxies {
+fn trusted() -> Networks {
     let networks = ["10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32"];
-    TrustedProxies::new(networks.iter().map(|network| network.parse().unwrap()).collect())
+    Networks(networks.iter().map(|network| network.parse().unwrap()).collect())
 }
 
 fn check(source: AddressSource, values: &[&str], expected: &str) {
@@ -121,7 +121,7 @@ fn networks_hold_their_addresses_in_both_forms() {
     ] {
         assert_eq!(trusted.contains(address.parse().unwrap()), expected, "{address}");
     }
-    assert!(!TrustedProxies::default().contains("127.0.0.1".parse().unwrap()));
+    assert!(!Networks::default().contains("127.0.0.1".parse().unwrap()));
 }
 
 proptest! {

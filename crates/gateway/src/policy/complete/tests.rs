@@ -3,7 +3,7 @@
 //! seconds with one header a second, and responses about chosen blocks.
 
 use super::*;
-use crate::policy::contents::tests::block;
+use crate::policy::block_headers::tests::block;
 use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 
 const BOTTOM: u64 = 1_000;
@@ -25,7 +25,7 @@ fn hex(bytes: &[u8]) -> String {
 
 struct Chain {
     view: ChainView,
-    headers: Headers,
+    headers: RecentHeaders,
     now: Duration,
 }
 
@@ -37,12 +37,10 @@ impl Chain {
             lag_max: 2,
             jump_max: 64,
             rollback_max: 8,
-            rollback_polls: 3,
-            missed_max: 3,
             block_time: Duration::from_secs(1),
         };
         let mut tracker = HeadTracker::new(settings, 1);
-        let mut headers = Headers::default();
+        let mut headers = RecentHeaders::default();
         for number in BOTTOM..=HEAD {
             let now = Duration::from_secs(number - BOTTOM);
             let (hash, parent) = (hash(number), hash(number - 1));
@@ -50,7 +48,7 @@ impl Chain {
             let entries: &[&[u8]] = if HAS.contains(&number) { &[&ADDRESS] } else { &[] };
             let transactions: &[Hash] = if HAS.contains(&number) { &[hash] } else { &[] };
             let raw = block(number, entries, transactions);
-            headers.insert(hash, Contents::read(raw.as_bytes(), now).expect("a block"));
+            headers.insert(hash, BlockHeader::parse(raw.as_bytes(), now).expect("a block"));
         }
         Chain { view: tracker.view(), headers, now: Duration::from_secs(HEAD - BOTTOM) }
     }
@@ -168,30 +166,30 @@ fn a_mined_transaction_is_not_null() {
     assert_eq!(judge("7"), Doubt::None);
 }
 
-fn opinions(given: &[(Doubt, &[u64])]) -> Opinions {
-    let mut opinions = Opinions::default();
+fn doubted(given: &[(Doubt, &[u64])]) -> DoubtedResponses {
+    let mut doubted = DoubtedResponses::default();
     for (doubt, blocks) in given {
-        opinions.add(Opinion::new(*doubt, logs(blocks).as_bytes()));
+        doubted.add(DoubtedResponse::new(*doubt, logs(blocks).as_bytes()));
     }
-    opinions
+    doubted
 }
 
 #[test]
 fn other_upstreams_are_asked_until_the_response_is_trusted() {
-    let single = opinions(&[(Doubt::Bloom, &[])]);
+    let single = doubted(&[(Doubt::Bloom, &[])]);
     assert!(!single.is_sufficient());
     assert_eq!((single.trust(false), single.trust(true)), (Trust::Doubted, Trust::Unopposed));
-    let two = opinions(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
+    let two = doubted(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.is_sufficient());
     assert_eq!(two.trust(false), Trust::Agreed);
     // Two late upstreams agree about a young block, two pruned ones about an old one: all others
     // are asked.
     for (doubt, all) in [(Doubt::Young, Trust::Unopposed), (Doubt::Unproven, Trust::Agreed)] {
-        let two = opinions(&[(Doubt::Bloom, &[]), (doubt, &[])]);
+        let two = doubted(&[(Doubt::Bloom, &[]), (doubt, &[])]);
         assert!(!two.is_sufficient(), "{doubt:?}");
         assert_eq!((two.trust(false), two.trust(true)), (Trust::Doubted, all), "{doubt:?}");
     }
-    let missing = opinions(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
+    let missing = doubted(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
     assert!(!missing.is_sufficient());
     assert_eq!(missing.trust(true), Trust::Doubted);
 }
@@ -200,24 +198,24 @@ fn other_upstreams_are_asked_until_the_response_is_trusted() {
 fn the_response_with_the_most_logs_counts() {
     let given: [(Doubt, &[u64]); 3] =
         [(Doubt::Bloom, &[1, 2]), (Doubt::Bloom, &[]), (Doubt::Bloom, &[])];
-    assert!(!opinions(&given).is_sufficient(), "two agree that there is less");
-    assert!(!opinions(&[(Doubt::Bloom, &[1]), (Doubt::Bloom, &[2])]).is_sufficient());
-    assert!(opinions(&given).has_more_than(b"[{}]"));
-    assert!(!opinions(&given).has_more_than(b"[{},{}]"));
+    assert!(!doubted(&given).is_sufficient(), "two agree that there is less");
+    assert!(!doubted(&[(Doubt::Bloom, &[1]), (Doubt::Bloom, &[2])]).is_sufficient());
+    assert!(doubted(&given).has_more_than(b"[{}]"));
+    assert!(!doubted(&given).has_more_than(b"[{},{}]"));
 }
 
 #[test]
 fn an_unopposed_response_is_cached_after_it_was_repeated() {
     let (now, seconds) = (Duration::from_secs(100), Duration::from_secs);
-    assert_eq!(retention(Trust::Undoubted, None, now), Retention::Full);
-    assert_eq!(retention(Trust::Agreed, None, now), Retention::Full);
-    assert_eq!(retention(Trust::Doubted, Some(seconds(1)), now), Retention::None);
-    assert_eq!(retention(Trust::Unopposed, None, now), Retention::Brief { since: now });
+    assert_eq!(decide_retention(Trust::Undoubted, None, now), Retention::Full);
+    assert_eq!(decide_retention(Trust::Agreed, None, now), Retention::Full);
+    assert_eq!(decide_retention(Trust::Doubted, Some(seconds(1)), now), Retention::None);
+    assert_eq!(decide_retention(Trust::Unopposed, None, now), Retention::Brief { since: now });
     assert_eq!(
-        retention(Trust::Unopposed, Some(seconds(95)), now),
+        decide_retention(Trust::Unopposed, Some(seconds(95)), now),
         Retention::Brief { since: seconds(95) }
     );
-    assert_eq!(retention(Trust::Unopposed, Some(seconds(94)), now), Retention::Full);
+    assert_eq!(decide_retention(Trust::Unopposed, Some(seconds(94)), now), Retention::Full);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::policy::heads::upstream::UpstreamChain;
-use crate::policy::heads::{Hash, Head};
+use crate::policy::heads::{Hash, Head, MISSED_MAX};
 
 /// An elected head, an upstream that holds it, and the number of witnesses that hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,16 +38,15 @@ pub(super) struct Witnesses {
 /// over `lag_max` above it. An upstream is left behind if at least half of the live upstreams rose
 /// over `lag_max` above it. So one slow upstream of two does not hold the head back, and one rogue
 /// high head of three does not exclude the others.
-pub(super) fn witnesses(
+pub(super) fn find_witnesses(
     upstreams: &[UpstreamChain],
     now: Duration,
-    missed_max: u32,
     lag_max: u64,
     fresh_for: Duration,
 ) -> Witnesses {
     let is_recent = |time: Duration| now.saturating_sub(time) <= fresh_for;
     let is_live =
-        |upstream: &UpstreamChain| upstream.missed_polls < missed_max && !upstream.excluded;
+        |upstream: &UpstreamChain| upstream.missed_polls < MISSED_MAX && !upstream.excluded;
     let rising =
         |upstream: &UpstreamChain| is_live(upstream) && upstream.advanced_at.is_some_and(is_recent);
     let highest = upstreams
@@ -96,8 +95,7 @@ pub(super) fn elect(
     let three_live = witnesses.live >= 3;
     let two_required = three_live || witnesses.upstreams.len() >= 2;
     let witnesses = &witnesses.upstreams[..];
-    let mut best = None;
-    let mut best_rank = None;
+    let mut best: Option<(Rank, Elected)> = None;
     let mut current_held = false;
     for &index in witnesses {
         let (Some(number), Some(hash)) = (upstreams[index].head, upstreams[index].head_hash())
@@ -108,7 +106,7 @@ pub(super) fn elect(
             witnesses.iter().filter(|&&other| upstreams[other].holds(number, hash)).count();
         let agreeing = witnesses
             .iter()
-            .filter(|&&other| share_block(&upstreams[index], &upstreams[other]))
+            .filter(|&&other| have_common_block(&upstreams[index], &upstreams[other]))
             .count();
         let holds_current =
             current.is_some_and(|current| upstreams[index].holds(current.number, current.hash));
@@ -118,52 +116,41 @@ pub(super) fn elect(
         // that all replicas elect alike.
         let has_witnesses = !two_required || support >= 2;
         let rank = Rank { has_witnesses, agreeing, holds_current, number, hash: Reverse(hash) };
-        if best_rank.is_none_or(|best| rank > best) {
-            best_rank = Some(rank);
-            best = Some(Elected {
-                head: Head { number, hash },
-                upstream: index,
-                support,
-                is_upstream_head: true,
-            });
+        if best.is_none_or(|(best_rank, _)| rank > best_rank) {
+            let head = Head { number, hash };
+            best = Some((rank, Elected { head, upstream: index, support, is_upstream_head: true }));
         }
     }
     // No head has two witnesses. With three or more live upstreams, the highest block that two of
     // them share is elected. With two upstreams, the head stays on the served branch.
-    let is_split = two_required && best_rank.is_some_and(|rank| !rank.has_witnesses);
+    let is_split = two_required && best.is_some_and(|(rank, _)| !rank.has_witnesses);
+    let best = best.map(|(_, elected)| elected);
     match current {
-        _ if is_split && three_live => highest_shared(upstreams, witnesses).or(best),
-        Some(current) if is_split && current_held => extension_of(upstreams, witnesses, current),
+        _ if is_split && three_live => find_highest_shared(upstreams, witnesses).or(best),
+        Some(current) if is_split && current_held => find_extension(upstreams, witnesses, current),
         _ => best,
     }
 }
 
 /// Returns the highest block that two witnesses hold.
-fn highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Option<Elected> {
-    let mut best: Option<Elected> = None;
-    for (index, &left) in witnesses.iter().enumerate() {
-        for &right in &witnesses[index + 1..] {
-            let (left_chain, right_chain) = (&upstreams[left], &upstreams[right]);
-            let (Some(left_head), Some(right_head)) = (left_chain.head, right_chain.head) else {
-                continue;
-            };
-            let shared = left_chain.branch.fork(&right_chain.branch, left_head.min(right_head));
-            let Some(number) = shared else { continue };
-            let Some(hash) = left_chain.branch.get(number) else { continue };
-            let head = Head { number, hash };
-            let is_higher = best.is_none_or(|best| {
-                (number, Reverse(hash)) > (best.head.number, Reverse(best.head.hash))
-            });
-            if is_higher {
-                best = Some(Elected { head, upstream: left, support: 2, is_upstream_head: false });
-            }
-        }
-    }
-    best
+fn find_highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Option<Elected> {
+    let pairs = witnesses
+        .iter()
+        .enumerate()
+        .flat_map(|(index, &left)| witnesses[index + 1..].iter().map(move |&right| (left, right)));
+    let shared_blocks = pairs.filter_map(|(left, right)| {
+        let (left_chain, right_chain) = (&upstreams[left], &upstreams[right]);
+        let lower_head = left_chain.head?.min(right_chain.head?);
+        let number = left_chain.branch.fork(&right_chain.branch, lower_head)?;
+        let head = Head { number, hash: left_chain.branch.get(number)? };
+        Some(Elected { head, upstream: left, support: 2, is_upstream_head: false })
+    });
+    let rank = |elected: &Elected| (elected.head.number, Reverse(elected.head.hash));
+    shared_blocks.reduce(|best, next| if rank(&next) > rank(&best) { next } else { best })
 }
 
 /// Returns the highest head of a witness that holds the current head.
-fn extension_of(
+fn find_extension(
     upstreams: &[UpstreamChain],
     witnesses: &[usize],
     current: Head,
@@ -176,10 +163,8 @@ fn extension_of(
 }
 
 /// Returns true if two upstreams hold the same block at the lower of their heads.
-fn share_block(left: &UpstreamChain, right: &UpstreamChain) -> bool {
-    let (Some(left_head), Some(right_head)) = (left.head, right.head) else {
-        return false;
-    };
+fn have_common_block(left: &UpstreamChain, right: &UpstreamChain) -> bool {
+    let Some((left_head, right_head)) = left.head.zip(right.head) else { return false };
     let lower = left_head.min(right_head);
     let hash = left.branch.get(lower);
     hash.is_some() && hash == right.branch.get(lower)

@@ -3,11 +3,11 @@
 //! A fall of the finalized height raises an alarm and invalidates the whole cache. `heads` elects
 //! the served head.
 
-use crate::policy::heads::{Finality, HeadEvent, HeadTracker};
+use crate::policy::heads::{Finality, HeadEvent, HeadTracker, ROLLBACK_POLLS};
 
 /// Number of polls without a finalized height after which the tracker assumes that the upstreams
 /// report none.
-pub const FINALITY_POLLS: u64 = 5;
+const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
     /// Updates the finalized height. The height falls only with evidence, and the fall raises an
@@ -47,7 +47,7 @@ impl HeadTracker {
                 let has_fallen = self.has_fallen(witnesses, finalized);
                 self.finalized_low_polls =
                     if has_fallen { self.finalized_low_polls + u32::from(polled) } else { 0 };
-                let polls_required = self.settings.rollback_polls * witnesses.len() as u32;
+                let polls_required = ROLLBACK_POLLS * witnesses.len() as u32;
                 if has_fallen && self.finalized_low_polls >= polls_required {
                     self.lower_finalized(height, events);
                 }

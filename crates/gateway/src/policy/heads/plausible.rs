@@ -1,17 +1,17 @@
-//! Judges the head that an upstream reports, before its blocks are linked.
+//! Checks the head that an upstream reports, before its blocks are linked.
 //!
-//! A head is plausible if the time since the last head allows its height. One false high head must
-//! neither be served nor exclude the other upstreams as lagging. `upstream.rs` links blocks, and
-//! `elect.rs` elects the head.
+//! A head is plausible if the time since the last head allows its height. A *claim* is a head that
+//! is too high to be plausible. One false claim must neither be served nor exclude the other
+//! upstreams as lagging.
 
 use std::time::Duration;
 
 use crate::policy::heads::upstream::{Claim, UpstreamChain};
-use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker};
+use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker, MISSED_MAX, ROLLBACK_POLLS};
 
 /// Number of consecutive polls in which an upstream must repeat a claim that the only other live
 /// upstream does not confirm.
-pub const CLAIM_POLLS_CONTESTED: u32 = 10;
+const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
     /// Returns true if a reported head may be linked: the block time allows it, another upstream
@@ -49,7 +49,7 @@ impl HeadTracker {
             events.push(HeadEvent::HeadImplausible { upstream, number: poll.number });
         }
         let polls_required = match self.other_upstreams(upstream).count() {
-            0 => Some(self.settings.rollback_polls),
+            0 => Some(ROLLBACK_POLLS),
             1 => Some(CLAIM_POLLS_CONTESTED),
             _ => None,
         };
@@ -61,11 +61,10 @@ impl HeadTracker {
 
     /// Returns the other live upstreams that have a head or a claim.
     fn other_upstreams(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
-        let missed_max = self.settings.missed_max;
         self.upstreams
             .iter()
             .enumerate()
-            .filter(move |&(other, chain)| other != upstream && chain.missed_polls < missed_max)
+            .filter(move |&(other, chain)| other != upstream && chain.missed_polls < MISSED_MAX)
             .map(|(_, chain)| chain)
             .filter(|chain| chain.head.is_some() || chain.claim.is_some())
     }

@@ -1,6 +1,7 @@
 //! Goal: the head is corroborated, never goes back without evidence, and every branch change is
 //! marked. Method: scripted polls in virtual time of small forked chains.
 
+use super::upstream::FILL_BLOCKS;
 use super::*;
 
 mod sim;
@@ -61,8 +62,6 @@ impl Net {
             lag_max: 2,
             jump_max: 16,
             rollback_max: 4,
-            rollback_polls: 3,
-            missed_max: 3,
             block_time: Duration::from_secs(1),
         };
         adjust(&mut settings);
@@ -207,7 +206,7 @@ fn failed_headers_are_requested_again_at_the_next_poll() {
     net.poll(0, A, 100);
     let mut requests = |headers_failed: bool| {
         if headers_failed {
-            net.tracker.headers_failed(0);
+            net.tracker.forget_header_requests(0);
         }
         net.tracker.observe(0, net.now, A.poll_at(105)).requests.len()
     };

@@ -1,24 +1,26 @@
 //! The known blocks of one upstream, and the walk back that links a new head to them.
 //!
-//! This file does not compare upstreams and elects no head (see `heads`).
+//! A block is linked if its chain of parents reaches the branch. This file does not compare
+//! upstreams and elects no head (see `heads`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::policy::heads::branch::Branch;
-use crate::policy::heads::{Hash, HeadPoll, HeaderRequest};
+use crate::policy::branch::Branch;
+use crate::policy::heads::{Hash, HeadPoll};
 
 /// Maximum number of headers requested from an upstream at once. This number fills the usual gap
 /// between two polls in one round trip, and is small compared with a provider's rate limit.
-pub const HEADER_REQUESTS_MAX: u64 = 32;
+const HEADER_REQUESTS_MAX: u64 = 32;
 
 /// Time after which a missing header is requested again. It is well over a slow upstream's round
 /// trip.
-pub const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Number of blocks fetched below the first head, to measure the depth of a reorg right after the
-/// start. It is twice the deepest reorg of Ethereum since the Merge.
-pub const FILL_BLOCKS: usize = 16;
+/// start. It is more than twice the seven blocks of the reorg of Ethereum's beacon chain on 25 May
+/// 2022.
+pub(super) const FILL_BLOCKS: usize = 16;
 
 /// The known chain of one upstream, from its polls and walks.
 #[derive(Debug, Default)]
@@ -42,11 +44,13 @@ pub(super) struct UpstreamChain {
     pub(super) missed_polls: u32,
     /// True if the head does not count in elections.
     pub(super) excluded: bool,
+    /// The reported head that awaits confirmation, if there is one.
     pub(super) claim: Option<Claim>,
-    /// Consecutive polls that began or ended with unlinked blocks.
+    /// Consecutive polls since the reported head was last linked to the branch.
     unlinked_polls: u32,
     /// The height requested next to extend a branch of fewer than [`FILL_BLOCKS`] blocks downwards.
-    fill: Option<u64>,
+    next_fill: Option<u64>,
+    /// The walk from the reported head, until it is linked or abandoned.
     walk: Option<Walk>,
 }
 
@@ -59,21 +63,31 @@ pub(super) struct Claim {
     pub(super) polls: u32,
 }
 
+/// The hashes of a header.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Header {
+    pub(super) hash: Hash,
+    pub(super) parent: Hash,
+}
+
 /// A walk back from a new head: its verified blocks, which are not linked to the branch yet.
 #[derive(Debug)]
 struct Walk {
     /// Hashes from the lowest verified block up to the new head.
     hashes: VecDeque<Hash>,
+    /// Height of the new head.
     top: u64,
     /// Parent of the lowest verified block.
     parent: Hash,
-    /// Headers received for lower heights, not yet verified: (hash, parent).
-    headers: BTreeMap<u64, (Hash, Hash)>,
+    /// Headers received for lower heights, not yet verified.
+    headers: BTreeMap<u64, Header>,
     /// Heights of the outstanding header requests.
     requested: BTreeSet<u64>,
+    /// Time of the last request.
     requested_at: Duration,
-    /// Number of headers in the next request below the top of the branch.
-    burst: u64,
+    /// Number of headers that the next request below the branch's top asks for; doubles with each
+    /// request. It stops at [`HEADER_REQUESTS_MAX`], but the requests stop at half of that.
+    next_request_len: u64,
 }
 
 /// Result of linking a head.
@@ -100,9 +114,8 @@ impl UpstreamChain {
         self.branch.get(self.head?)
     }
 
-    /// Returns true if the last poll matches the known blocks. The upstream's branch is unknown
-    /// while it has a claim, or while a walk lasts beyond the next poll.
-    pub(super) fn is_explained(&self) -> bool {
+    /// Returns true unless the upstream has a claim, or its walk has lasted for more than one poll.
+    pub(super) fn is_branch_known(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls < 2
     }
 
@@ -116,12 +129,13 @@ impl UpstreamChain {
         self.dropped.contains(&hash)
     }
 
-    /// Links a plausible head to the branch, or starts a walk, which may then request headers.
+    /// Links a plausible head to the branch, or starts a walk, which may then request headers. The
+    /// branch keeps its `window` highest blocks.
     pub(super) fn link(&mut self, now: Duration, poll: &HeadPoll, window: usize) -> LinkResult {
         let number = poll.number;
         if self.branch.top().is_none() {
             self.restart(now, number, [poll.hash], poll.parent, window);
-            self.fill = Some(self.branch.bottom());
+            self.next_fill = Some(self.branch.bottom());
             return LinkResult::Advanced;
         }
         if self.branch.get(number) == Some(poll.hash) {
@@ -144,31 +158,32 @@ impl UpstreamChain {
 
     /// Returns the height of the next header needed to extend a short branch downwards.
     pub(super) fn fill_height(&self) -> Option<u64> {
-        self.fill.filter(|&number| number > 0)
+        self.next_fill.filter(|&number| number > 0)
     }
 
     /// Ends the downward extension once the branch is deep enough. Otherwise continues it at the
     /// lowest block.
     pub(super) fn end_fill_if_deep(&mut self) {
         let is_deep = self.branch.hashes().len() >= FILL_BLOCKS;
-        self.fill = (!is_deep).then(|| self.branch.bottom());
+        self.next_fill = (!is_deep).then(|| self.branch.bottom());
     }
 
     /// Records a requested header.
-    pub(super) fn record_header(&mut self, number: u64, hash: Hash, parent: Hash, window: usize) {
-        if self.fill == Some(number) {
-            let is_linked = number == self.branch.bottom() && self.branch.get(number) == Some(hash);
-            self.fill = None;
-            if is_linked && self.branch.hashes().len() < window {
-                self.branch.push_below(parent);
-                self.fill = Some(self.branch.bottom());
+    pub(super) fn record_header(&mut self, number: u64, header: Header, window: usize) {
+        if self.next_fill == Some(number) {
+            let is_lowest =
+                number == self.branch.bottom() && self.branch.get(number) == Some(header.hash);
+            self.next_fill = None;
+            if is_lowest && self.branch.hashes().len() < window {
+                self.branch.push_below(header.parent);
+                self.next_fill = Some(self.branch.bottom());
                 self.end_fill_if_deep();
             }
         }
         if let Some(walk) = &mut self.walk {
             walk.requested.remove(&number);
             if number < walk.top && walk.headers.len() < window {
-                walk.headers.insert(number, (hash, parent));
+                walk.headers.insert(number, header);
             }
         }
     }
@@ -180,45 +195,43 @@ impl UpstreamChain {
         }
     }
 
-    /// Continues the walk as far as the known headers allow, and requests missing ones. `known`
-    /// returns the parent of a block from the branches of other upstreams.
-    pub(super) fn walk(
+    /// Continues the walk as far as the known headers allow, and requests missing ones.
+    /// `find_parent` returns the parent of a block from the branches of other upstreams. The walk
+    /// gives up after `window` blocks.
+    pub(super) fn continue_walk(
         &mut self,
         now: Duration,
         window: usize,
-        known: impl Fn(u64, Hash) -> Option<Hash>,
+        find_parent: impl Fn(u64, Hash) -> Option<Hash>,
         mut request: impl FnMut(u64),
     ) -> LinkResult {
-        let Some(walk) = &mut self.walk else {
-            return LinkResult::Unchanged;
-        };
-        let Some(top) = self.branch.top() else {
+        let (Some(mut walk), Some(top)) = (self.walk.take(), self.branch.top()) else {
             return LinkResult::Unchanged;
         };
         loop {
             let lowest = walk.top + 1 - walk.hashes.len() as u64;
             if lowest > 0 && self.branch.get(lowest - 1) == Some(walk.parent) {
-                return self.link_at(now, lowest - 1, window);
+                return self.link_at(now, lowest - 1, walk, window);
             }
             let out_of_reach = lowest <= self.branch.bottom()
                 || walk.hashes.len() >= window
                 || lowest - top.min(lowest) > window as u64;
             if out_of_reach {
-                return self.replace_branch(now, lowest, window);
+                // The walk and the branch have no known block in common.
+                self.restart(now, lowest, walk.hashes, walk.parent, window);
+                return LinkResult::Disconnected { top };
             }
-            let below = lowest - 1;
-            let parent = match walk.headers.remove(&below) {
-                Some((hash, parent)) if hash == walk.parent => Some(parent),
-                Some(_) => {
-                    // The upstream changed its branch between two responses, so the next poll
-                    // starts again.
-                    self.walk = None;
-                    return LinkResult::Unchanged;
-                }
-                None => known(below, walk.parent),
+            let next_height = lowest - 1;
+            let parent = match walk.headers.remove(&next_height) {
+                Some(header) if header.hash == walk.parent => Some(header.parent),
+                // The upstream changed its branch between two responses, so the next poll starts
+                // another walk.
+                Some(_) => return LinkResult::Unchanged,
+                None => find_parent(next_height, walk.parent),
             };
             let Some(parent) = parent else {
-                walk.request(now, below, top, self.branch.bottom(), &mut request);
+                walk.request(now, next_height, top, self.branch.bottom(), &mut request);
+                self.walk = Some(walk);
                 return LinkResult::Unchanged;
             };
             walk.hashes.push_front(walk.parent);
@@ -227,10 +240,7 @@ impl UpstreamChain {
     }
 
     /// Links the walk to the branch at `fork`.
-    fn link_at(&mut self, now: Duration, fork: u64, window: usize) -> LinkResult {
-        let Some(walk) = self.walk.take() else {
-            return LinkResult::Unchanged;
-        };
+    fn link_at(&mut self, now: Duration, fork: u64, walk: Walk, window: usize) -> LinkResult {
         let old_top = self.branch.top().filter(|&top| top > fork);
         if let Some(top) = old_top {
             self.dropped = (fork + 1..=top).filter_map(|number| self.branch.get(number)).collect();
@@ -247,16 +257,7 @@ impl UpstreamChain {
         }
     }
 
-    /// Replaces the branch, because the walk and the branch have no known block in common.
-    fn replace_branch(&mut self, now: Duration, lowest: u64, window: usize) -> LinkResult {
-        let Some(walk) = self.walk.take() else {
-            return LinkResult::Unchanged;
-        };
-        let top = self.branch.top().unwrap_or(0);
-        self.restart(now, lowest, walk.hashes, walk.parent, window);
-        LinkResult::Disconnected { top }
-    }
-
+    /// Replaces the branch by linked blocks from `lowest` upwards and the parent of the lowest.
     fn restart(
         &mut self,
         now: Duration,
@@ -266,7 +267,9 @@ impl UpstreamChain {
         window: usize,
     ) {
         match lowest.checked_sub(1) {
-            Some(below) => self.branch.restart(below, std::iter::once(parent).chain(hashes)),
+            Some(parent_height) => {
+                self.branch.restart(parent_height, std::iter::once(parent).chain(hashes))
+            }
             None => self.branch.restart(0, hashes),
         }
         self.branch.trim(window);
@@ -280,6 +283,7 @@ impl UpstreamChain {
         }
     }
 
+    /// Sets the linked head and the times at which it rose and changed.
     fn set_head(&mut self, now: Duration, number: u64) {
         if self.head.is_none_or(|head| number > head) {
             self.advanced_at = Some(now);
@@ -301,60 +305,54 @@ impl Walk {
             headers: previous.map(Walk::into_headers).unwrap_or_default(),
             requested: BTreeSet::new(),
             requested_at: Duration::ZERO,
-            burst: 1,
+            next_request_len: 1,
         }
     }
 
     /// Returns the headers of an abandoned walk, so that a slow upstream need not start again at
     /// each poll.
-    fn into_headers(self) -> BTreeMap<u64, (Hash, Hash)> {
+    fn into_headers(self) -> BTreeMap<u64, Header> {
         let lowest = self.top + 1 - self.hashes.len() as u64;
         let mut headers = self.headers;
         let mut parent = self.parent;
         for (number, hash) in (lowest..).zip(self.hashes) {
-            headers.insert(number, (hash, parent));
+            headers.insert(number, Header { hash, parent });
             parent = hash;
         }
         headers
     }
 
-    /// Requests the header at `below` and the headers under it, down to the top of the branch.
+    /// Requests the header at `height` and the headers under it, down to the top of the branch.
     /// Below that top, each request is twice as large as the last, because the depth of the fork is
     /// unknown.
     fn request(
         &mut self,
         now: Duration,
-        below: u64,
+        height: u64,
         top: u64,
         bottom: u64,
         request: &mut impl FnMut(u64),
     ) {
-        if self.requested.contains(&below) && now.saturating_sub(self.requested_at) < HEADER_TIMEOUT
+        if self.requested.contains(&height)
+            && now.saturating_sub(self.requested_at) < HEADER_TIMEOUT
         {
             return;
         }
-        let count = if below > top {
-            below - top
+        let count = if height > top {
+            height - top
         } else {
-            self.burst = (self.burst * 2).min(HEADER_REQUESTS_MAX);
-            self.burst / 2
+            // The cap applies to the doubled value, so a request has at most half of it here.
+            self.next_request_len = (self.next_request_len * 2).min(HEADER_REQUESTS_MAX);
+            self.next_request_len / 2
         };
-        let lowest = (below + 1).saturating_sub(count.min(HEADER_REQUESTS_MAX)).max(bottom);
+        let lowest = (height + 1).saturating_sub(count.min(HEADER_REQUESTS_MAX)).max(bottom);
         self.requested.clear();
         self.requested_at = now;
-        for number in (lowest..=below).rev() {
+        for number in (lowest..=height).rev() {
             if !self.headers.contains_key(&number) {
                 self.requested.insert(number);
                 request(number);
             }
         }
     }
-}
-
-/// Returns a callback that collects header requests.
-pub(super) fn request_collector(
-    upstream: usize,
-    requests: &mut Vec<HeaderRequest>,
-) -> impl FnMut(u64) + '_ {
-    move |number| requests.push(HeaderRequest { upstream, number })
 }

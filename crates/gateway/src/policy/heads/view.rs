@@ -3,11 +3,12 @@
 //! `heads` builds it, `cacheable` validates cached responses with it, and load balancing reads
 //! [`UpstreamView`].
 
+use crate::policy::branch::Branch;
 use crate::policy::heads::{Hash, Head};
 
 /// Maximum number of stored reorgs. Beyond it the two oldest are merged into the lower fork. The
 /// list grows only while later forks lie above earlier ones, so it stays short.
-pub const REORGS_MAX: usize = 64;
+const REORGS_MAX: usize = 64;
 
 /// A snapshot of the chain, built at each change and shared by reference.
 #[derive(Debug, Clone, Default)]
@@ -28,10 +29,8 @@ pub struct ChainView {
     pub head_seq: u64,
     /// One entry per upstream, in the order of the group.
     pub upstreams: Vec<UpstreamView>,
-    /// Height of the lowest block in `window`.
-    pub(super) window_bottom: u64,
-    /// Hashes of the newest blocks of the served chain, by rising height.
-    pub(super) window: Vec<Hash>,
+    /// The newest blocks of the served chain.
+    pub(super) window: Branch,
     pub(super) reorgs: ReorgLog,
 }
 
@@ -67,15 +66,12 @@ impl ChainView {
         if self.head.is_none_or(|head| number > head.number) {
             return None;
         }
-        let index = usize::try_from(number.checked_sub(self.window_bottom)?).ok()?;
-        self.window.get(index).copied()
+        self.window.get(number)
     }
 
     /// Returns the height of a hash on the served chain, if it lies within the window.
     pub fn number_of(&self, hash: Hash) -> Option<u64> {
-        let index = self.window.iter().rposition(|known| *known == hash)?;
-        let number = self.window_bottom + index as u64;
-        self.canonical(number).map(|_| number)
+        self.window.number_of(hash).filter(|number| self.canonical(*number).is_some())
     }
 
     /// Returns true if no branch change since `generation` dropped the block at `number`.

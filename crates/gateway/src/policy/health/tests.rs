@@ -25,7 +25,7 @@ fn upstream() -> UpstreamHealth {
 fn fail(upstream: &mut UpstreamHealth, now: Duration, times: u32) -> Option<HealthEvent> {
     let mut last = None;
     for _ in 0..times {
-        last = upstream.call_failed(now, Fault::Closed, 0);
+        last = upstream.record_failure(now, Fault::Closed, 0);
     }
     last
 }
@@ -34,7 +34,7 @@ fn fail(upstream: &mut UpstreamHealth, now: Duration, times: u32) -> Option<Heal
 fn three_consecutive_failures_eject_an_upstream() {
     let mut upstream = upstream();
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
-    upstream.call_ok(SECOND);
+    upstream.record_success(SECOND);
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
     let out = HealthEvent::Ejected {
         backoff: SECOND,
@@ -53,9 +53,9 @@ fn five_failures_of_ten_calls_eject_an_upstream() {
         let now = SECOND * 100 + SECOND / 4 * index;
         assert_eq!(out, None);
         if index % 2 == 0 {
-            upstream.call_ok(now);
+            upstream.record_success(now);
         } else {
-            out = upstream.call_failed(now, Fault::Timeout, 0);
+            out = upstream.record_failure(now, Fault::Timeout, 0);
         }
     }
     let reason = EjectReason::FailureShare(Fault::Timeout);
@@ -67,14 +67,14 @@ fn old_failures_leave_the_window() {
     let mut upstream = upstream();
     for index in 0..5 {
         let now = SECOND * 100 + SECOND / 10 * index;
-        upstream.call_ok(now);
-        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0).is_some(), index == 4);
+        upstream.record_success(now);
+        assert_eq!(upstream.record_failure(now, Fault::Timeout, 0).is_some(), index == 4);
     }
     let mut upstream = super::UpstreamHealth::new(settings());
     for index in 0..200 {
         let now = SECOND * 100 + SECOND * 3 * index;
-        upstream.call_ok(now);
-        assert_eq!(upstream.call_failed(now, Fault::Timeout, 0), None, "never ten in a window");
+        upstream.record_success(now);
+        assert_eq!(upstream.record_failure(now, Fault::Timeout, 0), None, "never ten in a window");
     }
 }
 
@@ -82,13 +82,16 @@ fn old_failures_leave_the_window() {
 fn a_needed_upstream_may_return_after_the_shortest_ejection() {
     let mut upstream = upstream();
     fail(&mut upstream, SECOND, 3);
-    assert!(upstream.probe_due(2 * SECOND));
-    upstream.probe_failed(2 * SECOND, 0);
+    assert!(upstream.begin_due_probe(2 * SECOND));
+    upstream.record_failed_probe(2 * SECOND, 0);
     let HealthState::Ejected { until } = upstream.state(2 * SECOND) else { panic!("not out") };
     assert_eq!(until, 4 * SECOND);
-    assert!(!upstream.probe_early(3 * SECOND - Duration::from_millis(1)));
-    assert!(upstream.probe_early(3 * SECOND) && !upstream.probe_early(3 * SECOND), "one probe");
-    assert_eq!(upstream.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
+    assert!(!upstream.begin_early_probe(3 * SECOND - Duration::from_millis(1)));
+    assert!(
+        upstream.begin_early_probe(3 * SECOND) && !upstream.begin_early_probe(3 * SECOND),
+        "one probe"
+    );
+    assert_eq!(upstream.record_probe(3 * SECOND), Some(HealthEvent::Readmitted));
 }
 
 #[test]
@@ -100,23 +103,23 @@ fn ejections_double_up_to_the_longest_and_reset() {
     for _ in 0..8 {
         let HealthState::Ejected { until } = upstream.state(now) else { panic!("not out") };
         backoffs.push((until - now).as_secs());
-        assert!(!upstream.probe_due(until - Duration::from_millis(1)));
+        assert!(!upstream.begin_due_probe(until - Duration::from_millis(1)));
         now = until;
-        assert!(upstream.probe_due(now) && !upstream.probe_due(now), "one probe");
+        assert!(upstream.begin_due_probe(now) && !upstream.begin_due_probe(now), "one probe");
         assert_eq!(upstream.state(now), HealthState::Probing);
-        upstream.probe_failed(now, 0);
+        upstream.record_failed_probe(now, 0);
     }
     assert_eq!(backoffs, [1, 2, 4, 8, 16, 32, 60, 60]);
     now += 60 * SECOND;
-    assert!(upstream.probe_due(now));
-    assert_eq!(upstream.probe_ok(now), Some(HealthEvent::Readmitted));
+    assert!(upstream.begin_due_probe(now));
+    assert_eq!(upstream.record_probe(now), Some(HealthEvent::Readmitted));
     assert_eq!(upstream.state(now), HealthState::Healthy);
     now += SECOND;
     let again = fail(&mut upstream, now, 3);
     assert!(matches!(again, Some(HealthEvent::Ejected { backoff, .. }) if backoff == 60 * SECOND));
     now += 60 * SECOND;
-    assert!(upstream.probe_due(now));
-    upstream.probe_ok(now);
+    assert!(upstream.begin_due_probe(now));
+    upstream.record_probe(now);
     now += 61 * SECOND;
     let much_later = fail(&mut upstream, now, 3);
     assert!(matches!(much_later, Some(HealthEvent::Ejected { backoff, .. }) if backoff == SECOND));
@@ -127,7 +130,7 @@ fn jitter_takes_off_up_to_a_quarter() {
     for (random, expected) in [(0, 1000), (1 << 31, 875), (u64::from(u32::MAX), 750)] {
         let mut upstream = upstream();
         fail(&mut upstream, SECOND, 2);
-        let event = upstream.call_failed(SECOND, Fault::Closed, random);
+        let event = upstream.record_failure(SECOND, Fault::Closed, random);
         let Some(HealthEvent::Ejected { backoff, .. }) = event else { panic!("not out") };
         assert_eq!(backoff.as_micros().div_ceil(1000), expected);
     }
@@ -138,7 +141,7 @@ fn a_rate_limit_is_a_pause_and_no_failure() {
     let mut upstream = upstream();
     let now = 5 * SECOND;
     for _ in 0..50 {
-        upstream.rate_limited(now, None);
+        upstream.record_rate_limit(now, None);
     }
     assert_eq!(
         upstream.state(now),
@@ -146,10 +149,10 @@ fn a_rate_limit_is_a_pause_and_no_failure() {
         "one refusal of many"
     );
     assert_eq!(upstream.state(6 * SECOND), HealthState::Healthy);
-    let event = upstream.rate_limited(7 * SECOND, Some(500 * SECOND));
+    let event = upstream.record_rate_limit(7 * SECOND, Some(500 * SECOND));
     let until = 37 * SECOND;
     assert_eq!(event, Some(HealthEvent::Paused { until }));
-    assert_eq!(upstream.rate_limited(8 * SECOND, None), None, "never shorter");
+    assert_eq!(upstream.record_rate_limit(8 * SECOND, None), None, "never shorter");
     assert_eq!(upstream.state(8 * SECOND), HealthState::Paused { until });
 }
 
@@ -158,30 +161,30 @@ fn pauses_grow_with_each_rejection_and_restart_after_a_success() {
     let mut upstream = upstream();
     let mut now = 5 * SECOND;
     for ms in [50, 100, 200, 400, 800, 1000, 1000] {
-        upstream.rate_limited(now, None);
+        upstream.record_rate_limit(now, None);
         let until = now + Duration::from_millis(ms);
         assert_eq!(upstream.state(now), HealthState::Paused { until });
         now = until;
     }
-    upstream.call_ok(now);
-    upstream.rate_limited(now, None);
+    upstream.record_success(now);
+    upstream.record_rate_limit(now, None);
     assert_eq!(upstream.state(now), HealthState::Paused { until: now + PAUSE_MIN });
 }
 
 #[test]
 fn failed_polls_eject_an_upstream_and_good_ones_do_not_excuse_failed_calls() {
     let mut upstream = upstream();
-    assert_eq!(upstream.poll_failed(SECOND, 0), None);
-    assert_eq!(upstream.poll_failed(SECOND, 0), None);
-    let out = upstream.poll_failed(SECOND, 0);
+    assert_eq!(upstream.record_failed_poll(SECOND, 0), None);
+    assert_eq!(upstream.record_failed_poll(SECOND, 0), None);
+    let out = upstream.record_failed_poll(SECOND, 0);
     assert!(matches!(out, Some(HealthEvent::Ejected { reason: EjectReason::FailedPolls, .. })));
 
     let mut upstream = super::UpstreamHealth::new(settings());
     for _ in 0..2 {
-        upstream.call_failed(SECOND, Fault::Closed, 0);
-        upstream.poll_ok();
+        upstream.record_failure(SECOND, Fault::Closed, 0);
+        upstream.record_poll();
     }
-    assert!(upstream.call_failed(SECOND, Fault::Closed, 0).is_some());
+    assert!(upstream.record_failure(SECOND, Fault::Closed, 0).is_some());
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn missing_data_is_no_failure() {
     let mut upstream = upstream();
     for fault in [Fault::MissingState, Fault::NotSynced, Fault::Limit] {
         for _ in 0..100 {
-            assert_eq!(upstream.call_failed(SECOND, fault, 0), None);
+            assert_eq!(upstream.record_failure(SECOND, fault, 0), None);
         }
     }
     assert_eq!(upstream.state(SECOND), HealthState::Healthy);
@@ -201,32 +204,32 @@ fn a_group_is_never_empty() {
         (HealthState::Healthy, HealthState::Lagging, HealthState::Probing);
     let ejected = HealthState::Ejected { until: SECOND };
     let paused = |seconds| HealthState::Paused { until: SECOND * seconds };
-    let check = |states: &[HealthState], upstreams: &[u16], fallback: Fallback| {
+    let check = |states: &[HealthState], upstreams: &[u16], paused_until: Option<Duration>| {
         let mut out = vec![77];
-        assert_eq!(usable_set(states, &mut out), fallback);
+        assert_eq!(select_usable(states, &mut out), paused_until);
         assert_eq!(out, upstreams);
     };
-    check(&[healthy, ejected, healthy], &[0, 2], Fallback::None);
-    check(&[paused(1), lagging, ejected], &[1], Fallback::Lagging);
-    check(&[ejected, probing], &[1], Fallback::Probing);
-    check(&[ejected, paused(3), ejected], &[0, 2], Fallback::Ejected);
-    check(&[paused(3), paused(2)], &[0, 1], Fallback::Paused { until: 2 * SECOND });
-    check(&[], &[], Fallback::None);
+    check(&[healthy, ejected, healthy], &[0, 2], None);
+    check(&[paused(1), lagging, ejected], &[1], None);
+    check(&[ejected, probing], &[1], None);
+    check(&[ejected, paused(3), ejected], &[0, 2], None);
+    check(&[paused(3), paused(2)], &[0, 1], Some(2 * SECOND));
+    check(&[], &[], None);
 }
 
 #[test]
 fn unknown_methods_expire_and_stay_bounded() {
     let mut unsupported = UnsupportedMethods::default();
     assert!(!unsupported.contains(SECOND, "trace_block"));
-    unsupported.learn(SECOND, "trace_block", 10 * SECOND);
+    unsupported.add(SECOND, "trace_block", 10 * SECOND);
     assert!(unsupported.contains(9 * SECOND, "trace_block"));
     assert!(!unsupported.contains(10 * SECOND, "trace_block"));
     for number in 0..2000_u64 {
-        unsupported.learn(SECOND, &format!("m{number}"), Duration::from_secs(20 + number));
+        unsupported.add(SECOND, &format!("m{number}"), Duration::from_secs(20 + number));
     }
     assert_eq!(unsupported.until.len(), UNSUPPORTED_MAX);
     assert!(unsupported.contains(SECOND, "m1999"));
-    unsupported.forget("m1999");
+    unsupported.remove("m1999");
     assert!(!unsupported.contains(SECOND, "m1999"));
 }
 
@@ -236,7 +239,7 @@ fn a_suspected_upstream_gets_no_calls_until_a_poll_succeeds() {
     assert_eq!(upstream.suspect(SECOND, 0), Some(HealthEvent::Suspected));
     assert_eq!(upstream.state(SECOND), HealthState::Probing);
     assert_eq!(upstream.suspect(SECOND, 0), None, "it is suspected already");
-    assert_eq!(upstream.poll_ok(), Some(HealthEvent::Cleared));
+    assert_eq!(upstream.record_poll(), Some(HealthEvent::Cleared));
     assert_eq!(upstream.state(SECOND), HealthState::Healthy);
 }
 
@@ -245,18 +248,18 @@ fn a_suspected_upstream_that_misses_a_poll_is_ejected() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
     let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::FailedPolls };
-    assert_eq!(upstream.poll_failed(SECOND, 0), Some(out));
+    assert_eq!(upstream.record_failed_poll(SECOND, 0), Some(out));
 }
 
 #[test]
 fn an_upstream_that_responds_only_to_polls_is_ejected_for_longer_each_time() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
-    upstream.poll_ok();
+    upstream.record_poll();
     let out = |backoff| Some(HealthEvent::Ejected { backoff, reason: EjectReason::PollsOnly });
     assert_eq!(upstream.suspect(2 * SECOND, 0), out(SECOND));
-    assert!(upstream.probe_due(3 * SECOND));
-    assert_eq!(upstream.probe_ok(3 * SECOND), Some(HealthEvent::Readmitted));
+    assert!(upstream.begin_due_probe(3 * SECOND));
+    assert_eq!(upstream.record_probe(3 * SECOND), Some(HealthEvent::Readmitted));
     assert_eq!(upstream.suspect(4 * SECOND, 0), out(2 * SECOND), "a probe is no call");
 }
 
@@ -266,7 +269,7 @@ fn a_successful_call_ends_all_suspicion() {
     for index in 1..10 {
         let now = 20 * index * SECOND;
         assert_eq!(upstream.suspect(now, 0), Some(HealthEvent::Suspected));
-        upstream.poll_ok();
-        upstream.call_ok(now);
+        upstream.record_poll();
+        upstream.record_success(now);
     }
 }

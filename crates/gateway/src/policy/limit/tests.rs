@@ -7,40 +7,40 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn terms(rate: Rate, burst: u64, delay: Option<u64>) -> Terms {
-    Terms { rate, burst: burst * CALL, delay: delay.map(|delay| delay * CALL) }
+fn terms(rate: Rate, burst: u64, delay: Option<u64>) -> LimitTerms {
+    LimitTerms { rate, burst: burst * CALL, delay: delay.map(|delay| delay * CALL) }
 }
 
 /// A zone with one key under one limit.
 struct KeyOfZone {
-    terms: Terms,
-    state: Option<State>,
+    terms: LimitTerms,
+    state: Option<KeyState>,
 }
 
 impl KeyOfZone {
-    fn new(terms: Terms) -> KeyOfZone {
+    fn new(terms: LimitTerms) -> KeyOfZone {
         KeyOfZone { terms, state: None }
     }
 
-    fn call(&mut self, now: u64, cost: u64) -> (u64, Judgement) {
+    fn call(&mut self, now: u64, cost: u64) -> (u64, LimitDecision) {
         let assessed = assess(self.state, self.terms.rate, now, cost);
         let judgement = judge(&[(assessed, self.terms)]);
-        if !matches!(judgement, Judgement::Refused { .. }) {
+        if !matches!(judgement, LimitDecision::Refused { .. }) {
             self.state = Some(assessed.state);
         }
         (assessed.excess, judgement)
     }
 
-    fn call_once(&mut self, now: u64) -> (u64, Judgement) {
+    fn call_once(&mut self, now: u64) -> (u64, LimitDecision) {
         self.call(now, 1)
     }
 }
 
-const PASSED: Judgement = Judgement::Passed;
-const REFUSED: Judgement = Judgement::Refused { limit_index: 0 };
+const PASSED: LimitDecision = LimitDecision::Passed;
+const REFUSED: LimitDecision = LimitDecision::Refused { limit_index: 0 };
 
-fn delayed(ms: u64) -> Judgement {
-    Judgement::Delayed { ms, limit_index: 0 }
+fn delayed(ms: u64) -> LimitDecision {
+    LimitDecision::Delayed { ms, limit_index: 0 }
 }
 
 #[test]
@@ -104,32 +104,36 @@ fn the_time_of_the_last_charge_moves_only_with_the_clock() {
     let mut key = KeyOfZone::new(terms(Rate::per_second(1), 9, None));
     key.call_once(1000);
     assert_eq!(key.call_once(1001), (999, PASSED));
-    assert_eq!(key.state, Some(State { excess: 999, last: 1001 }));
+    assert_eq!(key.state, Some(KeyState { excess: 999, last: 1001 }));
     assert_eq!(key.call_once(1001), (1999, PASSED));
-    assert_eq!(key.state, Some(State { excess: 1999, last: 1001 }));
+    assert_eq!(key.state, Some(KeyState { excess: 1999, last: 1001 }));
     key.terms.burst = 0;
     assert_eq!(key.call_once(1500), (2500, REFUSED));
-    assert_eq!(key.state, Some(State { excess: 1999, last: 1001 }), "a refusal changed the state");
+    assert_eq!(
+        key.state,
+        Some(KeyState { excess: 1999, last: 1001 }),
+        "a refusal changed the state"
+    );
 }
 
 #[test]
 fn a_clock_that_goes_back_drains_nothing_and_a_new_one_a_millisecond() {
     let rate = Rate::per_second(1000);
-    let state = Some(State { excess: 5000, last: 100_000 });
+    let state = Some(KeyState { excess: 5000, last: 100_000 });
     let back = |now| assess(state, rate, now, 1);
     assert_eq!(
         back(99_999),
-        Assessment { excess: 6000, state: State { excess: 6000, last: 100_000 } }
+        Assessment { excess: 6000, state: KeyState { excess: 6000, last: 100_000 } }
     );
     assert_eq!(
         back(40_000),
-        Assessment { excess: 6000, state: State { excess: 6000, last: 100_000 } }
+        Assessment { excess: 6000, state: KeyState { excess: 6000, last: 100_000 } }
     );
     // The clock went back more than a minute: one millisecond counts as passed, and the new clock
     // is used.
     assert_eq!(
         back(39_999),
-        Assessment { excess: 5000, state: State { excess: 5000, last: 39_999 } }
+        Assessment { excess: 5000, state: KeyState { excess: 5000, last: 39_999 } }
     );
 }
 
@@ -137,15 +141,19 @@ fn a_clock_that_goes_back_drains_nothing_and_a_new_one_a_millisecond() {
 fn several_limits_charge_all_or_nothing() {
     let slow = terms(Rate::per_second(1), 1, Some(0));
     let fast = terms(Rate::per_second(10), 0, Some(0));
-    let fresh = |terms: Terms| (assess(None, terms.rate, 0, 1), terms);
-    let full =
-        |terms: Terms, excess| (assess(Some(State { excess, last: 0 }), terms.rate, 0, 1), terms);
+    let fresh = |terms: LimitTerms| (assess(None, terms.rate, 0, 1), terms);
+    let full = |terms: LimitTerms, excess| {
+        (assess(Some(KeyState { excess, last: 0 }), terms.rate, 0, 1), terms)
+    };
     assert_eq!(judge(&[fresh(slow), fresh(fast)]), PASSED);
-    assert_eq!(judge(&[full(slow, 0), full(fast, 0)]), Judgement::Refused { limit_index: 1 });
-    assert_eq!(judge(&[full(slow, 1000), full(fast, 0)]), Judgement::Refused { limit_index: 0 });
+    assert_eq!(judge(&[full(slow, 0), full(fast, 0)]), LimitDecision::Refused { limit_index: 1 });
+    assert_eq!(
+        judge(&[full(slow, 1000), full(fast, 0)]),
+        LimitDecision::Refused { limit_index: 0 }
+    );
     assert_eq!(
         judge(&[full(slow, 0), fresh(fast)]),
-        Judgement::Delayed { ms: 1000, limit_index: 0 }
+        LimitDecision::Delayed { ms: 1000, limit_index: 0 }
     );
     assert_eq!(judge(&[]), PASSED);
 }
@@ -154,13 +162,13 @@ fn several_limits_charge_all_or_nothing() {
 fn the_longest_wait_counts_and_of_equal_ones_the_last() {
     let each = |rate| {
         let terms = terms(Rate::per_second(rate), 9, Some(0));
-        (assess(Some(State { excess: 0, last: 0 }), terms.rate, 0, 1), terms)
+        (assess(Some(KeyState { excess: 0, last: 0 }), terms.rate, 0, 1), terms)
     };
     assert_eq!(
         judge(&[each(10), each(2), each(5)]),
-        Judgement::Delayed { ms: 500, limit_index: 1 }
+        LimitDecision::Delayed { ms: 500, limit_index: 1 }
     );
-    assert_eq!(judge(&[each(5), each(5)]), Judgement::Delayed { ms: 200, limit_index: 1 });
+    assert_eq!(judge(&[each(5), each(5)]), LimitDecision::Delayed { ms: 200, limit_index: 1 });
 }
 
 #[test]
@@ -181,10 +189,10 @@ fn a_call_of_some_cost_counts_as_so_many_at_once() {
 #[test]
 fn extremes_saturate() {
     let terms = terms(Rate::per_second(u64::MAX), 0, Some(0));
-    let state = Some(State { excess: u64::from(u32::MAX), last: 0 });
+    let state = Some(KeyState { excess: u64::from(u32::MAX), last: 0 });
     assert_eq!(assess(state, terms.rate, u64::MAX / 4, 1).excess, 0);
     assert!(assess(state, Rate::per_minute(0), 1, u64::MAX).excess > terms.burst);
-    assert_eq!(retry_ms(state, terms, 0, u64::MAX), None);
+    assert_eq!(find_retry_ms(state, terms, 0, u64::MAX, 1), None);
 }
 
 /// nginx's C, line by line, for one zone that is the last one: rc, and the state.
@@ -220,7 +228,7 @@ proptest! {
         burst in 0u64..100_000,
         steps in prop::collection::vec((-70_000i64..10_000, 1usize..5), 1..60),
     ) {
-        let mut key = KeyOfZone::new(Terms { rate: Rate(rate), burst, delay: None });
+        let mut key = KeyOfZone::new(LimitTerms { rate: Rate(rate), burst, delay: None });
         let (mut lr, mut now) = (None, 10_000_000i64);
         for (step, calls) in steps {
             // Time moves mostly forward; backward steps cover the range in which nginx differs.
@@ -244,11 +252,11 @@ proptest! {
         since in 0u64..3000,
         cost in 1u64..8,
     ) {
-        let terms = Terms { rate: Rate(rate), burst, delay: None };
-        let state = Some(State { excess, last: 1000 });
+        let terms = LimitTerms { rate: Rate(rate), burst, delay: None };
+        let state = Some(KeyState { excess, last: 1000 });
         let now = 1000 + since;
         let passes = |now| assess(state, terms.rate, now, cost).excess <= burst;
-        match retry_ms(state, terms, now, cost) {
+        match find_retry_ms(state, terms, now, cost, 1) {
             None => prop_assert!((cost - 1) * CALL > burst),
             Some(0) => prop_assert!(passes(now)),
             Some(ms) => prop_assert!(passes(now + ms) && !passes(now + ms - 1)),

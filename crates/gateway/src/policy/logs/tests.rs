@@ -48,7 +48,7 @@ fn array(logs: &[String]) -> String {
     format!("[{}]", logs.join(","))
 }
 
-fn merged(parts: &[(Part, &str)]) -> Result<String, MergeFault> {
+fn merged(parts: &[(Part, &str)]) -> Result<String, MergeError> {
     let raw: Vec<_> = parts.iter().map(|(part, raw)| (*part, raw.as_bytes())).collect();
     merge(&raw).map(|merged| String::from_utf8(merged).unwrap())
 }
@@ -79,16 +79,16 @@ fn decimal_numbers_are_understood() {
 fn parts_that_do_not_fit_are_refused() {
     let middle = part(10, 19, true);
     let first = (part(0, 9, true), array(&[log(9, 5)]));
-    let check = |raw: &str, expected: MergeFault| {
+    let check = |raw: &str, expected: MergeError| {
         let parts = [(first.0, first.1.as_str()), (middle, raw)];
         assert_eq!(merged(&parts), Err(expected), "{raw}");
     };
-    let (from, to) = (10, 19);
-    check("null", MergeFault::NotArray { from, to });
-    check("{}", MergeFault::NotArray { from, to });
-    check(r#"[{"blockNumber":"0xa"}]"#, MergeFault::NoPosition { from, to });
-    check(r#"[{"blockNumber":null,"logIndex":"0x1"}]"#, MergeFault::NoPosition { from, to });
-    let out = |number, index| MergeFault::OutOfOrder { number, index, from, to };
+    check("null", MergeError::NotArray(middle));
+    check("{}", MergeError::NotArray(middle));
+    check(r#"[{"blockNumber":"0xa"}]"#, MergeError::NoPosition(middle));
+    check(r#"[{"blockNumber":null,"logIndex":"0x1"}]"#, MergeError::NoPosition(middle));
+    let out =
+        |block, index| MergeError::OutOfOrder { log: LogPosition { block, index }, part: middle };
     check(&array(&[log(9, 6)]), out(9, 6));
     check(&array(&[log(10, 0), log(20, 0)]), out(20, 0));
     check(&array(&[log(12, 1), log(12, 0)]), out(12, 0));

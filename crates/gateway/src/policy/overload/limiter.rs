@@ -1,11 +1,11 @@
-//! Adaptive concurrency limit of a group: the largest number of calls in flight. The limiter finds
-//! it by experiment; it is not configured.
+//! Finds the concurrency limit of a group: the largest number of calls in flight. The limit is not
+//! configured; the limiter finds it by experiment.
 //!
-//! The limit acts only while calls wait for a permit. The limiter then tries another limit, and
-//! compares the throughput (responses per second) at both. If upstreams have capacity left,
-//! throughput rises with the number of calls in flight, however long each call takes. If upstreams
-//! have none left, throughput stays the same and each call takes longer. So a higher latency alone
-//! never lowers the limit, and neither does a mix of fast and slow methods.
+//! The limit acts only while calls wait for a permit. The limiter then starts a *trial*: it changes
+//! the limit, and compares the throughput (responses per second) with that at the *accepted* limit.
+//! If upstreams have capacity left, throughput rises with the number of calls in flight, however
+//! long each call takes. If upstreams are *saturated*, throughput stays the same and each call
+//! takes longer. So a higher latency alone never lowers the limit.
 //!
 //! Throughput says little if only a few slow calls wait beside many fast ones. Then the latency of
 //! each flow (the calls of one client to methods of similar weight, `shares.rs`) decides. A higher
@@ -19,13 +19,10 @@
 //! .NET (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
 //! measurement ends once its variance shows that it is exact enough (batch means).
 //!
-//! If calls wait and no response arrives, there is nothing to compare, because upstreams have
-//! stalled or become slow. The limit then doubles until responses arrive or the queue is empty. The
-//! earlier latency of calls determines how long a lack of responses is normal.
-//!
-//! Two signs need no comparison. If far fewer responses arrive than before at the same limit, long
-//! calls hold the permits, or the upstreams have become slower. The limit then doubles as well. If
-//! the queue grows during a trial of a lower limit, the trial ends.
+//! Three signs need no comparison. If calls wait and no response arrives, upstreams have stalled or
+//! become slow. If far fewer responses arrive than before at the same limit, long calls hold the
+//! permits, or the upstreams have become slower. In both cases the limit doubles. If the queue
+//! grows during a trial of a lower limit, the trial ends.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
 //! `Gradient2Limit`, TCP Vegas) were rejected. Upstreams may become slower and still have capacity
@@ -134,21 +131,26 @@ pub struct ResponseSample {
 }
 
 /// The limit of one group. Order of calls: [`Limiter::record_wait`] for each call that has to wait,
-/// and [`Limiter::record_response`] for each response while [`Limiter::is_limited`] or while calls
+/// and [`Limiter::record_response`] for each response while [`Limiter::limited`] is true or calls
 /// wait.
 #[derive(Debug)]
 pub struct Limiter {
     settings: LimiterSettings,
-    limit: u32,
-    epoch: u32,
-    limited: bool,
-    saturated: bool,
+    /// Number of calls that may be in flight.
+    pub limit: u32,
+    /// Number of changes of the limit. It identifies the limit under which a call was sent.
+    pub epoch: u32,
+    /// True if calls have waited recently, so that every response must be recorded.
+    pub limited: bool,
+    /// True if a higher limit would bring no more responses: the upstreams are overloaded.
+    pub saturated: bool,
+    /// Number of consecutive responses without a waiting call.
     unqueued_in_row: u32,
     /// Time of the last change of the limit or of the last response.
     last_progress: Duration,
     /// The accepted limit, and its measurements.
     accepted: Option<Measurement>,
-    /// True if the current limit is a trial against `accepted`.
+    /// True during a trial.
     trying: bool,
     direction: Direction,
     step: f64,
@@ -239,27 +241,6 @@ impl Limiter {
         }
     }
 
-    /// Returns the number of calls that may be in flight.
-    pub fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// Returns the number of changes of the limit so far. It identifies the limit under which a
-    /// call was sent.
-    pub fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    /// Returns true if calls have waited recently, so that every response must be reported.
-    pub fn is_limited(&self) -> bool {
-        self.limited
-    }
-
-    /// Returns true if a higher limit would bring no more responses: the upstreams are overloaded.
-    pub fn is_saturated(&self) -> bool {
-        self.saturated
-    }
-
     /// Records that a call waits for a permit. `typical_latency` is the typical latency of the
     /// calls that hold permits.
     pub fn record_wait(&mut self, now: Duration, typical_latency: Option<Duration>) {
@@ -311,7 +292,7 @@ impl Limiter {
         self.window = Window { limit_set: now, ..self.window };
         if now.saturating_sub(self.last_progress) >= EXPIRES_AFTER {
             self.accepted = None;
-            self.search_up();
+            self.restart_search();
             self.window = Window::default();
         }
         self.last_progress = now;
@@ -330,7 +311,7 @@ impl Limiter {
         if self.limit < self.settings.limit_max {
             self.accepted = None;
             self.saturated = false;
-            self.search_up();
+            self.restart_search();
             self.set_limit(now, self.next_limit(Direction::Up));
         }
     }
@@ -373,7 +354,7 @@ impl Limiter {
         self.saturated = false;
     }
 
-    fn search_up(&mut self) {
+    fn restart_search(&mut self) {
         self.trying = false;
         (self.direction, self.step, self.pause) = (Direction::Up, STEP_MAX, PAUSE_MIN);
         self.next_trial = Duration::ZERO;
@@ -404,7 +385,7 @@ impl Limiter {
             // The load was too low to measure the capacity.
             return;
         }
-        let trial = window.measurement(self.limit);
+        let trial = window.measure(self.limit);
         let Some(accepted) = self.accepted.filter(|_| self.trying) else {
             self.accepted = Some(trial);
             if now >= self.next_trial {
@@ -523,7 +504,7 @@ impl Window {
         }
     }
 
-    fn measurement(&self, limit: u32) -> Measurement {
+    fn measure(&self, limit: u32) -> Measurement {
         Measurement {
             limit,
             rate: self.rate(),
@@ -558,18 +539,17 @@ impl LatencySamples {
 /// Returns true if the calls of any flow take longer at the higher of two limits, or if there are
 /// too few samples. `log_step` is the logarithm of the factor between the limits.
 fn is_slower(lower: &Measurement, higher: &Measurement, log_step: f64) -> bool {
-    let mut flows = lower.latencies.iter().zip(&higher.latencies);
-    let has_samples = |(at_lower, at_higher): &(&LatencySamples, &LatencySamples)| {
-        at_lower.count >= SAMPLES_FEW && at_higher.count >= SAMPLES_FEW
-    };
-    let is_flow_slower = |(at_lower, at_higher): (&LatencySamples, &LatencySamples)| {
-        let (lower_mean, lower_error) = at_lower.mean_and_error();
-        let (higher_mean, higher_error) = at_higher.mean_and_error();
-        let growth = (higher_mean / lower_mean).ln() - lower_error.hypot(higher_error);
-        growth > SLOWDOWN_MIN * log_step
-    };
-    let any_samples = flows.clone().any(|flow| has_samples(&flow));
-    !any_samples || flows.any(|flow| has_samples(&flow) && is_flow_slower(flow))
+    let flows = lower.latencies.iter().zip(&higher.latencies);
+    let mut comparable = flows
+        .filter(|(at_lower, at_higher)| at_lower.count.min(at_higher.count) >= SAMPLES_FEW)
+        .peekable();
+    comparable.peek().is_none()
+        || comparable.any(|(at_lower, at_higher)| {
+            let (lower_mean, lower_error) = at_lower.mean_and_error();
+            let (higher_mean, higher_error) = at_higher.mean_and_error();
+            let growth = (higher_mean / lower_mean).ln() - lower_error.hypot(higher_error);
+            growth > SLOWDOWN_MIN * log_step
+        })
 }
 
 impl Batches {

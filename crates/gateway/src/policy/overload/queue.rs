@@ -18,6 +18,7 @@
 //! then only waits for the limit to rise. No call expires while upstreams stall, because a queue
 //! that is not served says nothing about capacity.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::policy::overload::Class;
@@ -33,9 +34,6 @@ pub const STANDING_AFTER: Duration = Duration::from_millis(200);
 
 const CLASSES: usize = Class::ALL.len();
 
-/// Index that stands for no entry.
-const NONE: u32 = u32::MAX;
-
 /// Bounds of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueSettings {
@@ -47,9 +45,14 @@ pub struct QueueSettings {
     pub share_kept: f64,
 }
 
-/// Position of an entry. Valid until the entry is taken or removed.
+/// Identifies a waiting call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key(u32);
+pub struct QueueKey {
+    class: Class,
+    flow: Flow,
+    /// Rises with each pushed call.
+    number: u64,
+}
 
 /// Waiting calls. Call [`Queue::push`] for a new call and [`Queue::remove`] for a cancelled one.
 /// For each free permit, call [`Queue::take_expired`] until it returns `None`, then
@@ -57,47 +60,42 @@ pub struct Key(u32);
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
-    entries: Vec<Entry<T>>,
-    /// First of the unused entries, which `older` links.
-    unused_entry: u32,
     /// Queues by class and flow.
-    queues: Box<[[FlowQueue; FLOWS]; CLASSES]>,
+    queues: Box<[[FlowQueue<T>; FLOWS]; CLASSES]>,
     /// Bit set of the waiting flows of each class.
     waiting_flows: [u128; CLASSES],
     /// Number of permits owed to each class.
     owed: [f64; CLASSES],
-    len: usize,
+    /// Number of waiting calls.
+    pub len: usize,
+    /// [`QueueKey::number`] of the next call.
+    next_number: u64,
     /// Time when a permit was last handed out.
     last_served: Duration,
 }
 
+/// The waiting calls of one flow of a class.
 #[derive(Debug)]
-struct Entry<T> {
-    item: Option<T>,
-    class: Class,
-    flow: Flow,
-    queued: Duration,
-    older: u32,
-    newer: u32,
-}
-
-/// The entries of one flow of a class, linked by age.
-#[derive(Debug, Clone, Copy)]
-struct FlowQueue {
-    oldest: u32,
-    newest: u32,
-    len: u32,
+struct FlowQueue<T> {
+    /// The calls by [`QueueKey::number`], the oldest first.
+    calls: BTreeMap<u64, WaitingCall<T>>,
     /// Time since which the flow's queue has not been empty. A standstill resets it.
     busy_since: Duration,
+}
+
+#[derive(Debug)]
+struct WaitingCall<T> {
+    item: T,
+    queued: Duration,
 }
 
 /// Result of a push.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PushResult<T> {
     /// The call waits.
-    Queued(Key),
+    Queued(QueueKey),
     /// The call waits, and displaced this one.
-    Replaced(Key, (T, Class)),
+    Replaced(QueueKey, (T, Class)),
     /// The queue is full, and all waiting calls have a higher class.
     Full(T),
 }
@@ -105,27 +103,16 @@ pub enum PushResult<T> {
 impl<T> Queue<T> {
     /// Creates an empty queue.
     pub fn new(settings: QueueSettings) -> Queue<T> {
-        let queue = FlowQueue { oldest: NONE, newest: NONE, len: 0, busy_since: Duration::ZERO };
+        let queue = |_| FlowQueue { calls: BTreeMap::new(), busy_since: Duration::ZERO };
         Queue {
             settings,
-            entries: Vec::new(),
-            unused_entry: NONE,
-            queues: Box::new([[queue; FLOWS]; CLASSES]),
+            queues: Box::new(std::array::from_fn(|_| std::array::from_fn(queue))),
             waiting_flows: [0; CLASSES],
             owed: [0.0; CLASSES],
             len: 0,
+            next_number: 0,
             last_served: Duration::ZERO,
         }
-    }
-
-    /// Returns the number of waiting calls.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns true if no call waits.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Adds a call. If the queue is full, the call displaces one of the lowest waiting class,
@@ -140,10 +127,12 @@ impl<T> Queue<T> {
             Some(lowest) if lowest >= class => {
                 let queues = &self.queues[lowest.index()];
                 let waiting = set_bits(self.waiting_flows[lowest.index()]);
-                let longest = waiting.max_by_key(|flow| queues[*flow].len);
+                let longest = waiting.max_by_key(|flow| queues[*flow].calls.len());
                 let longest = longest.expect("a class that waits has a flow that waits");
-                let shed = self.remove(Key(queues[longest].oldest));
-                let shed = shed.expect("the oldest of a flow queue is an entry");
+                let (number, _) = queues[longest].oldest().expect("the flow has a waiting call");
+                let longest = Flow::from_index(longest);
+                let shed = self.remove(QueueKey { class: lowest, flow: longest, number });
+                let shed = shed.expect("the oldest call waits");
                 PushResult::Replaced(self.insert(now, class, flow, item), (shed, lowest))
             }
             _ => PushResult::Full(item),
@@ -151,31 +140,18 @@ impl<T> Queue<T> {
     }
 
     /// Removes a waiting call.
-    pub fn remove(&mut self, key: Key) -> Option<T> {
-        let entry = self.entries.get_mut(key.0 as usize)?;
-        let item = entry.item.take()?;
-        let (class, flow) = (entry.class.index(), entry.flow.index());
-        let (older, newer) = (entry.older, entry.newer);
-        entry.older = self.unused_entry;
-        self.unused_entry = key.0;
-        self.len -= 1;
+    pub fn remove(&mut self, key: QueueKey) -> Option<T> {
+        let (class, flow) = (key.class.index(), key.flow.index());
         let queue = &mut self.queues[class][flow];
-        queue.len -= 1;
-        match older {
-            NONE => queue.oldest = newer,
-            _ => self.entries[older as usize].newer = newer,
-        }
-        match newer {
-            NONE => queue.newest = older,
-            _ => self.entries[newer as usize].older = older,
-        }
-        if queue.oldest == NONE {
+        let call = queue.calls.remove(&key.number)?;
+        self.len -= 1;
+        if queue.calls.is_empty() {
             self.waiting_flows[class] &= !(1 << flow);
         }
         if self.waiting_flows[class] == 0 {
             self.owed[class] = 0.0;
         }
-        Some(item)
+        Some(call.item)
     }
 
     /// Removes the call that gets one of the `free_permits`. Returns it with its class and the time
@@ -191,9 +167,8 @@ impl<T> Queue<T> {
         let (class, flow) = self.next_flow(shares, free_permits)?;
         let queue = &self.queues[class.index()][flow];
         let is_standing = overloaded && queue.is_standing(now);
-        let key = Key(if is_standing { queue.newest } else { queue.oldest });
-        let queued = self.entries[key.0 as usize].queued;
-        let item = self.remove(key).expect("the ends of a flow queue are entries");
+        let (number, queued) = if is_standing { queue.newest()? } else { queue.oldest()? };
+        let item = self.remove(QueueKey { class, flow: Flow::from_index(flow), number })?;
         self.record_served(now);
         Some((item, class, now.saturating_sub(queued)))
     }
@@ -208,9 +183,10 @@ impl<T> Queue<T> {
                 let wait_max = self.settings.wait_max;
                 let is_standing = overloaded && queue.is_standing(now);
                 let wait_max = if is_standing { wait_max.min(STANDING_AFTER) } else { wait_max };
-                let oldest = queue.oldest;
-                if now.saturating_sub(self.entries[oldest as usize].queued) > wait_max {
-                    return self.remove(Key(oldest)).map(|item| (item, class));
+                let Some((number, queued)) = queue.oldest() else { continue };
+                if now.saturating_sub(queued) > wait_max {
+                    let key = QueueKey { class, flow: Flow::from_index(flow), number };
+                    return self.remove(key).map(|item| (item, class));
                 }
             }
         }
@@ -253,44 +229,40 @@ impl<T> Queue<T> {
         if self.waiting_flows[class.index()] == 0 {
             return None;
         }
-        let spare = shares.spare(class, free_permits);
+        let spare = shares.count_spare(class, free_permits);
         let waiting = set_bits(self.waiting_flows[class.index()]);
         let admitted = waiting.filter(|flow| shares.admits(Flow::from_index(*flow), spare));
         admitted.min_by_key(|flow| {
-            let oldest = self.queues[class.index()][*flow].oldest;
-            (shares.held(Flow::from_index(*flow)), self.entries[oldest as usize].queued)
+            let oldest = self.queues[class.index()][*flow].oldest();
+            (shares.held(Flow::from_index(*flow)), oldest.map(|(_, queued)| queued))
         })
     }
 
-    fn insert(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Key {
-        let index = self.unused_entry;
+    fn insert(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> QueueKey {
+        let key = QueueKey { class, flow, number: self.next_number };
+        self.next_number += 1;
+        self.len += 1;
         self.waiting_flows[class.index()] |= 1 << flow.index();
         let queue = &mut self.queues[class.index()][flow.index()];
-        let (older, newer) = (queue.newest, NONE);
-        let entry = Entry { item: Some(item), class, flow, queued: now, older, newer };
-        let index = if index == NONE {
-            self.entries.push(entry);
-            (self.entries.len() - 1) as u32
-        } else {
-            self.unused_entry = self.entries[index as usize].older;
-            self.entries[index as usize] = entry;
-            index
-        };
-        match queue.newest {
-            NONE => {
-                queue.oldest = index;
-                queue.busy_since = now;
-            }
-            newest => self.entries[newest as usize].newer = index,
+        if queue.calls.is_empty() {
+            queue.busy_since = now;
         }
-        queue.newest = index;
-        queue.len += 1;
-        self.len += 1;
-        Key(index)
+        queue.calls.insert(key.number, WaitingCall { item, queued: now });
+        key
     }
 }
 
-impl FlowQueue {
+impl<T> FlowQueue<T> {
+    /// Returns the number of the oldest call, and the time when it was queued.
+    fn oldest(&self) -> Option<(u64, Duration)> {
+        self.calls.first_key_value().map(|(number, call)| (*number, call.queued))
+    }
+
+    /// Returns the number of the newest call, and the time when it was queued.
+    fn newest(&self) -> Option<(u64, Duration)> {
+        self.calls.last_key_value().map(|(number, call)| (*number, call.queued))
+    }
+
     fn is_standing(&self, now: Duration) -> bool {
         now.saturating_sub(self.busy_since) > STANDING_AFTER
     }

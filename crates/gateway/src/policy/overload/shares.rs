@@ -1,5 +1,5 @@
-//! Division of a group's permits among flows. A *flow* is the calls of one client to methods of
-//! about the same weight.
+//! Divides a group's permits among flows. A *permit* allows one call to be in flight. A *flow* is
+//! the calls of one client to methods of about the same weight.
 //!
 //! A flow may use every permit that no other flow needs. The permits that a flow has used recently
 //! are reserved for it, up to an equal share. So slow calls of another flow cannot take them while
@@ -51,13 +51,14 @@ impl Flow {
     }
 }
 
-/// The calls in flight of each flow. Call [`Shares::wait`] for a call without a permit. For each
-/// call with a permit, call [`Shares::enter`], [`Shares::leave`] and [`Shares::record_latency`].
-/// While calls wait, call [`Shares::renew`], then [`Shares::spare`] and [`Shares::admits`].
+/// The permits of each flow. Call [`Shares::record_wait`] for a call without a permit. For each
+/// call with a permit, call [`Shares::take_permit`], [`Shares::return_permit`] and
+/// [`Shares::record_latency`]. While calls wait, call [`Shares::divide_permits`], then
+/// [`Shares::count_spare`] and [`Shares::admits`].
 #[derive(Debug)]
 pub struct Shares {
     flows: [FlowUse; FLOWS],
-    period_began: Duration,
+    period_start: Duration,
     /// Maximum number of permits reserved for each flow.
     equal_share: u32,
 }
@@ -91,20 +92,20 @@ impl Default for Shares {
     fn default() -> Shares {
         let unused_flow =
             FlowUse { class: Class::Low, held: 0, peak: 0, previous_peak: 0, latency: 0.0 };
-        Shares { flows: [unused_flow; FLOWS], period_began: Duration::ZERO, equal_share: 0 }
+        Shares { flows: [unused_flow; FLOWS], period_start: Duration::ZERO, equal_share: 0 }
     }
 }
 
 impl Shares {
     /// Records that a call waits for a permit.
-    pub fn wait(&mut self, class: Class, flow: Flow) {
+    pub fn record_wait(&mut self, class: Class, flow: Flow) {
         let flow_use = &mut self.flows[flow.index()];
         flow_use.class = class;
         flow_use.peak = flow_use.peak.max(flow_use.held + 1);
     }
 
     /// Records that a call takes a permit.
-    pub fn enter(&mut self, class: Class, flow: Flow) {
+    pub fn take_permit(&mut self, class: Class, flow: Flow) {
         let flow_use = &mut self.flows[flow.index()];
         flow_use.class = class;
         flow_use.held += 1;
@@ -112,7 +113,7 @@ impl Shares {
     }
 
     /// Records that a call returns its permit.
-    pub fn leave(&mut self, flow: Flow) {
+    pub fn return_permit(&mut self, flow: Flow) {
         let flow_use = &mut self.flows[flow.index()];
         flow_use.held = flow_use.held.saturating_sub(1);
     }
@@ -140,9 +141,9 @@ impl Shares {
     }
 
     /// Divides the permits among the flows that recently used some.
-    pub fn renew(&mut self, now: Duration, permits: u32) {
-        if now.saturating_sub(self.period_began) >= RESERVED_FOR {
-            self.period_began = now;
+    pub fn divide_permits(&mut self, now: Duration, permits: u32) {
+        if now.saturating_sub(self.period_start) >= RESERVED_FOR {
+            self.period_start = now;
             for flow_use in &mut self.flows {
                 (flow_use.peak, flow_use.previous_peak) = (flow_use.held, flow_use.peak);
             }
@@ -153,14 +154,15 @@ impl Shares {
 
     /// Returns how many of the free permits are spare. A spare permit is not reserved for a flow of
     /// this class or a higher one.
-    pub fn spare(&self, class: Class, free_permits: u32) -> u32 {
+    pub fn count_spare(&self, class: Class, free_permits: u32) -> u32 {
         let reserved = self.flows.iter().filter(|flow_use| flow_use.class <= class);
         let reserved: u32 =
             reserved.map(|flow_use| flow_use.unused_reserved(self.equal_share)).sum();
         free_permits.saturating_sub(reserved)
     }
 
-    /// Returns true if a flow may take a free permit. `spare` is the result of [`Shares::spare`].
+    /// Returns true if a flow may take a free permit. `spare` is the result of
+    /// [`Shares::count_spare`].
     pub fn admits(&self, flow: Flow, spare: u32) -> bool {
         spare > 0 || self.flows[flow.index()].unused_reserved(self.equal_share) > 0
     }

@@ -69,20 +69,20 @@ fn all_others_are_rejected() {
         &v2(0x21, 0x41, &[0; 36]),
     ];
     for header in malformed {
-        assert_eq!(parse(header), Err(ProxyFault::Malformed), "{header:?}");
+        assert_eq!(parse(header), Err(ProxyError::Malformed), "{header:?}");
     }
     for other in [&b"POST / HTTP/1.1\r\n"[..], b"\x16\x03\x01", b"PROXZ", b"\r\n\r\n\0\r\nQUIX"] {
-        assert_eq!(parse(other), Err(ProxyFault::NoHeader), "{other:?}");
+        assert_eq!(parse(other), Err(ProxyError::NoHeader), "{other:?}");
     }
 }
 
 #[test]
 fn none_is_waited_for_without_end() {
     let endless = [b"PROXY TCP4 ".to_vec(), vec![b'1'; V1_BYTES_MAX]].concat();
-    assert_eq!(parse(&endless[..V1_BYTES_MAX]), Err(ProxyFault::TooLong));
+    assert_eq!(parse(&endless[..V1_BYTES_MAX]), Err(ProxyError::TooLong));
     assert_eq!(parse(&endless[..V1_BYTES_MAX - 1]), Ok(None));
     let long = v2(0x21, 0x11, &vec![0; HEADER_BYTES_MAX]);
-    assert_eq!(parse(&long[..V2_FIXED]), Err(ProxyFault::TooLong));
+    assert_eq!(parse(&long[..V2_FIXED]), Err(ProxyError::TooLong));
 }
 
 proptest! {

@@ -57,7 +57,7 @@ fn a_quota_is_used_up_and_comes_back_with_the_month() {
     assert!(account.charge(december, 1, 100, WHOLE));
     assert!(account.charge(november, 98, 100, WHOLE), "a clock set back");
     assert!(!account.charge(november, 2, 100, WHOLE), "a clock set back gives nothing back");
-    assert_eq!((account.report().month, account.used(november)), (december, 99));
+    assert_eq!((account.build_report().month, account.used(november)), (december, 99));
     assert!(!account.charge(december, 1, 0, WHOLE), "a quota of none");
     assert!(account.charge(december, 1, 1000, WHOLE), "a quota that was raised");
 }
@@ -70,7 +70,7 @@ fn alone_it_uses_its_share_of_the_rest() {
     let passed = (0..1000).filter(|_| account.charge(month, 1, 1000, alone)).count();
     assert_eq!(passed, 200);
     // The report is confirmed, and others have used as much.
-    account.confirm(account.report(), 1000);
+    account.confirm_report(account.build_report(), 1000);
     assert!(!account.charge(month, 1, 1000, WHOLE));
 }
 
@@ -79,18 +79,18 @@ fn usage_during_a_report_is_in_the_next_report() {
     let month = Month::containing(0);
     let mut account = Account::new(month, 10);
     assert!(account.charge(month, 5, 100, WHOLE));
-    let report = account.report();
+    let report = account.build_report();
     assert_eq!(report, UsageReport { month, unreported: 5, used_min: 15 });
     assert!(account.charge(month, 7, 100, WHOLE));
-    account.confirm(report, 40);
-    assert_eq!(account.report(), UsageReport { month, unreported: 7, used_min: 47 });
+    account.confirm_report(report, 40);
+    assert_eq!(account.build_report(), UsageReport { month, unreported: 7, used_min: 47 });
     // A report from a store that has lost its data changes nothing, and reports of past months are
     // ignored.
-    account.confirm(account.report(), 0);
+    account.confirm_report(account.build_report(), 0);
     assert_eq!(account.used(month), 47);
     let next = Month::containing(month.end());
     assert!(account.charge(next, 1, 100, WHOLE));
-    account.confirm(report, 99);
+    account.confirm_report(report, 99);
     assert_eq!(account.used(next), 1);
 }
 
@@ -102,10 +102,10 @@ fn a_quota_file_never_lowers_known_usage() {
     account.raise(month, 12);
     assert_eq!(account.used(month), 15);
     account.raise(month, 40);
-    assert_eq!(account.report(), UsageReport { month, unreported: 5, used_min: 40 });
+    assert_eq!(account.build_report(), UsageReport { month, unreported: 5, used_min: 40 });
     account.raise(next, 3);
     account.raise(month, 99);
-    assert_eq!((account.used(next), account.report().unreported), (3, 0));
+    assert_eq!((account.used(next), account.build_report().unreported), (3, 0));
 }
 
 proptest! {
@@ -125,9 +125,9 @@ proptest! {
                 // In the second round the first gateways receive the reports of the last ones.
                 for index in [0, 1, 2, 0, 1, 2] {
                     let account: &mut Account = &mut accounts[index];
-                    let report = account.report();
+                    let report = account.build_report();
                     total = total.saturating_add(report.unreported).max(report.used_min);
-                    account.confirm(report, total);
+                    account.confirm_report(report, total);
                 }
                 prop_assert_eq!(total, passed, "units were lost or counted twice");
             } else if accounts[index].charge(month, cost, quota, WHOLE) {

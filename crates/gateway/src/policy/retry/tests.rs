@@ -10,10 +10,15 @@ const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
 const LEFT: Remaining = Remaining {
     attempts: 1,
     attempts_max: 3,
-    fresh_tried: false,
+    reconnected: false,
     time: Duration::from_secs(5),
     other_upstream: true,
 };
+
+/// Returns the number of retries that the budget allows.
+fn available(budget: &RetryBudget, now: Duration) -> u64 {
+    (budget.balance(now) / budget.price).max(0.0) as u64
+}
 
 const AT_ONCE: Decision = Decision::Another { pause: Duration::ZERO };
 
@@ -22,7 +27,7 @@ fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
 }
 
 fn decided(attempt: &Attempt, repeat: Repeat, remaining: &Remaining) -> Decision {
-    let mut budget = RetryBudget::new(BUDGET_SHARE, BUDGET_RATE_MIN);
+    let mut budget = RetryBudget::new(0.2, 10);
     decide(attempt, repeat, remaining, &mut budget, SECOND, 0)
 }
 
@@ -70,15 +75,15 @@ fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
 fn an_idle_connection_closed_under_the_call_is_replaced_once() {
     let mut closed = attempt(CLOSED, Sent::Maybe);
     closed.reused = true;
-    assert_eq!(decided(&closed, Repeat::Safe, &LEFT), Decision::SameFresh);
-    assert_eq!(decided(&closed, Repeat::Broadcast, &LEFT), Decision::SameFresh);
+    assert_eq!(decided(&closed, Repeat::Safe, &LEFT), Decision::Reconnect);
+    assert_eq!(decided(&closed, Repeat::Broadcast, &LEFT), Decision::Reconnect);
     assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::GiveUp);
-    let again = Remaining { fresh_tried: true, ..LEFT };
+    let again = Remaining { reconnected: true, ..LEFT };
     assert_eq!(decided(&closed, Repeat::Safe, &again), AT_ONCE);
     closed.sent = Sent::Yes;
     assert_eq!(decided(&closed, Repeat::Safe, &LEFT), AT_ONCE);
     closed.sent = Sent::No;
-    assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::SameFresh);
+    assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::Reconnect);
 }
 
 #[test]
@@ -132,25 +137,25 @@ fn the_budget_is_a_share_of_recent_calls_and_a_rate() {
     for _ in 0..1000 {
         budget.deposit(SECOND);
     }
-    assert_eq!(budget.available(SECOND), 200);
+    assert_eq!(available(&budget, SECOND), 200);
     let allowed = (0..1000).filter(|_| budget.withdraw(SECOND)).count();
     assert_eq!(allowed, 200);
     for _ in 0..1000 {
         budget.deposit(2 * SECOND);
     }
-    assert_eq!(budget.available(11 * SECOND), 200);
-    assert_eq!(budget.available(12 * SECOND), 0, "deposits vanish after ten seconds");
+    assert_eq!(available(&budget, 11 * SECOND), 200);
+    assert_eq!(available(&budget, 12 * SECOND), 0, "deposits vanish after ten seconds");
 
     let mut budget = RetryBudget::new(0.2, 10);
     let allowed = (0..1000).filter(|_| budget.withdraw(SECOND)).count();
     assert_eq!(allowed, 100, "ten seconds of the rate at once");
     assert!(!budget.withdraw(2 * SECOND));
-    assert_eq!(budget.available(11 * SECOND), 100);
+    assert_eq!(available(&budget, 11 * SECOND), 100);
 }
 
 #[test]
 fn an_overload_is_not_multiplied() {
-    let mut budget = RetryBudget::new(BUDGET_SHARE, BUDGET_RATE_MIN);
+    let mut budget = RetryBudget::new(0.2, 10);
     let failed = attempt(CLOSED, Sent::Yes);
     let mut retries = 0;
     for call in 0..10_000_u64 {

@@ -4,13 +4,13 @@ use super::*;
 
 fn router() -> Router {
     let ethereum = ChainRoutes {
-        paths: &["/eth", "/"],
-        methods: &[("eth_getLogs", 1), ("debug_*", 2), ("debug_trace*", 3), ("trace_*", 3)],
+        paths: vec!["/eth", "/"],
+        methods: vec![("eth_getLogs", 1), ("debug_*", 2), ("debug_trace*", 3), ("trace_*", 3)],
         default_group: 0,
     };
     let harmony = ChainRoutes {
-        paths: &["/harmony", "/api/v1/hmy/v2"],
-        methods: &[("*", 5)],
+        paths: vec!["/harmony", "/api/v1/hmy/v2"],
+        methods: vec![("*", 5)],
         default_group: 4,
     };
     Router::new(&[ethereum, harmony], None).unwrap()
@@ -29,10 +29,10 @@ fn paths_lead_to_chains() {
         ("/api/v1/hmy", None),
         ("/Eth", None),
     ] {
-        assert_eq!(router.chain(path), chain, "{path}");
+        assert_eq!(router.find_chain(path), chain, "{path}");
     }
     let default = Router::new(&[], Some(7)).unwrap();
-    assert_eq!(default.chain("/anything"), Some(7));
+    assert_eq!(default.find_chain("/anything"), Some(7));
 }
 
 #[test]
@@ -47,29 +47,29 @@ fn the_most_specific_pattern_wins() {
         ("eth_call", 0),
         ("", 0),
     ] {
-        assert_eq!(router.group(0, method), group, "{method}");
+        assert_eq!(router.find_group(0, method), group, "{method}");
     }
-    assert_eq!(router.group(1, "hmyv2_call"), 5);
+    assert_eq!(router.find_group(1, "hmyv2_call"), 5);
 }
 
 #[test]
 fn ambiguous_routes_are_refused() {
-    fn chain<'a>(paths: &'a [&'a str], methods: &'a [(&'a str, usize)]) -> ChainRoutes<'a> {
-        ChainRoutes { paths, methods, default_group: 0 }
+    fn chain<'a>(paths: &[&'a str], methods: &[(&'a str, usize)]) -> ChainRoutes<'a> {
+        ChainRoutes { paths: paths.to_vec(), methods: methods.to_vec(), default_group: 0 }
     }
-    fn fault(chains: &[ChainRoutes<'_>]) -> RouteFault {
+    fn fault(chains: &[ChainRoutes<'_>]) -> RouteError {
         Router::new(chains, None).unwrap_err()
     }
     assert_eq!(
         fault(&[chain(&["/a"], &[]), chain(&["/a/"], &[])]),
-        RouteFault::PathTwice("/a/".into())
+        RouteError::PathTwice("/a/".into())
     );
     assert_eq!(
         fault(&[chain(&[], &[("eth_*", 0), ("eth_*", 1)])]),
-        RouteFault::PatternTwice("eth_*".into())
+        RouteError::PatternTwice("eth_*".into())
     );
     for pattern in ["eth_*Logs", "**", "*_call"] {
         let methods = [(pattern, 0)];
-        assert_eq!(fault(&[chain(&[], &methods)]), RouteFault::Star(pattern.into()));
+        assert_eq!(fault(&[chain(&[], &methods)]), RouteError::Star(pattern.into()));
     }
 }

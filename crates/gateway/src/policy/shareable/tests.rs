@@ -37,8 +37,6 @@ impl Replica {
             lag_max: 2,
             jump_max: 64,
             rollback_max: 8,
-            rollback_polls: 3,
-            missed_max: 3,
             block_time: Duration::from_secs(1),
         };
         let tracker = HeadTracker::new(settings, 1);
@@ -90,18 +88,18 @@ fn a_response_is_shared_only_with_evidence_of_its_block() {
     let name = BlockId { number: 99, hash: hash(b'a', 99) };
     let named = ResponseFacts { named_blocks: Some((name, name)), ..plain };
     let young = tag(99, Some(hash(b'a', 99)), &view);
-    assert_eq!(proof(at_number(99), &young, &plain, &view), Proof::NextPoll);
-    assert_eq!(proof(at_number(99), &young, &named, &view), Proof::Given);
-    assert_eq!(proof(CacheRule::AtTransaction, &young, &named, &view), Proof::Given);
+    assert_eq!(find_proof(at_number(99), &young, &plain, &view), Proof::NextPoll);
+    assert_eq!(find_proof(at_number(99), &young, &named, &view), Proof::Given);
+    assert_eq!(find_proof(CacheRule::AtTransaction, &young, &named, &view), Proof::Given);
     // The logs of some blocks of a range prove nothing about the others.
     let range = CacheRule::AtRange { from: 95, to: 99 };
-    assert_eq!(proof(range, &young, &named, &view), Proof::NextPoll);
-    assert_eq!(proof(at_number(FINAL), &tag(FINAL, None, &view), &plain, &view), Proof::Given);
+    assert_eq!(find_proof(range, &young, &named, &view), Proof::NextPoll);
+    assert_eq!(find_proof(at_number(FINAL), &tag(FINAL, None, &view), &plain, &view), Proof::Given);
     let head = ValidityTag { binding: Binding::Head { seq: view.head_seq }, ..young };
-    assert_eq!(proof(CacheRule::AtHead, &head, &plain, &view), Proof::NextPoll);
+    assert_eq!(find_proof(CacheRule::AtHead, &head, &plain, &view), Proof::NextPoll);
     let null = ValidityTag { null: true, ..young };
-    assert_eq!(proof(at_number(99), &null, &plain, &view), Proof::None);
-    assert_eq!(shareable_tag(&null, &view), None);
+    assert_eq!(find_proof(at_number(99), &null, &plain, &view), Proof::None);
+    assert_eq!(to_shareable(&null, &view), None);
 }
 
 #[test]
@@ -110,16 +108,16 @@ fn a_response_touched_by_a_reorg_is_not_shared() {
     let began = replica.view();
     let young = tag(99, began.canonical(99), &began);
     let old = tag(96, began.canonical(96), &began);
-    assert!(shareable_tag(&young, &began).is_some());
+    assert!(to_shareable(&young, &began).is_some());
     replica.see(b'b', 100);
-    assert_eq!(shareable_tag(&young, &replica.view()), None);
+    assert_eq!(to_shareable(&young, &replica.view()), None);
     // The first branch returns: the hash is served again, but the branch of the response is
     // unknown.
     replica.see(b'a', 101);
     assert_eq!(replica.view().canonical(99), Some(hash(b'a', 99)));
-    assert_eq!(shareable_tag(&young, &replica.view()), None);
+    assert_eq!(to_shareable(&young, &replica.view()), None);
     let stands = ShareableTag::Block { number: 96, hash: hash(b'a', 96) };
-    assert_eq!(shareable_tag(&old, &replica.view()), Some(stands));
+    assert_eq!(to_shareable(&old, &replica.view()), Some(stands));
 }
 
 #[test]

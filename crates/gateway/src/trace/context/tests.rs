@@ -8,14 +8,14 @@ use super::*;
 use crate::config::Config;
 use crate::policy::trace_context::TraceHeaders;
 
-fn queues(keys: &str) -> Arc<Queues> {
+fn queues(keys: &str) -> Arc<SpanQueues> {
     let text = format!(
         "[server]\nthreads = 1\n[[upstream]]\nurl = 'http://a.local:1'\n\
          [tracing]\nendpoint = 'http://127.0.0.1:1'\n{keys}\n"
     );
     let config = Config::from_text("test", &text, Path::new("/"), &|_| None);
     let config = config.unwrap_or_else(|errors| panic!("{errors}"));
-    Arc::new(Queues::new(config.tracing.unwrap(), 1, None))
+    Arc::new(SpanQueues::new(config.tracing.unwrap(), 1, None))
 }
 
 fn client(flags: &str) -> Box<ClientTrace> {
@@ -26,7 +26,7 @@ fn client(flags: &str) -> Box<ClientTrace> {
     headers.finish().unwrap()
 }
 
-fn begin(client: Option<&ClientTrace>, queues: Option<&Arc<Queues>>) -> Option<TracedRequest> {
+fn begin(client: Option<&ClientTrace>, queues: Option<&Arc<SpanQueues>>) -> Option<TracedRequest> {
     let count = Cell::new(0_u64);
     let random = || {
         count.set(count.get() + 1);
@@ -55,7 +55,7 @@ fn without_tracing_the_context_of_the_client_is_passed_on_unchanged() {
 #[test]
 fn the_flag_of_the_client_decides_unless_it_must_not() {
     let (none, all) = (queues("sample_ratio = 0"), queues("sample_ratio = 1"));
-    let is_sampled = |flags: &str, queues: &Arc<Queues>| {
+    let is_sampled = |flags: &str, queues: &Arc<SpanQueues>| {
         begin(Some(&client(flags)), Some(queues)).unwrap().span.is_some()
     };
     assert!(is_sampled("01", &none));
@@ -94,7 +94,7 @@ fn spans_have_their_parents_and_are_queued_together() {
     );
     assert!(spans.iter().all(|span| span.trace == client.parent.trace && span.start <= span.end));
     assert_eq!(spans[0].failure.as_deref(), Some("no"));
-    assert_eq!(spans[2].attributes, [("a", Value::Integer(7))]);
+    assert_eq!(spans[2].attributes, [("a", AttributeValue::Integer(7))]);
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn a_full_queue_drops_whole_requests_and_counts_their_spans() {
     }
     // Five requests of three spans fit into 16.
     assert_eq!(queues.take().len(), 15);
-    assert_eq!(queues.counts.dropped(), 6);
+    assert_eq!(queues.counts.dropped.load(Ordering::Relaxed), 6);
     drop(begin(None, Some(&queues)));
-    assert_eq!((queues.take().len(), queues.counts.dropped()), (1, 6));
+    assert_eq!((queues.take().len(), queues.counts.dropped.load(Ordering::Relaxed)), (1, 6));
 }
 
 #[test]
@@ -121,6 +121,9 @@ fn a_batch_records_a_bounded_number_of_spans() {
     }
     drop(traced);
     let spans = queues.take();
-    assert_eq!((spans.len(), queues.counts.dropped()), (REQUEST_SPANS_MAX + 1, 9));
+    assert_eq!(
+        (spans.len(), queues.counts.dropped.load(Ordering::Relaxed)),
+        (REQUEST_SPANS_MAX + 1, 9)
+    );
     assert_eq!(spans.last().unwrap().kind, SpanKind::Server, "the request has its span");
 }

@@ -3,16 +3,19 @@
 
 use super::*;
 
-fn read_response(
-    raw: &[u8],
-    piece_bytes: usize,
-    closed: bool,
-) -> Result<HttpResponse, ExchangeFaultKind> {
+fn read_response(raw: &[u8], piece_bytes: usize, closed: bool) -> Result<HttpResponse, Kind> {
     let heads = new_parsed_heads();
     let mut reader = Reader::new(1000, &heads);
-    for piece in raw.chunks(piece_bytes) {
-        if let Step::Done(response) = reader.feed(piece)? {
-            return Ok(response);
+    let mut pieces = raw.chunks(piece_bytes);
+    while let Some(piece) = pieces.next() {
+        match reader.feed(piece)? {
+            Step::Done(response) => return Ok(response),
+            Step::Long { head, length, mut body } => {
+                pieces.for_each(|piece| body.extend_from_slice(piece));
+                let is_complete = body.len() == length;
+                return is_complete.then(|| head.response(body.freeze(), true)).ok_or(Kind::Closed);
+            }
+            Step::More => {}
         }
     }
     assert!(closed, "the response is not complete");
@@ -46,17 +49,17 @@ fn responses_are_read_at_every_split() {
 #[test]
 fn truncated_and_malformed_responses_are_faults() {
     let truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello";
-    assert!(matches!(read_response(truncated, 100, true), Err(ExchangeFaultKind::Closed)));
+    assert!(matches!(read_response(truncated, 100, true), Err(Kind::Closed)));
     let long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nhello";
-    assert!(matches!(read_response(long, 100, true), Err(ExchangeFaultKind::TooLarge)));
+    assert!(matches!(read_response(long, 100, true), Err(Kind::TooLarge)));
     let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\nhello";
-    assert!(matches!(read_response(chunks, 100, true), Err(ExchangeFaultKind::TooLarge)));
+    assert!(matches!(read_response(chunks, 100, true), Err(Kind::TooLarge)));
     let surplus = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello";
-    assert!(matches!(read_response(surplus, 100, true), Err(ExchangeFaultKind::Malformed)));
+    assert!(matches!(read_response(surplus, 100, true), Err(Kind::Malformed)));
     let gzip = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx";
-    assert!(matches!(read_response(gzip, 100, true), Err(ExchangeFaultKind::Malformed)));
+    assert!(matches!(read_response(gzip, 100, true), Err(Kind::Malformed)));
     let noise = b"SSH-2.0-x\r\n\r\n";
-    assert!(matches!(read_response(noise, 100, true), Err(ExchangeFaultKind::Malformed)));
+    assert!(matches!(read_response(noise, 100, true), Err(Kind::Malformed)));
 }
 
 #[test]
@@ -76,11 +79,11 @@ fn interim_responses_are_limited() {
         // 4000 responses fit into one read, so parsing must not recurse.
         for interims in [6, 4000] {
             let fault = read_response(with(interims).as_bytes(), piece_bytes, false).unwrap_err();
-            assert!(matches!(fault, ExchangeFaultKind::Malformed), "{fault:?}");
+            assert!(matches!(fault, Kind::Malformed), "{fault:?}");
         }
     }
     let upgraded = read_response(b"HTTP/1.1 101 \r\n\r\n", 1000, false).unwrap_err();
-    assert!(matches!(upgraded, ExchangeFaultKind::Malformed), "{upgraded:?}");
+    assert!(matches!(upgraded, Kind::Malformed), "{upgraded:?}");
 }
 
 #[test]
@@ -92,6 +95,6 @@ fn ambiguous_lengths_cost_the_connection() {
     for length in ["+2", "2, 2", "0x2", "", "-1", "99999999999999999999"] {
         let raw = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhi");
         let fault = read_response(raw.as_bytes(), 1000, false).unwrap_err();
-        assert!(matches!(fault, ExchangeFaultKind::Malformed), "{length:?}: {fault:?}");
+        assert!(matches!(fault, Kind::Malformed), "{length:?}: {fault:?}");
     }
 }

@@ -4,10 +4,10 @@
 use bytes::{Bytes, BytesMut};
 use wire::call::{call_bytes, write_call};
 use wire::json::splitter::{Split, Splitter};
+use wire::websocket::{Opcode, ProtocolError, Role, apply_mask, write_frame, write_header};
 
-use crate::io::websocket::frame::{Decoder, Event, Op, Payload, Role};
+use crate::io::websocket::decoder::{Decoder, Event, Payload};
 use crate::io::websocket::keys::Keys;
-use crate::io::websocket::{frame, mask};
 
 /// Number of bytes stored of a message that is too long. These bytes are enough to read the id.
 const HEAD_BYTES: usize = 64;
@@ -22,7 +22,7 @@ pub(super) enum Framing {
 /// The received bytes are malformed, so the rest of the stream is unreadable too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FramingError {
-    Frame(frame::Fault),
+    Frame(ProtocolError),
     /// The bytes are not a JSON value.
     NoValue,
 }
@@ -30,7 +30,7 @@ pub(super) enum FramingError {
 impl Framing {
     /// Returns the framing of a new WebSocket.
     pub(super) fn websocket(message_bytes_max: usize) -> Framing {
-        Framing::WebSocket(Decoder::new(Role::Client, message_bytes_max))
+        Framing::WebSocket(Decoder::new(Role::Client, message_bytes_max, false))
     }
 
     /// Returns the framing of a new local socket.
@@ -137,10 +137,10 @@ impl Encoder {
                 let Some(key) = keys.next() else { return false };
                 let length = call_bytes(id, name, params);
                 out.reserve(length + 14);
-                frame::write_header(out, Op::Text, length, Some(key));
+                write_header(out, Opcode::Text, length, Some(key));
                 let payload_start = out.len();
                 write_call(out, id, name, params);
-                mask::apply(&mut out[payload_start..], key, 0);
+                apply_mask(&mut out[payload_start..], key, 0);
             }
             Encoder::Values => {
                 write_call(out, id, name, params);
@@ -151,11 +151,11 @@ impl Encoder {
     }
 
     /// Appends a control frame to a WebSocket; does nothing on a local socket.
-    pub(super) fn control(&self, out: &mut Vec<u8>, op: Op, payload: &[u8]) {
+    pub(super) fn control(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
         if let Encoder::WebSocket(keys) = self
             && let Some(key) = keys.next()
         {
-            frame::write(out, op, payload, Some(key));
+            write_frame(out, opcode, payload, Some(key));
         }
     }
 
@@ -183,7 +183,7 @@ const COMMON_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
 /// Finds the recipient of a message by its id, at any position in the message. Does not check that
 /// the message is a valid response.
-pub(super) fn recipient_of(message: &[u8]) -> Recipient {
+pub(super) fn find_recipient(message: &[u8]) -> Recipient {
     if let Some(after_start) = message.strip_prefix(COMMON_START) {
         let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if after_start.get(digits) == Some(&b',')
@@ -201,7 +201,7 @@ pub(super) fn recipient_of(message: &[u8]) -> Recipient {
 }
 
 /// Finds the recipient of a response from its first bytes.
-pub(super) fn recipient_of_head(head: &Bytes) -> Recipient {
+pub(super) fn find_recipient_in_head(head: &Bytes) -> Recipient {
     let after_start = head.strip_prefix(COMMON_START).unwrap_or_default();
     let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if digits == after_start.len() {
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn finds_the_recipient() {
         let check = |message: &str, expected: Recipient| {
-            assert_eq!(recipient_of(message.as_bytes()), expected, "{message}");
+            assert_eq!(find_recipient(message.as_bytes()), expected, "{message}");
         };
         check(r#"{"jsonrpc":"2.0","id":7,"result":1}"#, Recipient::Call(7));
         check(
@@ -284,9 +284,9 @@ mod tests {
         check(r#"[{"id":7}]"#, Recipient::Unaddressed);
         check("", Recipient::Unaddressed);
         let head = Bytes::from_static(br#"{"jsonrpc":"2.0","id":7,"result":"0x"#);
-        assert_eq!(recipient_of_head(&head), Recipient::Call(7));
+        assert_eq!(find_recipient_in_head(&head), Recipient::Call(7));
         assert_eq!(
-            recipient_of_head(&head.slice(..23)),
+            find_recipient_in_head(&head.slice(..23)),
             Recipient::Unaddressed,
             "more digits may follow"
         );

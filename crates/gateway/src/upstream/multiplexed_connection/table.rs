@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::upstream::multiplexed_connection::CallFailure;
+use crate::upstream::post::ExchangeError;
 
 /// Bits of an id that hold the index.
 const INDEX_BITS: u32 = 16;
@@ -47,7 +47,7 @@ enum State {
     Free,
     Waiting(PendingCall),
     /// The call has ended, and its caller has not polled it since.
-    Done(Result<Bytes, CallFailure>),
+    Done(Result<Bytes, ExchangeError>),
 }
 
 #[derive(Debug)]
@@ -63,22 +63,12 @@ pub(super) struct Table {
     /// Indices of free slots.
     free: Vec<u16>,
     /// Number of calls that wait for a response.
-    waiting: usize,
+    pub(super) waiting: usize,
     /// Lower bound of the deadlines of all waiting calls.
-    earliest_deadline: Option<Instant>,
+    pub(super) earliest_deadline: Option<Instant>,
 }
 
 impl Table {
-    /// Returns the number of calls that wait for a response.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    /// Returns a lower bound of the deadlines of all waiting calls.
-    pub(super) fn earliest_deadline(&self) -> Option<Instant> {
-        self.earliest_deadline
-    }
-
     /// Adds a call. Returns `None` if the table is full.
     pub(super) fn insert(
         &mut self,
@@ -97,8 +87,8 @@ impl Table {
         let slot = &mut self.slots[usize::from(index)];
         slot.state = State::Waiting(PendingCall { waker: None, started, deadline, offset });
         self.waiting += 1;
-        self.earliest_deadline =
-            Some(self.earliest_deadline.map_or(deadline, |earliest| earliest.min(deadline)));
+        let earliest = self.earliest_deadline.unwrap_or(deadline);
+        self.earliest_deadline = Some(earliest.min(deadline));
         Some(CallKey { index, generation: slot.generation })
     }
 
@@ -106,7 +96,7 @@ impl Table {
     pub(super) fn complete(
         &mut self,
         id: u64,
-        outcome: impl FnOnce() -> Result<Bytes, CallFailure>,
+        outcome: impl FnOnce() -> Result<Bytes, ExchangeError>,
     ) -> Delivery {
         let Some(key) = CallKey::of(id) else { return Delivery::Unknown };
         let Some(slot) = self.slots.get_mut(usize::from(key.index)) else {
@@ -135,7 +125,11 @@ impl Table {
     }
 
     /// Polls the outcome of a call. A completed call is removed.
-    pub(super) fn poll(&mut self, key: CallKey, waker: &Waker) -> Poll<Result<Bytes, CallFailure>> {
+    pub(super) fn poll(
+        &mut self,
+        key: CallKey,
+        waker: &Waker,
+    ) -> Poll<Result<Bytes, ExchangeError>> {
         let slot = &mut self.slots[usize::from(key.index)];
         debug_assert_eq!(
             slot.generation, key.generation,
@@ -167,12 +161,13 @@ impl Table {
         std::mem::replace(&mut slot.state, State::Free)
     }
 
-    /// Fails the calls whose deadline has passed and appends their wakers to `woken`. Returns when
-    /// the latest of these calls started; `None` if no deadline has passed.
+    /// Fails the calls whose deadline has passed and appends their wakers to `woken`. `error` returns
+    /// the error of the call at an offset. Returns when the latest of these calls started; `None` if
+    /// no deadline has passed.
     pub(super) fn expire(
         &mut self,
         now: Instant,
-        failure: impl Fn(u64) -> CallFailure,
+        error: impl Fn(u64) -> ExchangeError,
         woken: &mut Vec<Waker>,
     ) -> Option<Instant> {
         let mut last_started = None;
@@ -181,27 +176,26 @@ impl Table {
             let State::Waiting(waiting) = &mut slot.state else { continue };
             if waiting.deadline > now {
                 let deadline = waiting.deadline;
-                self.earliest_deadline = Some(
-                    self.earliest_deadline.map_or(deadline, |earliest| earliest.min(deadline)),
-                );
+                let earliest = self.earliest_deadline.unwrap_or(deadline);
+                self.earliest_deadline = Some(earliest.min(deadline));
                 continue;
             }
             woken.extend(waiting.waker.take());
             last_started = last_started.max(Some(waiting.started));
-            slot.state = State::Done(Err(failure(waiting.offset)));
+            slot.state = State::Done(Err(error(waiting.offset)));
             self.waiting -= 1;
         }
         last_started
     }
 
     /// Fails all calls and appends their wakers to `woken`.
-    pub(super) fn fail(&mut self, failure: impl Fn(u64) -> CallFailure, woken: &mut Vec<Waker>) {
+    pub(super) fn fail(&mut self, error: impl Fn(u64) -> ExchangeError, woken: &mut Vec<Waker>) {
         self.earliest_deadline = None;
         self.waiting = 0;
         for slot in &mut self.slots {
             if let State::Waiting(waiting) = &mut slot.state {
                 woken.extend(waiting.waker.take());
-                slot.state = State::Done(Err(failure(waiting.offset)));
+                slot.state = State::Done(Err(error(waiting.offset)));
             }
         }
     }
@@ -225,11 +219,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::failure::Kind;
-    use crate::policy::retry::Sent;
+    use crate::call::failure::{Kind, Sent};
 
-    fn failure(_: u64) -> CallFailure {
-        CallFailure { kind: Kind::Closed, sent: Sent::Maybe, stale: false }
+    fn failure(_: u64) -> ExchangeError {
+        ExchangeError::new(Kind::Closed, Sent::Maybe)
     }
 
     #[tokio::test]
@@ -246,7 +239,7 @@ mod tests {
             let Poll::Ready(Ok(response)) = outcome else { panic!("{outcome:?}") };
             assert_eq!(response, key.id().to_string());
         }
-        assert_eq!(table.waiting(), 0);
+        assert_eq!(table.waiting, 0);
     }
 
     #[tokio::test]
@@ -278,10 +271,10 @@ mod tests {
         let after_seconds = |seconds| now + Duration::from_secs(seconds);
         let late = table.insert(now, after_seconds(9), 0).unwrap();
         let early = table.insert(now, after_seconds(3), 0).unwrap();
-        assert_eq!(table.earliest_deadline(), Some(after_seconds(3)));
+        assert_eq!(table.earliest_deadline, Some(after_seconds(3)));
         let mut woken = Vec::new();
         assert_eq!(table.expire(after_seconds(3), failure, &mut woken), Some(now));
-        assert_eq!((table.earliest_deadline(), table.waiting()), (Some(after_seconds(9)), 1));
+        assert_eq!((table.earliest_deadline, table.waiting), (Some(after_seconds(9)), 1));
         assert!(matches!(table.poll(early, Waker::noop()), Poll::Ready(Err(_))));
         assert!(table.poll(late, Waker::noop()).is_pending());
         table.fail(failure, &mut woken);

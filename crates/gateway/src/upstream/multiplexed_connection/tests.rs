@@ -7,9 +7,10 @@ use std::cell::RefCell;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::LocalSet;
 use wire::json::walk;
+use wire::websocket::{Role, write_frame};
 
 use super::*;
-use crate::io::websocket::frame::{Decoder, Role, write};
+use crate::io::websocket::decoder::Decoder;
 
 const PING: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -27,7 +28,7 @@ impl Upstream {
     async fn call(&mut self) -> (u64, String) {
         loop {
             let frame = self.frame().await.expect("the connection is open");
-            if let (Op::Text, payload) = frame {
+            if let (Opcode::Text, payload) = frame {
                 let [id, method] = walk::fields_of(&payload, ["id", "method"]);
                 let text = |raw: Option<&[u8]>| String::from_utf8(raw.unwrap().to_vec()).unwrap();
                 return (text(id).parse().unwrap(), text(method).trim_matches('"').to_owned());
@@ -36,15 +37,15 @@ impl Upstream {
     }
 
     /// Returns the next frame; `None` once the connection has ended.
-    async fn frame(&mut self) -> Option<(Op, Vec<u8>)> {
+    async fn frame(&mut self) -> Option<(Opcode, Vec<u8>)> {
         loop {
             let (used, event) = self.decoder.next(&self.read).expect("frames are well-formed");
             let frame = match event {
-                Some(Event::Message(payload)) => Some((Op::Text, payload.to_vec())),
-                Some(Event::Ping(payload)) => Some((Op::Ping, payload.to_vec())),
-                Some(Event::Pong) => Some((Op::Pong, Vec::new())),
+                Some(Event::Message(payload)) => Some((Opcode::Text, payload.to_vec())),
+                Some(Event::Ping(payload)) => Some((Opcode::Ping, payload.to_vec())),
+                Some(Event::Pong) => Some((Opcode::Pong, Vec::new())),
                 Some(Event::Close(code)) => {
-                    Some((Op::Close, code.unwrap_or(0).to_be_bytes().to_vec()))
+                    Some((Opcode::Close, code.unwrap_or(0).to_be_bytes().to_vec()))
                 }
                 Some(Event::TooLarge(_)) => panic!("a call is too large"),
                 Some(Event::Compressed { .. }) => panic!("compression was not negotiated"),
@@ -60,16 +61,16 @@ impl Upstream {
         }
     }
 
-    async fn send(&mut self, op: Op, payload: &[u8]) {
+    async fn send(&mut self, op: Opcode, payload: &[u8]) {
         let mut out = Vec::new();
-        write(&mut out, op, payload, None);
+        write_frame(&mut out, op, payload, None);
         // Some tests close the client first, so an error is ignored.
         let _ = self.stream.write_all(&out).await;
     }
 
     async fn respond(&mut self, id: u64, result: &str) {
         let response = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-        self.send(Op::Text, response.as_bytes()).await;
+        self.send(Opcode::Text, response.as_bytes()).await;
     }
 }
 
@@ -91,7 +92,7 @@ fn connection(
     let reason = Rc::new(Cell::new(None));
     let ended = Rc::clone(&reason);
     tokio::task::spawn_local(async move { ended.set(Some(driver.await)) });
-    let decoder = Decoder::new(Role::Server, 1 << 20);
+    let decoder = Decoder::new(Role::Server, 1 << 20, false);
     (connection, reason, Upstream { stream: theirs, decoder, read: Vec::new() })
 }
 
@@ -101,7 +102,7 @@ fn start_call(connection: &Rc<MultiplexedConnection>, method: &str) -> Call {
 }
 
 /// Returns the result of the response, or the failure.
-async fn result(call: Call) -> Result<String, CallFailure> {
+async fn result(call: Call) -> Result<String, ExchangeError> {
     let (id, body) = call.await?;
     let [response_id, result] = walk::fields_of(&body, ["id", "result"]);
     assert_eq!(response_id, Some(id.as_bytes()), "the response is under the id of its call");
@@ -150,7 +151,11 @@ fn a_response_may_be_fragmented_and_have_its_id_last() {
             upstream.stream.write_all(&[byte]).await.unwrap();
         }
         assert_eq!(result(call).await.unwrap(), r#"{"id":7}"#);
-        assert_eq!(upstream.frame().await, Some((Op::Pong, Vec::new())), "the ping is answered");
+        assert_eq!(
+            upstream.frame().await,
+            Some((Opcode::Pong, Vec::new())),
+            "the ping is answered"
+        );
     });
 }
 
@@ -184,7 +189,8 @@ fn a_response_that_is_too_large_fails_only_its_call() {
             upstream.respond(second, "1").await;
         };
         let (large, small, ()) = tokio::join!(result(large), result(small), upstream);
-        let failure = CallFailure { kind: Kind::TooLarge, sent: Sent::Yes, stale: false };
+        let failure =
+            ExchangeError { kind: Kind::TooLarge, sent: Sent::Yes, stale_connection: false };
         assert_eq!((large, small.unwrap()), (Err(failure), "1".to_owned()));
     });
 }
@@ -200,7 +206,8 @@ fn calls_on_a_connection_that_closes_may_have_been_sent() {
         let call = start_call(&connection, "second");
         upstream.call().await;
         drop(upstream);
-        let failure = CallFailure { kind: Kind::Closed, sent: Sent::Maybe, stale: true };
+        let failure =
+            ExchangeError { kind: Kind::Closed, sent: Sent::Maybe, stale_connection: true };
         assert_eq!(result(call).await, Err(failure));
         assert_eq!(reason.get(), Some(CloseReason::Closed(None)));
         assert!(connection.call("third", None, Instant::now(), Instant::now()).is_none());
@@ -220,7 +227,8 @@ fn calls_that_were_not_written_were_not_sent() {
         tokio::task::yield_now().await;
         drop(theirs);
         assert_eq!(driven.await.unwrap(), CloseReason::Closed(None));
-        let failure = |sent| Err(CallFailure { kind: Kind::Closed, sent, stale: false });
+        let failure =
+            |sent| Err(ExchangeError { kind: Kind::Closed, sent, stale_connection: false });
         assert_eq!(result(first).await, failure(Sent::Maybe));
         assert_eq!(result(second).await, failure(Sent::No));
     });
@@ -232,10 +240,10 @@ fn a_close_frame_is_answered() {
         let (connection, reason, mut upstream) = connection(settings());
         let call = start_call(&connection, "m");
         upstream.call().await;
-        upstream.send(Op::Close, &1001_u16.to_be_bytes()).await;
+        upstream.send(Opcode::Close, &1001_u16.to_be_bytes()).await;
         assert!(result(call).await.is_err());
         assert_eq!(reason.get(), Some(CloseReason::Closed(Some(1001))));
-        assert_eq!(upstream.frame().await, Some((Op::Close, 1001_u16.to_be_bytes().to_vec())));
+        assert_eq!(upstream.frame().await, Some((Opcode::Close, 1001_u16.to_be_bytes().to_vec())));
         assert_eq!(upstream.frame().await, None);
     });
 }
@@ -247,10 +255,11 @@ fn a_malformed_frame_ends_the_connection() {
         let call = start_call(&connection, "m");
         upstream.call().await;
         upstream.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-        let failure = CallFailure { kind: Kind::Malformed, sent: Sent::Maybe, stale: false };
+        let failure =
+            ExchangeError { kind: Kind::Malformed, sent: Sent::Maybe, stale_connection: false };
         assert_eq!(result(call).await, Err(failure));
         assert_eq!(reason.get(), Some(CloseReason::Malformed));
-        assert_eq!(upstream.frame().await, Some((Op::Close, 1002_u16.to_be_bytes().to_vec())));
+        assert_eq!(upstream.frame().await, Some((Opcode::Close, 1002_u16.to_be_bytes().to_vec())));
     });
 }
 
@@ -261,16 +270,17 @@ fn a_late_response_is_discarded() {
         let began = Instant::now();
         let late = connection.call("late", None, began, began + Duration::from_secs(2)).unwrap();
         let (id, _) = upstream.call().await;
-        let failure = CallFailure { kind: Kind::Deadline, sent: Sent::Maybe, stale: false };
+        let failure =
+            ExchangeError { kind: Kind::Deadline, sent: Sent::Maybe, stale_connection: false };
         assert_eq!(result(late).await, Err(failure));
         assert_eq!(began.elapsed(), Duration::from_secs(2));
         assert!(!connection.can_take(9), "a silent upstream gets no more calls here");
         assert_eq!(
             upstream.frame().await,
-            Some((Op::Ping, Vec::new())),
+            Some((Opcode::Ping, Vec::new())),
             "the upstream is pinged at once"
         );
-        upstream.send(Op::Pong, b"").await;
+        upstream.send(Opcode::Pong, b"").await;
         upstream.respond(id, "1").await;
         let call = start_call(&connection, "next");
         let (next, _) = upstream.call().await;
@@ -288,9 +298,10 @@ fn an_unanswered_ping_ends_the_connection() {
         let began = Instant::now();
         let call = start_call(&connection, "m");
         upstream.call().await;
-        assert_eq!(upstream.frame().await, Some((Op::Ping, Vec::new())));
+        assert_eq!(upstream.frame().await, Some((Opcode::Ping, Vec::new())));
         assert_eq!(began.elapsed(), PING);
-        let failure = CallFailure { kind: Kind::Closed, sent: Sent::Maybe, stale: false };
+        let failure =
+            ExchangeError { kind: Kind::Closed, sent: Sent::Maybe, stale_connection: false };
         assert_eq!(result(call).await, Err(failure));
         assert_eq!((began.elapsed(), reason.get()), (2 * PING, Some(CloseReason::Stalled)));
     });
@@ -301,8 +312,8 @@ fn an_answered_ping_keeps_the_connection() {
     run(async {
         let (connection, reason, mut upstream) = connection(settings());
         for _ in 0..5 {
-            assert_eq!(upstream.frame().await, Some((Op::Ping, Vec::new())));
-            upstream.send(Op::Pong, b"").await;
+            assert_eq!(upstream.frame().await, Some((Opcode::Ping, Vec::new())));
+            upstream.send(Opcode::Pong, b"").await;
         }
         assert!(connection.can_take(1) && reason.get().is_none());
     });
@@ -335,7 +346,7 @@ fn notifications_are_reported_and_unknown_ids_ignored() {
         let call = start_call(&connection, "m");
         let (id, _) = upstream.call().await;
         let notification = br#"{"jsonrpc":"2.0","method":"eth_subscription","params":{}}"#;
-        upstream.send(Op::Text, notification).await;
+        upstream.send(Opcode::Text, notification).await;
         upstream.respond(id + 1, "1").await;
         upstream.respond(u64::MAX, "1").await;
         upstream.respond(id, "2").await;
@@ -353,7 +364,7 @@ fn an_error_without_an_id_belongs_to_the_only_call() {
         let call = start_call(&connection, "m");
         upstream.call().await;
         let error = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"slow down"}}"#;
-        upstream.send(Op::Text, error).await;
+        upstream.send(Opcode::Text, error).await;
         assert_eq!(call.await.unwrap().1, &error[..]);
     });
 }

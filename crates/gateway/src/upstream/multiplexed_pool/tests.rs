@@ -14,7 +14,7 @@ use wire::family::Family;
 use wire::method::{Method, methods_of};
 
 use super::*;
-use crate::policy::cacheable::{CacheRule, Caching, Stamp};
+use crate::policy::cacheable::Caching;
 use crate::policy::heads::ChainView;
 use crate::policy::overload::Class;
 use crate::policy::overload::shares::Flow;
@@ -66,7 +66,7 @@ fn scene(keys: &str) -> Scene {
         Ok(ours)
     }));
     let counts = Arc::<UpstreamCounters>::default();
-    let methods = methods_of(Family::Ethereum).count();
+    let methods = methods_of(Family::Ethereum).methods().count();
     let pool = MultiplexedPool::new(&config, &config.upstreams[0], &connector, methods, &counts);
     Scene { pool: pool.expect("the upstream has such an address"), upstream, counts }
 }
@@ -83,14 +83,7 @@ fn request_for(name: &'static str) -> UpstreamRequest<'static> {
         class: Class::Normal,
         flow: Flow::default(),
         params: Some(Cow::Borrowed(b"[]")),
-        caching: Caching {
-            rule: CacheRule::Never,
-            resolved: None,
-            min_head: 0,
-            behind_head: 0,
-            from_view: false,
-            stamp: Stamp::new(&ChainView::default()),
-        },
+        caching: Caching::never(&ChainView::default()),
         coalesce: false,
         balance_key: 0,
         deadline: Instant::now() + DEADLINE,

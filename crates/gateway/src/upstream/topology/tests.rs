@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::io::random::Random;
 use crate::metrics::thread::{Counters, Labels};
 use crate::policy::heads::{ChainView, Head, UpstreamView};
-use crate::upstream::state::request_head;
+use crate::upstream::state::build_call_head;
 use crate::upstream::thread::UpstreamContext;
 use crate::upstream::topology::{NO_UPSTREAM, Topology};
 
@@ -64,7 +64,7 @@ fn view(upstreams: usize) -> ChainView {
 fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() {
     let previous = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
     for _ in 0..8 {
-        previous.update_health(1, |health, now| health.poll_failed(now, 0));
+        previous.update_health(1, |health, now| health.record_failed_poll(now, 0));
     }
     assert_eq!(previous.upstreams[1].ejections.load(Ordering::Relaxed), 1);
     let c = upstream("c", "").replace("c.local", "d.local");
@@ -115,8 +115,8 @@ fn numbers_run_out_without_harm() {
     let previous = start(&upstream("a", ""));
     let mut numbers = previous.by_number.clone();
     numbers.resize(usize::from(NO_UPSTREAM) - 1, None);
-    assert_eq!(super::reload::next_number(&mut numbers), NO_UPSTREAM - 1);
-    assert_eq!(super::reload::next_number(&mut numbers), NO_UPSTREAM);
+    assert_eq!(super::build::next_number(&mut numbers), NO_UPSTREAM - 1);
+    assert_eq!(super::build::next_number(&mut numbers), NO_UPSTREAM);
     assert_eq!(numbers.len(), usize::from(NO_UPSTREAM));
 }
 
@@ -148,7 +148,7 @@ fn a_change_of_health_updates_every_configuration_in_use() {
         |topology: &Topology| topology.groups[0].candidates.load().group_indices.clone();
     assert_eq!((candidates(&previous), candidates(&reloaded)), (vec![0, 1], vec![0, 1]));
     for _ in 0..8 {
-        reloaded.update_health(0, |health, now| health.poll_failed(now, 0));
+        reloaded.update_health(0, |health, now| health.record_failed_poll(now, 0));
     }
     assert_eq!((candidates(&previous), candidates(&reloaded)), (vec![0], vec![1]));
     drop(reloaded);
@@ -188,7 +188,9 @@ fn a_thread_keeps_connections_with_unchanged_settings() {
 fn credentials_are_sent_once_and_only_to_their_address() {
     let upstream = |lines: &str| {
         let text = format!("[[upstream]]\n{lines}\n");
-        String::from_utf8(request_head(&config(&text).upstreams[0])).unwrap().to_ascii_lowercase()
+        String::from_utf8(build_call_head(&config(&text).upstreams[0]))
+            .unwrap()
+            .to_ascii_lowercase()
     };
     let count = |head: &str| head.matches("authorization: ").count();
     let by_url = upstream("url = \"http://user:pass@127.0.0.1:1\"");

@@ -9,16 +9,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wire::family::Family;
 use wire::response::{Outcome, parse_response};
 
 use crate::config::upstream::Upstream;
 use crate::upstream::connector::Connector;
-use crate::upstream::multiplexed_connection::{MultiplexedConnection, Settings};
+use crate::upstream::multiplexed_connection::OnNotification;
 use crate::upstream::multiplexed_pool;
-use crate::upstream::multiplexed_pool::OpenedStream;
+use crate::upstream::watch::OwnedTask;
 use crate::upstream::watch::poller::Poller;
 
 /// Upper limit of bytes of a message. A header has some kB.
@@ -39,7 +38,7 @@ const MISSED_HEADS_MAX: u32 = 3;
 /// A subscription to the new heads of one upstream; ends when it is dropped.
 pub(super) struct NewHeads {
     signals: Rc<Signals>,
-    task: Option<AbortHandle>,
+    _task: Option<OwnedTask>,
 }
 
 #[derive(Default)]
@@ -58,16 +57,16 @@ impl NewHeads {
         let signals = Rc::<Signals>::default();
         let state = &poller.topology.upstreams[poller.upstream];
         let method = match family {
-            Family::Ethereum => "eth_subscribe",
-            Family::Harmony => "hmy_subscribe",
-            Family::Bitcoin => return NewHeads { signals, task: None },
+            Family::Ethereum => Some("eth_subscribe"),
+            Family::Harmony => Some("hmy_subscribe"),
+            Family::Bitcoin => None,
         };
-        if state.config.multiplexed().is_none() {
-            return NewHeads { signals, task: None };
-        }
-        let (connector, upstream) = (state.connector.clone(), state.config.clone());
-        let task = tokio::task::spawn_local(run(connector, upstream, method, Rc::clone(&signals)));
-        NewHeads { signals, task: Some(task.abort_handle()) }
+        let task = method.filter(|_| state.config.multiplexed().is_some()).map(|method| {
+            let (connector, upstream) = (state.connector.clone(), state.config.clone());
+            let subscription = run(connector, upstream, method, Rc::clone(&signals));
+            OwnedTask(tokio::task::spawn_local(subscription).abort_handle())
+        });
+        NewHeads { signals, _task: task }
     }
 
     /// Waits for the next notification.
@@ -82,14 +81,6 @@ impl NewHeads {
         if missed_heads >= MISSED_HEADS_MAX {
             self.signals.missed_heads.set(0);
             self.signals.renew.notify_waiters();
-        }
-    }
-}
-
-impl Drop for NewHeads {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
         }
     }
 }
@@ -125,18 +116,14 @@ async fn subscribe_once(
     method: &str,
     signals: &Rc<Signals>,
 ) -> Option<Unsupported> {
-    let opened = multiplexed_pool::open(connector, upstream).await.ok()?;
-    let OpenedStream { stream, websocket, read_ahead } = opened;
     let sender = Rc::clone(signals);
-    let settings = Settings {
-        response_bytes_max: MESSAGE_BYTES_MAX,
-        ping_interval: upstream.ping_interval,
-        on_notification: Rc::new(move |_| {
-            sender.missed_heads.set(0);
-            sender.new_head.notify_one();
-        }),
-    };
-    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read_ahead, settings);
+    let on_notification: OnNotification = Rc::new(move |_| {
+        sender.missed_heads.set(0);
+        sender.new_head.notify_one();
+    });
+    let opened =
+        multiplexed_pool::open(connector, upstream, MESSAGE_BYTES_MAX, on_notification).await;
+    let (connection, driver) = opened.ok()?;
     let mut driver = std::pin::pin!(driver);
     let now = Instant::now();
     let call = connection.call(method, Some(b"[\"newHeads\"]"), now, now + SUBSCRIBE_TIMEOUT)?;

@@ -1,33 +1,30 @@
-//! Polls one upstream for heads and headers. The poller has a separate connection and sends one
-//! request at a time.
+//! Polls one upstream for its head, which is the header of its newest block, and for older headers.
+//! The poller has a separate connection and sends one request at a time.
 
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 use wire::call::write_call;
 use wire::family::Family;
 use wire::hex::hash_from_value;
 use wire::json::walk;
-use wire::quantity;
-use wire::quantity::Decimal;
-use wire::response::{Outcome, parse_response};
+use wire::quantity::{self, Decimal};
+use wire::response::Outcome;
 
 use crate::io::memory::Reservation;
+use crate::policy::block_headers::BlockHeader;
 use crate::policy::classify::{CallOutcome, Verdict, classify};
-use crate::policy::contents::Contents;
 use crate::policy::heads::HeadPoll;
-use crate::upstream::connector::AddressKind;
-use crate::upstream::http1::{Connection, HttpResponse, new_parsed_heads};
+use crate::upstream::http1::{Connection, new_parsed_heads};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
-use crate::upstream::multiplexed_pool::OpenedStream;
-use crate::upstream::send::has_id;
+use crate::upstream::multiplexed_pool;
+use crate::upstream::post::HttpResponse;
+use crate::upstream::send::parse_response_to;
 use crate::upstream::topology::Topology;
 use crate::upstream::watch::WatchedChain;
-use crate::upstream::{multiplexed_connection, multiplexed_pool};
 
 /// Timeout of a poll in poll intervals. On a fast chain a silent upstream must be detected before
 /// the other upstreams have several new heads.
@@ -43,29 +40,14 @@ const POLL_RESPONSE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Nesting allowed in responses; headers have a handful of levels.
 const DEPTH_MAX: usize = 64;
 
-/// Why a poll returned no head.
-pub(super) enum PollError {
-    /// The upstream did not respond, or its response holds no head.
-    NoHead,
-    /// The upstream limits the request rate.
-    RateLimited { retry_after: Option<Duration> },
-}
-
 /// Why a query has no result.
 pub(super) enum QueryError {
+    /// The upstream did not respond, or its response is malformed.
+    NoResponse,
     /// The upstream responded with an error.
     ErrorResponse,
-    /// The upstream did not respond, or it limits the request rate.
-    Poll(PollError),
-}
-
-impl From<QueryError> for PollError {
-    fn from(error: QueryError) -> PollError {
-        match error {
-            QueryError::ErrorResponse => PollError::NoHead,
-            QueryError::Poll(error) => error,
-        }
-    }
+    /// The upstream limits the request rate.
+    RateLimited { retry_after: Option<Duration> },
 }
 
 /// Polls one upstream.
@@ -98,7 +80,7 @@ pub(super) enum Recovery {
 impl Poller {
     pub(super) fn new(watched: &WatchedChain, view_index: usize) -> Poller {
         let topology = watched.topology();
-        let upstream = watched.upstream(&topology, view_index);
+        let upstream = watched.find_upstream(&topology, view_index);
         Poller {
             topology,
             upstream,
@@ -118,7 +100,7 @@ impl Poller {
         if Arc::ptr_eq(&topology, &self.topology) {
             return;
         }
-        let upstream = watched.upstream(&topology, self.view_index);
+        let upstream = watched.find_upstream(&topology, self.view_index);
         let (previous, current) =
             (&self.topology.upstreams[self.upstream], &topology.upstreams[upstream]);
         if !current.config.connects_like(&previous.config) {
@@ -136,81 +118,61 @@ impl Poller {
         &mut self,
         family: Family,
         with_finalized: bool,
-    ) -> Result<HeadPoll, PollError> {
-        let result = match family {
-            Family::Ethereum => self.query("eth_getBlockByNumber", b"[\"latest\",false]").await?,
-            Family::Harmony => {
-                self.query("hmyv2_getBlockByNumber", b"[\"latest\",{\"fullTx\":false}]").await?
-            }
-            Family::Bitcoin => self.bitcoin_head().await?,
-        };
-        let (number, hash, parent) = parse_header(family, &result).ok_or(PollError::NoHead)?;
-        self.store_header(hash, &result);
-        let mut finalized = None;
+    ) -> Result<HeadPoll, QueryError> {
+        let mut head = self.query_header(family, None).await?;
         if family == Family::Ethereum && with_finalized {
             let response = self.query("eth_getBlockByNumber", b"[\"finalized\",false]").await;
-            finalized = match response {
-                Ok(result) => parse_header(family, &result).map(|(number, ..)| number),
+            head.finalized = match response {
+                Ok(result) => parse_header(family, &result).map(|header| header.number),
                 Err(QueryError::ErrorResponse) => None,
-                Err(QueryError::Poll(error)) => return Err(error),
+                Err(error) => return Err(error),
             };
         }
-        Ok(HeadPoll { number, hash, parent, finalized })
+        Ok(head)
     }
 
-    /// Queries the header at `number`. Returns its hash and its parent's.
+    /// Queries the header at `number`, or the newest header if `number` is `None`.
     pub(super) async fn query_header(
         &mut self,
         family: Family,
-        number: u64,
-    ) -> Result<([u8; 32], [u8; 32]), PollError> {
-        let mut params = Vec::with_capacity(32);
+        number: Option<u64>,
+    ) -> Result<HeadPoll, QueryError> {
         let result = match family {
             Family::Ethereum => {
-                params.extend_from_slice(b"[\"");
-                quantity::write(&mut params, number);
-                params.extend_from_slice(b"\",false]");
-                self.query("eth_getBlockByNumber", &params).await?
+                let block = number.map_or("latest".to_owned(), |number| format!("{number:#x}"));
+                let params = format!("[\"{block}\",false]");
+                self.query("eth_getBlockByNumber", params.as_bytes()).await?
             }
             Family::Harmony => {
-                params.push(b'[');
-                quantity::write_decimal(&mut params, number);
-                params.extend_from_slice(b",{\"fullTx\":false}]");
-                self.query("hmyv2_getBlockByNumber", &params).await?
+                let block = number.map_or("\"latest\"".to_owned(), |number| number.to_string());
+                let params = format!("[{block},{{\"fullTx\":false}}]");
+                self.query("hmyv2_getBlockByNumber", params.as_bytes()).await?
             }
             Family::Bitcoin => {
-                params.push(b'[');
-                quantity::write_decimal(&mut params, number);
-                params.push(b']');
-                let hash = self.query("getblockhash", &params).await?;
-                self.bitcoin_header(&hash).await?
+                let hash = match number {
+                    Some(number) => {
+                        self.query("getblockhash", format!("[{number}]").as_bytes()).await?
+                    }
+                    None => self.query("getbestblockhash", b"[]").await?,
+                };
+                self.query("getblockheader", &[b"[", &*hash, b"]"].concat()).await?
             }
         };
-        let (found_number, hash, parent) =
-            parse_header(family, &result).ok_or(PollError::NoHead)?;
-        self.store_header(hash, &result);
-        if found_number == number { Ok((hash, parent)) } else { Err(PollError::NoHead) }
+        let header = parse_header(family, &result).ok_or(QueryError::NoResponse)?;
+        self.store_header(header.hash, &result);
+        let is_expected = number.is_none_or(|number| number == header.number);
+        if is_expected { Ok(header) } else { Err(QueryError::NoResponse) }
     }
 
     /// Stores the parsed header for checks of responses.
     fn store_header(&self, hash: [u8; 32], raw: &[u8]) {
         let chain = &self.topology.chains[self.topology.upstreams[self.upstream].config.chain];
-        if chain.headers.read().has(&hash) {
+        if chain.headers.read().get(&hash).is_some() {
             return;
         }
-        if let Some(contents) = Contents::read(raw, self.topology.now()) {
-            chain.headers.write().insert(hash, contents);
+        if let Some(header) = BlockHeader::parse(raw, self.topology.now()) {
+            chain.headers.write().insert(hash, header);
         }
-    }
-
-    async fn bitcoin_head(&mut self) -> Result<Vec<u8>, QueryError> {
-        let hash = self.query("getbestblockhash", b"[]").await?;
-        self.bitcoin_header(&hash).await
-    }
-
-    async fn bitcoin_header(&mut self, hash: &[u8]) -> Result<Vec<u8>, QueryError> {
-        let params = [b"[", hash, b"]"].concat();
-        self.query("getblockheader", &params).await
     }
 
     /// Sends one query and returns the raw result.
@@ -226,7 +188,7 @@ impl Poller {
         let reused = self.connection.is_some() || self.multiplexed.is_some();
         match self.query_once(method, params, deadline).await {
             // A reused connection may have been closed while idle, so the query is sent again.
-            Err(QueryError::Poll(PollError::NoHead)) if reused => {
+            Err(QueryError::NoResponse) if reused => {
                 self.query_once(method, params, deadline).await
             }
             outcome => outcome,
@@ -240,16 +202,14 @@ impl Poller {
         deadline: Instant,
     ) -> Result<Vec<u8>, QueryError> {
         let over_http = self.topology.upstreams[self.upstream].config.http().is_some();
-        let (id, status, retry_after, body) = if over_http {
-            let (id, response) = self.exchange(method, params, deadline).await?;
-            (id, response.status, response.retry_after, response.body)
+        let (id, response) = if over_http {
+            self.exchange(method, params, deadline).await?
         } else {
-            let (id, body) = self.exchange_multiplexed(method, params, deadline).await?;
-            (id, 200, None, body)
+            self.exchange_multiplexed(method, params, deadline).await?
         };
-        let response = parse_response(&body, DEPTH_MAX).ok();
-        let response = response.filter(|response| has_id(response, id.as_bytes()));
-        let (reply, error) = match response.as_ref().map(|response| &response.outcome) {
+        let HttpResponse { status, retry_after, body, .. } = response;
+        let response = parse_response_to(&id, &body, DEPTH_MAX);
+        let (outcome, error) = match response.as_ref().map(|response| &response.outcome) {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
                 let (code, broadcast) = (*code, false);
@@ -258,12 +218,10 @@ impl Poller {
                     QueryError::ErrorResponse,
                 )
             }
-            _ => (CallOutcome::Http { status, retry_after }, QueryError::Poll(PollError::NoHead)),
+            _ => (CallOutcome::Http { status, retry_after }, QueryError::NoResponse),
         };
-        Err(match classify(&reply) {
-            Verdict::RateLimited { retry_after } => {
-                QueryError::Poll(PollError::RateLimited { retry_after })
-            }
+        Err(match classify(&outcome) {
+            Verdict::RateLimited { retry_after } => QueryError::RateLimited { retry_after },
             _ => error,
         })
     }
@@ -279,7 +237,8 @@ impl Poller {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                let connecting = upstream.connector.connect(&upstream.config, AddressKind::Http);
+                let config = &upstream.config;
+                let connecting = upstream.connector.connect(config.http(), config.connect_timeout);
                 Connection::new(
                     self.await_connection(connecting, deadline).await?,
                     new_parsed_heads(),
@@ -290,13 +249,12 @@ impl Poller {
         let id = Decimal::new(self.next_id);
         let mut body = Vec::with_capacity(128);
         write_call(&mut body, id.as_bytes(), method, Some(params));
-        let mut request = upstream.request_head.clone();
-        request.extend_from_slice(format!("{}\r\n\r\n", body.len()).as_bytes());
-        request.extend_from_slice(&body);
+        let length = format!("{}\r\n\r\n", body.len());
+        let request = [&*upstream.call_head, length.as_bytes(), &body].concat();
         let response = connection
             .exchange(&request, deadline, POLL_RESPONSE_BYTES_MAX, &mut Reservation::unlimited())
             .await
-            .map_err(|_| QueryError::Poll(PollError::NoHead))?;
+            .map_err(|_| QueryError::NoResponse)?;
         if response.reusable && upstream.config.keep_alive {
             self.connection = Some(connection);
         }
@@ -308,36 +266,34 @@ impl Poller {
         method: &str,
         params: &[u8],
         deadline: Instant,
-    ) -> Result<(Decimal, Bytes), QueryError> {
-        let no_head = || QueryError::Poll(PollError::NoHead);
+    ) -> Result<(Decimal, HttpResponse), QueryError> {
         let topology = Arc::clone(&self.topology);
         let upstream = &topology.upstreams[self.upstream];
         let connection = match self.multiplexed.take().filter(|connection| connection.is_open()) {
             Some(connection) => connection,
             None => {
-                let connecting = multiplexed_pool::open(&upstream.connector, &upstream.config);
-                let opened = self.await_connection(connecting, deadline).await?;
-                let OpenedStream { stream, websocket, read_ahead } = opened;
-                let settings = multiplexed_connection::Settings {
-                    response_bytes_max: POLL_RESPONSE_BYTES_MAX,
-                    ping_interval: upstream.config.ping_interval,
-                    on_notification: multiplexed_pool::ignore_notifications(),
-                };
-                let (connection, driver) =
-                    MultiplexedConnection::new(stream, websocket, read_ahead, settings);
+                let connecting = multiplexed_pool::open(
+                    &upstream.connector,
+                    &upstream.config,
+                    POLL_RESPONSE_BYTES_MAX,
+                    Rc::new(|_| {}),
+                );
+                let (connection, driver) = self.await_connection(connecting, deadline).await?;
                 tokio::task::spawn_local(driver);
                 connection
             }
         };
-        let call =
-            connection.call(method, Some(params), Instant::now(), deadline).ok_or_else(no_head)?;
+        let call = connection
+            .call(method, Some(params), Instant::now(), deadline)
+            .ok_or(QueryError::NoResponse)?;
         let outcome = call.await;
         if outcome.is_err() {
             connection.retire();
         } else {
             self.multiplexed = Some(connection);
         }
-        outcome.map_err(|_| no_head())
+        let (id, body) = outcome.map_err(|_| QueryError::NoResponse)?;
+        Ok((id, HttpResponse::from_message(body)))
     }
 
     /// Waits for a connection. Logs the error once per outage, because errors of calls do not
@@ -358,7 +314,7 @@ impl Poller {
                     let upstream = &self.topology.upstreams[self.upstream];
                     tracing::warn!(upstream = &*upstream.config.name, %error, "cannot connect to upstream");
                 }
-                Err(QueryError::Poll(PollError::NoHead))
+                Err(QueryError::NoResponse)
             }
         }
     }
@@ -373,19 +329,20 @@ impl Drop for Poller {
 }
 
 /// Parses the number, hash and parent's hash of a raw header.
-fn parse_header(family: Family, raw: &[u8]) -> Option<(u64, [u8; 32], [u8; 32])> {
-    if family == Family::Bitcoin {
+fn parse_header(family: Family, raw: &[u8]) -> Option<HeadPoll> {
+    let (number, hash, parent) = if family == Family::Bitcoin {
         let [number, hash, parent] = walk::fields_of(raw, ["height", "hash", "previousblockhash"]);
-        let digits = |raw: &[u8]| {
-            let text = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-            wire::hex::parse_hash_digits(text)
+        let parse_hash = |raw: &[u8]| {
+            let digits = raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+            wire::hex::parse_digits(digits)
         };
         // The first block has no parent.
-        let parent = parent.map_or(Some([0; 32]), digits)?;
-        return Some((quantity::from_value(number?)?, digits(hash?)?, parent));
-    }
-    let [number, hash, parent] = walk::fields_of(raw, ["number", "hash", "parentHash"]);
-    Some((quantity::from_value(number?)?, hash_from_value(hash?)?, hash_from_value(parent?)?))
+        (number?, parse_hash(hash?)?, parent.map_or(Some([0; 32]), parse_hash)?)
+    } else {
+        let [number, hash, parent] = walk::fields_of(raw, ["number", "hash", "parentHash"]);
+        (number?, hash_from_value(hash?)?, hash_from_value(parent?)?)
+    };
+    Some(HeadPoll { number: quantity::from_value(number)?, hash, parent, finalized: None })
 }
 
 #[cfg(test)]
@@ -400,7 +357,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::metrics::thread::{Counters, Labels};
-    use crate::upstream::stream::Stream;
+    use crate::upstream::connector::Stream;
     use crate::upstream::watch::{OnEvent, Watcher};
 
     fn config(keys: &str) -> Config {

@@ -20,7 +20,7 @@ fn lists(store: &dyn Store) -> Lists {
         rows.push((row.key, row.first, row.rest.to_vec()));
         true
     };
-    store.posting_lists(&mut visit).unwrap();
+    store.visit_posting_lists(&mut visit).unwrap();
     rows
 }
 

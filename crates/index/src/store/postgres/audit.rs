@@ -1,6 +1,4 @@
-//! Reading whole tables of a schema.
-
-use std::ops::ControlFlow;
+//! Queries of a PostgreSQL schema that check if its tables agree.
 
 use super::Postgres;
 use super::session::value;
@@ -15,12 +13,6 @@ impl AuditRows for Postgres {
     fn count(&self, table: Table) -> Result<u64, StoreError> {
         let query = || self.session.query_one(table.count_sql(), &[]);
         Ok(value::<i64>(&self.session.without_timeout(query)?, 0)? as u64)
-    }
-
-    fn missing_blocks(&self) -> Result<u64, StoreError> {
-        let sql = "SELECT coalesce(max(number) - min(number) + 1 - count(*), 0) FROM blocks";
-        let row = self.session.without_timeout(|| self.session.query_one(sql, &[]))?;
-        Ok(value::<i64>(&row, 0)? as u64)
     }
 
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError> {
@@ -60,8 +52,8 @@ impl AuditRows for Postgres {
         value(&row, 0)
     }
 
-    fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphans(
+    fn dangling_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.query_keys(
             "SELECT number FROM block_hashes LEFT JOIN blocks USING (number)
              WHERE hash IS NULL
                 OR short <> ('x' || encode(substring(hash FOR 8), 'hex'))::bit(64)::int8
@@ -70,8 +62,8 @@ impl AuditRows for Postgres {
         )
     }
 
-    fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphans(
+    fn dangling_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.query_keys(
             "SELECT position FROM transaction_hashes LEFT JOIN transactions USING (position)
              WHERE hash IS NULL
                 OR short <> ('x' || encode(substring(hash FOR 8), 'hex'))::bit(64)::int8
@@ -80,16 +72,17 @@ impl AuditRows for Postgres {
         )
     }
 
-    fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphans(
+    fn dangling_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        // The shift is `INDEX_BITS` and yields the block number of a position.
+        self.query_keys(
             "SELECT position FROM transactions
              WHERE NOT EXISTS (SELECT 1 FROM blocks WHERE number = position >> 20) LIMIT $1",
             limit,
         )
     }
 
-    fn orphan_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphans(
+    fn dangling_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.query_keys(
             "SELECT number FROM harmony_blocks h
              WHERE NOT EXISTS (SELECT 1 FROM blocks b WHERE b.number = h.number) LIMIT $1",
             limit,
@@ -98,7 +91,7 @@ impl AuditRows for Postgres {
 
     fn visit_posting_lists(
         &self,
-        visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PostingListRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let mut previous = (i64::MIN, i64::MIN);
         loop {
@@ -111,7 +104,7 @@ impl AuditRows for Postgres {
                 let (key, first) = (value(row, 0)?, value(row, 1)?);
                 previous = (key, first);
                 let list = PostingListRow { key, first, rest: value(row, 2)? };
-                if visit(list).is_break() {
+                if !visit(list) {
                     return Ok(());
                 }
             }
@@ -123,7 +116,8 @@ impl AuditRows for Postgres {
 }
 
 impl Postgres {
-    fn orphans(&self, sql: &'static str, limit: usize) -> Result<Vec<i64>, StoreError> {
+    /// Returns the keys that a query finds. Its only parameter is the limit.
+    fn query_keys(&self, sql: &'static str, limit: usize) -> Result<Vec<i64>, StoreError> {
         let rows = self.session.without_timeout(|| self.session.query(sql, &[&(limit as i64)]))?;
         rows.iter().map(|row| value(row, 0)).collect()
     }

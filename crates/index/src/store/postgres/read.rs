@@ -1,7 +1,5 @@
 //! Reading rows of a schema, in batches.
 
-use std::ops::ControlFlow;
-
 use super::Postgres;
 use super::session::{hash, value};
 use crate::postings::{PostingKey, position};
@@ -91,7 +89,7 @@ impl ReadRows for Postgres {
         from: i64,
         to: i64,
         part: TransactionPart,
-        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let sql = match part {
             TransactionPart::Hash => {
@@ -115,7 +113,7 @@ impl ReadRows for Postgres {
             for row in &rows {
                 let row = transaction_row(row, part)?;
                 next = row.position;
-                if visit(row).is_break() {
+                if !visit(row) {
                     return Ok(());
                 }
             }
@@ -129,7 +127,7 @@ impl ReadRows for Postgres {
     fn visit_receipts(
         &self,
         positions: &[i64],
-        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         for batch in positions.chunks(TRANSACTIONS_PER_QUERY as usize) {
             let rows = self.session.query(
@@ -139,7 +137,7 @@ impl ReadRows for Postgres {
                 &[&batch],
             )?;
             for row in &rows {
-                if visit(transaction_row(row, TransactionPart::Receipt)?).is_break() {
+                if !visit(transaction_row(row, TransactionPart::Receipt)?) {
                     return Ok(());
                 }
             }
@@ -151,7 +149,7 @@ impl ReadRows for Postgres {
         &self,
         from: u64,
         to: u64,
-        visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(HarmonyRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let (mut next, to) = (to_signed(from), to_signed(to));
         while next <= to {
@@ -169,7 +167,7 @@ impl ReadRows for Postgres {
                     timestamp: timestamp as u64,
                     body: value(row, 3)?,
                 };
-                if visit(row).is_break() {
+                if !visit(row) {
                     return Ok(());
                 }
             }

@@ -7,6 +7,7 @@
 
 use super::session::{Session, value};
 use crate::store::error::StoreError;
+use crate::store::rows::RENAMES;
 
 /// Number of blocks of a partition: half a year of Ethereum. In larger partitions, the indexes in
 /// use exceed the memory. With smaller ones, the planner must exclude many tables for each query.
@@ -56,17 +57,7 @@ const MIGRATIONS: [&str; 2] = [
     ALTER TABLE log_places ALTER others SET STORAGE EXTERNAL;
     ALTER TABLE harmony_blocks ALTER body SET STORAGE EXTERNAL;
 ",
-    // Renames tables and columns to standard terms.
-    "
-    ALTER TABLE log_places RENAME TO log_postings;
-    ALTER TABLE log_postings RENAME COLUMN others TO rest;
-    ALTER TABLE transactions RENAME COLUMN place TO position;
-    ALTER TABLE transaction_hashes RENAME COLUMN place TO position;
-    UPDATE facts SET name = 'contents' WHERE name = 'what';
-    UPDATE facts SET name = 'verification' WHERE name = 'verified';
-    UPDATE facts SET name = 'differing_forms' WHERE name = 'unlike';
-    UPDATE facts SET name = 'untested_forms' WHERE name = 'untried';
-",
+    RENAMES,
 ];
 
 /// The schema version that this program writes.

@@ -9,7 +9,7 @@ use crate::fixture;
 use crate::postings::position;
 use crate::search::SearchLimits;
 use crate::serve::{Lookup, QueryContext};
-use crate::store::interface::AuditRows;
+use crate::store::interface::{AuditRows, Table};
 use crate::store::test_backends::{self, TestBackend};
 use crate::store::tests::{all_postings, block, blocks, metadata};
 use crate::store::{self, Location, Settings, Store, StoreError, TransactionPart};
@@ -44,7 +44,7 @@ fn an_index_spans_partitions() {
         // A list begins before the border and ends after it.
         let postings = store.postings(&[7], position(border, 0), i64::MAX, 9).unwrap();
         assert_eq!(postings.positions.len(), 6 * 3);
-        assert_eq!((store.totals().unwrap(), store.missing_blocks().unwrap()), ((9, 27), 0));
+        assert_eq!(store.totals().unwrap(), (9, 27));
         let range = store.stored_range().unwrap().unwrap();
         assert_eq!((range.first, range.last), (border - 3, border + 5));
         store.rewind(border - 2, &[7, 0, 1, 2].into()).unwrap();
@@ -198,7 +198,7 @@ fn limits_are_restored_after_a_failed_query() {
         let limits_before = limits();
         assert_eq!(limits_before, ("7500ms".to_owned(), "off".to_owned()));
         store.execute("DROP TABLE blocks CASCADE");
-        let error = postgres.missing_blocks().unwrap_err();
+        let error = postgres.count(Table::Blocks).unwrap_err();
         assert!(error.to_string().contains("blocks"), "{error}");
         assert_eq!(limits(), limits_before);
     });
@@ -329,7 +329,7 @@ fn scans_take_several_queries() {
         store.append(&blocks(0..=800), 800).unwrap();
         let (mut positions, mut harmony) = (Vec::new(), 0);
         store
-            .transactions(0, i64::MAX, TransactionPart::Receipt, |row| {
+            .try_visit_transactions(0, i64::MAX, TransactionPart::Receipt, |row| {
                 let number = positions.len() as u64 / 3;
                 assert_eq!(row.block, Some((block(number).header.hash, number)));
                 positions.push(row.position);
@@ -339,7 +339,7 @@ fn scans_take_several_queries() {
         assert_eq!(positions.len(), 801 * 3);
         assert!(positions.is_sorted());
         store
-            .harmony_blocks(0, 800, |_| {
+            .try_visit_harmony_blocks(0, 800, |_| {
                 harmony += 1;
                 Ok::<_, StoreError>(true)
             })
@@ -347,7 +347,7 @@ fn scans_take_several_queries() {
         assert_eq!(harmony, 401);
         let mut visited = 0;
         store
-            .receipts(&positions, |_| {
+            .try_visit_receipts(&positions, |_| {
                 visited += 1;
                 Ok::<_, StoreError>(())
             })

@@ -7,12 +7,13 @@ use tokio_postgres::types::Type;
 use super::Postgres;
 use super::schema;
 use super::session::{Field, Session, hash, value};
-use crate::postings::{PostingKey, position};
+use crate::postings::{EncodedList, PostingKey, position};
 use crate::store::error::StoreError;
 use crate::store::interface::WriteRows;
-use crate::store::merge::{MergePlan, MergeStep, ROWS_PER_STEP};
+use crate::store::merge::{MergePlan, MergeStep, MergedList, ROWS_PER_STEP};
 use crate::store::rows::{
-    LIST_BLOCKS_MAX, NewBlock, hash_entries, posting_lists, short_hash, to_signed, truncate_rest,
+    LIST_BLOCKS_MAX, NewBlock, collect_hash_entries, collect_posting_lists, short_hash, to_signed,
+    truncate_rest,
 };
 
 impl WriteRows for Postgres {
@@ -90,7 +91,7 @@ impl WriteRows for Postgres {
                  WHERE l.key = absorbed.key AND l.first = absorbed.first",
                 &[&keys, &first_positions],
             )?;
-            update_lists(session, lists.iter().map(|list| list.row()))?;
+            update_lists(session, lists.iter().map(MergedList::encode))?;
             Ok(step)
         })
     }
@@ -136,16 +137,16 @@ fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
     session.copy(
         "COPY transaction_hashes (short, position) FROM STDIN BINARY",
         [Type::INT8, Type::INT8],
-        hash_entries(blocks)
+        collect_hash_entries(blocks)
             .iter()
             .map(|(short, position)| [Field::Int(*short), Field::Int(*position)]),
     )?;
     session.copy(
         "COPY log_postings (key, first, rest) FROM STDIN BINARY",
         [Type::INT8, Type::INT8, Type::BYTEA],
-        posting_lists(blocks)
+        collect_posting_lists(blocks)
             .iter()
-            .map(|(key, first, rest)| [Field::Int(*key), Field::Int(*first), Field::Bytes(rest)]),
+            .map(|list| [Field::Int(list.key), Field::Int(list.first), Field::Bytes(&list.rest)]),
     )
 }
 
@@ -181,22 +182,22 @@ fn truncate_lists(session: &Session, keys: &[PostingKey], above: i64) -> Result<
     for row in &rows {
         let first = value(row, 1)?;
         if let Some(rest) = truncate_rest(first, value(row, 2)?, above) {
-            shortened_lists.push((value(row, 0)?, first, rest));
+            shortened_lists.push(EncodedList { key: value(row, 0)?, first, rest });
         }
     }
     update_lists(session, shortened_lists)
 }
 
-/// Updates the rest of posting lists, given by key and first position.
+/// Replaces the positions after the first of posting lists.
 fn update_lists(
     session: &Session,
-    rows: impl IntoIterator<Item = (PostingKey, i64, Vec<u8>)>,
+    lists: impl IntoIterator<Item = EncodedList>,
 ) -> Result<(), StoreError> {
     let (mut keys, mut first_positions, mut rests) = (Vec::new(), Vec::new(), Vec::new());
-    for (key, first, rest) in rows {
-        keys.push(key);
-        first_positions.push(first);
-        rests.push(rest);
+    for list in lists {
+        keys.push(list.key);
+        first_positions.push(list.first);
+        rests.push(list.rest);
     }
     if keys.is_empty() {
         return Ok(());

@@ -1,6 +1,4 @@
-//! Reading whole tables of a SQLite file.
-
-use std::ops::ControlFlow;
+//! Queries of a SQLite file that check if its tables agree.
 
 use rusqlite::OptionalExtension;
 
@@ -13,15 +11,6 @@ impl AuditRows for Sqlite {
     fn count(&self, table: Table) -> Result<u64, StoreError> {
         let count = self.connection.query_row(table.count_sql(), [], |row| row.get::<_, i64>(0))?;
         Ok(count as u64)
-    }
-
-    fn missing_blocks(&self) -> Result<u64, StoreError> {
-        let missing = self.connection.query_row(
-            "SELECT coalesce(max(number) - min(number) + 1 - count(*), 0) FROM blocks",
-            [],
-            |row| row.get::<_, i64>(0),
-        )?;
-        Ok(missing as u64)
     }
 
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError> {
@@ -61,31 +50,32 @@ impl AuditRows for Sqlite {
         Ok(None)
     }
 
-    fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphan_hashes(
+    fn dangling_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.dangling_hashes(
             "SELECT short, number, hash FROM block_hashes LEFT JOIN blocks USING (number)",
             limit,
         )
     }
 
-    fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphan_hashes(
+    fn dangling_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.dangling_hashes(
             "SELECT short, position, hash FROM transaction_hashes
              LEFT JOIN transactions USING (position)",
             limit,
         )
     }
 
-    fn orphan_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphans(
+    fn dangling_transactions(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        // The shift is `INDEX_BITS` and yields the block number of a position.
+        self.query_keys(
             "SELECT position FROM transactions WHERE position >> 20 NOT IN (SELECT number FROM blocks)
              LIMIT ?1",
             limit,
         )
     }
 
-    fn orphan_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
-        self.orphans(
+    fn dangling_harmony_blocks(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
+        self.query_keys(
             "SELECT number FROM harmony_blocks WHERE number NOT IN (SELECT number FROM blocks)
              LIMIT ?1",
             limit,
@@ -94,7 +84,7 @@ impl AuditRows for Sqlite {
 
     fn visit_posting_lists(
         &self,
-        visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PostingListRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let sql = "SELECT key, first, rest FROM log_postings ORDER BY key, first";
         let mut statement = self.connection.prepare(sql)?;
@@ -102,7 +92,7 @@ impl AuditRows for Sqlite {
         while let Some(row) = rows.next()? {
             let rest = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
             let list = PostingListRow { key: row.get(0)?, first: row.get(1)?, rest };
-            if visit(list).is_break() {
+            if !visit(list) {
                 break;
             }
         }
@@ -111,25 +101,28 @@ impl AuditRows for Sqlite {
 }
 
 impl Sqlite {
-    fn orphans(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
+    /// Returns the keys that a query finds. Its only parameter is the limit.
+    fn query_keys(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare(sql)?;
         let keys = statement.query_map([limit as i64], |row| row.get(0))?;
         Ok(keys.collect::<Result<_, _>>()?)
     }
 
-    fn orphan_hashes(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
+    /// Returns the keys of hash table entries whose hash differs from that of their row, or whose
+    /// row is missing. The query returns the short hash, the key and the hash of the row.
+    fn dangling_hashes(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare(sql)?;
         let mut rows = statement.query([])?;
-        let mut orphans = Vec::new();
+        let mut dangling = Vec::new();
         while let Some(row) = rows.next()? {
             let hash: Option<[u8; 32]> = row.get(2)?;
             if hash.is_none_or(|hash| row.get(0) != Ok(short_hash(&hash))) {
-                orphans.push(row.get(1)?);
-                if orphans.len() == limit {
+                dangling.push(row.get(1)?);
+                if dangling.len() == limit {
                     break;
                 }
             }
         }
-        Ok(orphans)
+        Ok(dangling)
     }
 }

@@ -1,7 +1,5 @@
 //! Reading rows of a SQLite file.
 
-use std::ops::ControlFlow;
-
 use rusqlite::OptionalExtension;
 
 use super::Sqlite;
@@ -72,7 +70,7 @@ impl ReadRows for Sqlite {
         from: i64,
         to: i64,
         part: TransactionPart,
-        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let sql = match part {
             TransactionPart::Hash => {
@@ -93,7 +91,7 @@ impl ReadRows for Sqlite {
                 _ => row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?,
             };
             let (position, hash) = (row.get(0)?, row.get(1)?);
-            if visit(TransactionRow { position, hash, fragment, block: None }).is_break() {
+            if !visit(TransactionRow { position, hash, fragment, block: None }) {
                 break;
             }
         }
@@ -103,7 +101,7 @@ impl ReadRows for Sqlite {
     fn visit_receipts(
         &self,
         positions: &[i64],
-        visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(TransactionRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let Some(&last) = positions.last() else { return Ok(()) };
         let mut remaining = positions.iter().copied().peekable();
@@ -113,17 +111,12 @@ impl ReadRows for Sqlite {
             self.visit_transactions(from, last, TransactionPart::Receipt, &mut |row| {
                 while remaining.next_if(|position| *position < row.position).is_some() {}
                 if remaining.next_if_eq(&row.position).is_some() {
-                    stopped = visit(row).is_break();
+                    stopped = !visit(row);
                     skipped = 0;
                 } else {
                     skipped += 1;
                 }
-                let is_unfinished = remaining.peek().is_some() && skipped < SKIPPED_ROWS_MAX;
-                if is_unfinished && !stopped {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
+                remaining.peek().is_some() && skipped < SKIPPED_ROWS_MAX && !stopped
             })?;
             if stopped {
                 break;
@@ -138,7 +131,7 @@ impl ReadRows for Sqlite {
         &self,
         from: u64,
         to: u64,
-        visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(HarmonyRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let mut statement = self.connection.prepare_cached(
             "SELECT number, hash, time, harmony_blocks.body FROM harmony_blocks
@@ -153,7 +146,7 @@ impl ReadRows for Sqlite {
                 timestamp: timestamp as u64,
                 body: row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?,
             };
-            if visit(row).is_break() {
+            if !visit(row) {
                 break;
             }
         }

@@ -9,12 +9,25 @@ use rusqlite::config::DbConfig;
 
 use crate::store::error::StoreError;
 use crate::store::interface::Settings;
+use crate::store::rows::RENAMES;
 
-/// `weir` in ASCII, by which `file` and SQLite recognize an index.
+/// `weir` in ASCII, by which `file` (the Unix command) and SQLite recognize an index.
 const APPLICATION_ID: i64 = 0x7765_6972;
 
 /// Each migration brings a file from one schema version to the next. A file holds its version in
 /// `user_version`.
+///
+/// The last migration renames `log_places` to `log_postings`, `place` to `position` and `others` to
+/// `rest`. The columns hold:
+///
+/// - `facts`: the properties of the index, each with its name and value (`metadata.rs`).
+/// - `short`: the first eight bytes of a hash, as a signed number. The row of the block or
+///   transaction has the whole hash.
+/// - `count`: the number of transactions of a block.
+/// - `place`: the position of a transaction, which is `block number << INDEX_BITS | index`. Larger
+///   indexes than `INDEX_MAX` are stored as `INDEX_MAX` (`postings.rs`).
+/// - `key`: a hash of an address or topic. `first`: the first position of its list. `others`: the
+///   other positions, encoded.
 const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -28,7 +41,7 @@ const MIGRATIONS: [&str; 3] = [
     CREATE TABLE block_hashes (
         short INTEGER NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (short, number)
     ) WITHOUT ROWID;
-    -- place: the block number and the index in one. Logs are read from the receipt, so hash and
+    -- place: block number << 20 | index. Logs are read from the receipt, so hash and
     -- receipt come before the body, which only a query for the transaction reads.
     CREATE TABLE transactions (
         place INTEGER PRIMARY KEY, hash BLOB NOT NULL, receipt BLOB, body BLOB
@@ -36,8 +49,9 @@ const MIGRATIONS: [&str; 3] = [
     CREATE TABLE transaction_hashes (
         short INTEGER NOT NULL, place INTEGER NOT NULL, PRIMARY KEY (short, place)
     ) WITHOUT ROWID;
-    -- One row lists the transactions within a few hundred blocks that have logs with a key, so the
-    -- cost of a search for an address grows with its logs, not with the chain.
+    -- An inverted index. Each row covers one address or topic in a range of a few hundred blocks
+    -- and lists the transactions whose logs contain it. A search therefore reads only rows with
+    -- matches.
     CREATE TABLE log_places (
         key INTEGER NOT NULL, first INTEGER NOT NULL, others BLOB NOT NULL, PRIMARY KEY (key, first)
     ) WITHOUT ROWID;
@@ -46,24 +60,14 @@ const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE harmony_blocks (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 ",
-    // Renames tables and columns to standard terms.
-    "
-    ALTER TABLE log_places RENAME TO log_postings;
-    ALTER TABLE log_postings RENAME COLUMN others TO rest;
-    ALTER TABLE transactions RENAME COLUMN place TO position;
-    ALTER TABLE transaction_hashes RENAME COLUMN place TO position;
-    UPDATE facts SET name = 'contents' WHERE name = 'what';
-    UPDATE facts SET name = 'verification' WHERE name = 'verified';
-    UPDATE facts SET name = 'differing_forms' WHERE name = 'unlike';
-    UPDATE facts SET name = 'untested_forms' WHERE name = 'untried';
-",
+    RENAMES,
 ];
 
 /// The schema version that this program writes.
 pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Returns the path of a file beside the database: the database's path with a suffix.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// Returns the database's path with a suffix, such as the path of its lock file.
+pub(super) fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
@@ -72,7 +76,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// Locks the file for its one writer. SQLite's own locks last for one transaction. With them alone,
 /// a second writer could write between a check of the first writer and its next transaction.
 pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
-    let lock_path = beside(path, ".lock");
+    let lock_path = path_with_suffix(path, ".lock");
     let file_error = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
             StoreError::ReadOnly(format!(
@@ -107,7 +111,8 @@ pub(super) fn set_up_writer(connection: &Connection, settings: Settings) -> Resu
     // file stays consistent. The next sync fetches the lost blocks again. FULL would wait for the
     // disk at each commit.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    // 64 MiB of changes collect before a checkpoint, so pages that change often are written once.
+    // 16,384 pages of changes, which are 64 MiB with pages of 4 KiB, collect before a checkpoint.
+    // Pages that change often are therefore written once.
     connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     set_up_common(connection, settings)?;
@@ -130,10 +135,10 @@ pub(super) fn set_up_reader(connection: &Connection, settings: Settings) -> Resu
 /// Applies the settings that readers and writers have in common.
 fn set_up_common(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
     // A negative value counts KiB instead of pages.
-    let kib = i64::try_from(settings.page_cache >> 10).unwrap_or(i64::MAX).max(1);
+    let kib = i64::try_from(settings.page_cache_bytes >> 10).unwrap_or(i64::MAX).max(1);
     connection.pragma_update(None, "cache_size", -kib)?;
-    let mmap = i64::try_from(settings.mmap).unwrap_or(i64::MAX);
-    connection.pragma_update(None, "mmap_size", mmap)?;
+    let mmap_bytes = i64::try_from(settings.mmap_bytes).unwrap_or(i64::MAX);
+    connection.pragma_update(None, "mmap_size", mmap_bytes)?;
     // A checkpoint of another process blocks for milliseconds.
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(32);

@@ -10,9 +10,10 @@ use crate::store::error::StoreError;
 use crate::store::interface::WriteRows;
 use crate::store::merge::{MergePlan, MergeStep, MergedList, ROWS_PER_STEP};
 use crate::store::rows::{
-    NewBlock, hash_entries, posting_lists, short_hash, to_signed, truncate_rest,
+    NewBlock, collect_hash_entries, collect_posting_lists, short_hash, to_signed, truncate_rest,
 };
 
+/// Replaces the positions after the first of a posting list.
 const UPDATE_LIST: &str = "UPDATE log_postings SET rest = ?3 WHERE key = ?1 AND first = ?2";
 
 impl WriteRows for Sqlite {
@@ -119,18 +120,19 @@ fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusq
     }
     let mut insert_hash = transaction
         .prepare_cached("INSERT INTO transaction_hashes (short, position) VALUES (?1, ?2)")?;
-    for entry in hash_entries(blocks) {
+    for entry in collect_hash_entries(blocks) {
         insert_hash.execute(entry)?;
     }
     let mut insert_list = transaction
         .prepare_cached("INSERT INTO log_postings (key, first, rest) VALUES (?1, ?2, ?3)")?;
-    for list in posting_lists(blocks) {
-        insert_list.execute(list)?;
+    for list in collect_posting_lists(blocks) {
+        insert_list.execute((list.key, list.first, list.rest))?;
     }
     Ok(())
 }
 
-/// Deletes the entries of a table of hashes whose rows a query returns.
+/// Deletes the entries of a hash table whose rows a query returns. The query selects the rows from
+/// `above` on.
 fn delete_hash_entries(
     transaction: &Transaction<'_>,
     (select, above): (&str, i64),
@@ -179,6 +181,7 @@ fn write_merged_list(
     for row in list.absorbed() {
         delete.execute(row)?;
     }
-    transaction.prepare_cached(UPDATE_LIST)?.execute(list.row())?;
+    let list = list.encode();
+    transaction.prepare_cached(UPDATE_LIST)?.execute((list.key, list.first, list.rest))?;
     Ok(())
 }

@@ -9,7 +9,7 @@ fn names(names: &[&str]) -> Vec<String> {
 #[test]
 fn trials_of_response_forms_add_up() {
     let metadata = Metadata {
-        chain: Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] },
+        chain: Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis_hash: [7; 32] },
         contents: "blocks,receipts,logs".parse().unwrap(),
         verification: "full".to_owned(),
         differing_forms: names(&["receipt"]),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use lab_model::plan::Draw;
 
-use super::{Composer, Facts, RequestKey, RequestKind};
+use super::{CallWriter, Composer, RequestKey, RequestKind};
 use crate::chain::ChainFacts;
 use crate::engine::rng::Rng;
 
-fn facts(decimal: bool) -> Facts {
-    Facts {
+fn writer(decimal: bool) -> CallWriter {
+    CallWriter {
         chain: Arc::new(ChainFacts {
             head: 1000,
             decimal,
@@ -23,7 +23,7 @@ fn facts(decimal: bool) -> Facts {
 
 fn drawn(draw: &Draw, decimal: bool, nth: u64) -> String {
     let mut out = Vec::new();
-    facts(decimal).write_draw(&mut out, draw, &mut Rng::new(1, 0, nth, 0));
+    writer(decimal).write_draw(&mut out, draw, &mut Rng::new(1, 0, nth, 0));
     String::from_utf8(out).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn the_length_is_right_for_any_number_of_digits() {
                 batch: None,
                 ids: 1,
             }],
-            facts: facts(false),
+            writer: writer(false),
             bytes: Vec::new(),
             head_start: 0,
             body_start: 0,

@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lab_model::plan::SubscriptionKind;
 use lab_model::record::TIME_MAX;
 
-use super::arrivals::Arrivals;
 use super::group::Group;
-use super::heads::HeadEvent;
+use super::heads::{FirstArrivals, HeadEvent};
 use super::logs::{LogEntry, LogTable};
 use super::message::{Head, Log, parse_head, parse_log};
 use super::subscriber::{Subscriber, Tracker};
@@ -19,7 +18,7 @@ use super::subscriber::{Subscriber, Tracker};
 pub(super) struct Counter {
     /// End of the warm-up.
     measured_from: u64,
-    heads: Arrivals,
+    first_heads: FirstArrivals,
     log_tables: Vec<LogTable>,
     /// Hashes block hashes to ids.
     hasher: RandomState,
@@ -30,7 +29,7 @@ impl Counter {
     pub(super) fn new(measured_from: u64, log_tables: usize) -> Counter {
         Counter {
             measured_from,
-            heads: Arrivals::default(),
+            first_heads: FirstArrivals::default(),
             log_tables: (0..log_tables).map(|_| LogTable::default()).collect(),
             hasher: RandomState::new(),
         }
@@ -54,19 +53,25 @@ impl Counter {
         match groups[group].kind {
             SubscriptionKind::Heads => {
                 let Some(head) = parse_head(result) else { return false };
-                self.head(&mut subscribers[index], &mut groups[group], &head, now);
+                self.count_head(&mut subscribers[index], &mut groups[group], &head, now);
             }
             SubscriptionKind::Logs => {
                 let Some(log) = parse_log(result) else { return false };
-                self.log(subscribers, groups, index, &log, now);
+                self.count_log(subscribers, groups, index, &log, now);
             }
         }
         true
     }
 
-    fn head(&mut self, subscriber: &mut Subscriber, group: &mut Group, head: &Head<'_>, now: u64) {
+    fn count_head(
+        &mut self,
+        subscriber: &mut Subscriber,
+        group: &mut Group,
+        head: &Head<'_>,
+        now: u64,
+    ) {
         let id = self.hasher.hash_one(&*head.hash);
-        let first_arrival = self.heads.first(id, now);
+        let first_arrival = self.first_heads.record(id, now);
         let Tracker::Heads(tracker) = &mut subscriber.tracker else { return };
         let event = tracker.add(head.number, id);
         if !self.is_measured(now) {
@@ -87,12 +92,12 @@ impl Counter {
             HeadEvent::Reorg => counts.reorged += 1,
         }
         group.delay.saturating_record(now - first_arrival);
-        if let Some(age) = head.timestamp.and_then(age) {
+        if let Some(age) = head.timestamp.and_then(age_of) {
             group.age.saturating_record(age);
         }
     }
 
-    fn log(
+    fn count_log(
         &mut self,
         subscribers: &mut [Subscriber],
         groups: &mut [Group],
@@ -149,7 +154,7 @@ fn settle(subscribers: &mut [Subscriber], groups: &[Group], table: usize, entry:
 
 /// Returns the age of a block by the clock of this host, or `None` if it is negative or longer than
 /// histograms record.
-fn age(timestamp: u64) -> Option<u64> {
+fn age_of(timestamp: u64) -> Option<u64> {
     let created = UNIX_EPOCH.checked_add(Duration::from_secs(timestamp))?;
     let age = SystemTime::now().duration_since(created).ok()?;
     u64::try_from(age.as_nanos()).ok().filter(|age| *age <= TIME_MAX)

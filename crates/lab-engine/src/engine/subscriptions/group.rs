@@ -1,15 +1,16 @@
-//! One subscription of the plan: what all its connections share, and its row of the result.
+//! Holds what all connections of one subscription of the plan share, and builds its row of the
+//! result.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use lab_model::plan::{HttpVersion, Plan, Subscription, SubscriptionKind};
-use lab_model::record::{Times, times};
+use lab_model::record::{Times, empty_times};
 use lab_model::results::subscription::SubscriptionRow;
 
 use super::message::subscribe_call;
 use super::subscriber::{State, Subscriber};
-use crate::aggregate::quantiles;
+use crate::aggregate::compute_quantiles;
 use crate::engine::EngineFault;
 use crate::engine::connection::Peer;
 use crate::engine::thread::pace::nanos;
@@ -55,16 +56,16 @@ impl Group {
             url: target.url.to_string(),
             kind: subscription.kind,
             addresses,
-            peer: tls::peer(target, &plan.connections.tls, HttpVersion::Http1)?,
+            peer: tls::build_peer(target, &plan.connections.tls, HttpVersion::Http1)?,
             opener: Opener::new(target)?,
             call: subscribe_call(subscription),
             connect_timeout: nanos(target.connect_timeout),
             call_timeout: nanos(target.timeout),
             log_table,
             ended: BTreeMap::new(),
-            subscribe_time: times(),
-            delay: times(),
-            age: times(),
+            subscribe_time: empty_times(),
+            delay: empty_times(),
+            age: empty_times(),
         })
     }
 
@@ -79,7 +80,7 @@ impl Group {
     }
 
     /// Returns the row of the result. `has_reference` is true if missing logs can be found.
-    pub(super) fn row(self, members: &[&Subscriber], has_reference: bool) -> SubscriptionRow {
+    pub(super) fn into_row(self, members: &[&Subscriber], has_reference: bool) -> SubscriptionRow {
         let sum = |count: fn(&Subscriber) -> u64| members.iter().copied().map(count).sum::<u64>();
         let subscribed = || members.iter().filter(|member| member.was_subscribed);
         let notifications = || subscribed().map(|member| member.counts.notifications);
@@ -87,12 +88,12 @@ impl Group {
         SubscriptionRow {
             name: self.name,
             url: self.url,
-            kind: SubscriptionKind::word(self.kind).to_owned(),
+            kind: SubscriptionKind::name_of(self.kind).to_owned(),
             connections: members.len() as u64,
             subscribed: subscribed().count() as u64,
             open: sum(|member| u64::from(matches!(member.state, State::Subscribed(_)))),
             ended: self.ended.into_iter().collect(),
-            subscribe_time: quantiles(&self.subscribe_time),
+            subscribe_time: compute_quantiles(&self.subscribe_time),
             notifications: sum(|member| member.counts.notifications),
             notifications_min: notifications().min().unwrap_or_default(),
             notifications_max: notifications().max().unwrap_or_default(),
@@ -102,8 +103,8 @@ impl Group {
             out_of_order: sum(|member| member.counts.out_of_order),
             reorged: sum(|member| member.counts.reorged),
             unreadable: sum(|member| member.counts.unreadable),
-            delay: quantiles(&self.delay),
-            age: quantiles(&self.age),
+            delay: compute_quantiles(&self.delay),
+            age: compute_quantiles(&self.age),
         }
     }
 }

@@ -1,6 +1,12 @@
-//! The blocks that one connection received: duplicates, gaps and reorgs.
+//! Finds duplicates, gaps and reorgs among the blocks that one connection received, and when each
+//! block first arrived on any connection.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+
+use super::bit_ring::BitRing;
+
+/// Number of recent blocks whose first arrival is stored.
+const ARRIVALS_MAX: usize = 8192;
 
 /// Number of recent blocks among which duplicates are found.
 const RECENT_MAX: usize = 256;
@@ -32,8 +38,8 @@ pub(super) struct HeadTracker {
     range: Option<(u64, u64)>,
     /// Gaps up to this height are not counted.
     ignored_to: u64,
-    /// A bit for each height of the window: true if it has a block.
-    received: [u64; (WINDOW / 64) as usize],
+    /// The heights of the window that have a block.
+    received: BitRing<{ WINDOW as usize / 64 }>,
 }
 
 impl HeadTracker {
@@ -49,20 +55,20 @@ impl HeadTracker {
         self.recent.push_back(id);
         let Some((first, highest)) = self.range else {
             self.range = Some((number, number));
-            self.set(number);
+            self.received.set(number);
             return HeadEvent::Next(0);
         };
         if number > highest {
             let skipped = number - highest - 1;
-            (number - skipped.min(WINDOW)..number).for_each(|height| self.clear(height));
+            (number - skipped.min(WINDOW)..number).for_each(|height| self.received.clear(height));
             self.range = Some((first, number));
-            self.set(number);
+            self.received.set(number);
             return HeadEvent::Next(skipped);
         }
-        if number < first || highest - number >= WINDOW || self.is_set(number) {
+        if number < first || highest - number >= WINDOW || self.received.is_set(number) {
             return HeadEvent::Reorg;
         }
-        self.set(number);
+        self.received.set(number);
         HeadEvent::OutOfOrder { is_ignored: number <= self.ignored_to }
     }
 
@@ -70,25 +76,29 @@ impl HeadTracker {
     pub(super) fn ignore_gaps(&mut self) {
         self.ignored_to = self.range.map_or(0, |(_, highest)| highest);
     }
-
-    fn set(&mut self, height: u64) {
-        let (word, bit) = position(height);
-        self.received[word] |= bit;
-    }
-
-    fn clear(&mut self, height: u64) {
-        let (word, bit) = position(height);
-        self.received[word] &= !bit;
-    }
-
-    fn is_set(&self, height: u64) -> bool {
-        let (word, bit) = position(height);
-        self.received[word] & bit != 0
-    }
 }
 
-/// Returns the word and the bit of a height in the window.
-fn position(height: u64) -> (usize, u64) {
-    let index = height % WINDOW;
-    ((index / 64) as usize, 1 << (index % 64))
+/// The first arrivals of recent blocks on any connection.
+#[derive(Debug, Default)]
+pub(super) struct FirstArrivals {
+    times: HashMap<u64, u64>,
+    /// Ids in the order of their first arrival.
+    order: VecDeque<u64>,
+}
+
+impl FirstArrivals {
+    /// Returns the time of the first arrival of a block, which is `now` for a new one.
+    pub(super) fn record(&mut self, id: u64, now: u64) -> u64 {
+        if let Some(&first) = self.times.get(&id) {
+            return first;
+        }
+        if self.order.len() == ARRIVALS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.times.remove(&oldest);
+        }
+        self.times.insert(id, now);
+        self.order.push_back(id);
+        now
+    }
 }

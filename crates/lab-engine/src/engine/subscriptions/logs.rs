@@ -1,10 +1,12 @@
-//! The logs that the connections of equal subscriptions received.
+//! Finds the logs that are missing on a connection.
 //!
 //! A single connection cannot know that it lacks a log. So all connections that request the same
 //! logs share a [`LogTable`]: a log is missing on a connection if another one received it, and if
 //! the connection received logs of an earlier and of a later block.
 
 use std::collections::{HashMap, VecDeque};
+
+use super::bit_ring::BitRing;
 
 /// Number of recent logs in the table. Older logs are settled: they are received or missing.
 const LOGS_MAX: usize = 8192;
@@ -45,9 +47,7 @@ impl LogTable {
         now: u64,
         is_measured: bool,
     ) -> (LogEntry, Option<LogEntry>) {
-        let oldest = self.entries.front().map_or(0, |entry| entry.sequence);
-        let known = self.by_id.get(&id).map(|sequence| (sequence - oldest) as usize);
-        if let Some(entry) = known.and_then(|index| self.entries.get(index)) {
+        if let Some(entry) = self.find(id) {
             return (*entry, None);
         }
         let settled = match self.entries.len() {
@@ -73,11 +73,15 @@ impl LogTable {
 
     /// Marks a log as withdrawn, so that it is missing nowhere.
     pub(super) fn withdraw(&mut self, id: u64) {
-        let oldest = self.entries.front().map_or(0, |entry| entry.sequence);
-        let index = self.by_id.get(&id).map(|sequence| (sequence - oldest) as usize);
-        if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
+        if let Some(entry) = self.find(id) {
             entry.is_withdrawn = true;
         }
+    }
+
+    fn find(&mut self, id: u64) -> Option<&mut LogEntry> {
+        let oldest = self.entries.front()?.sequence;
+        let sequence = self.by_id.get(&id)?;
+        self.entries.get_mut((sequence - oldest) as usize)
     }
 
     /// Returns all entries.
@@ -87,18 +91,12 @@ impl LogTable {
 }
 
 /// The recent logs of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LogTracker {
-    /// A bit for each log of the table: true if the connection received it.
-    received: Box<[u64; LOGS_MAX / 64]>,
+    /// The logs of the table that the connection received, by sequence number.
+    received: Box<BitRing<{ LOGS_MAX / 64 }>>,
     /// The lowest and the highest block with a received log.
     blocks: Option<(u64, u64)>,
-}
-
-impl Default for LogTracker {
-    fn default() -> LogTracker {
-        LogTracker { received: Box::new([0; LOGS_MAX / 64]), blocks: None }
-    }
 }
 
 impl LogTracker {
@@ -106,25 +104,17 @@ impl LogTracker {
     pub(super) fn add(&mut self, entry: &LogEntry) -> bool {
         let (first, highest) = self.blocks.unwrap_or((entry.block, entry.block));
         self.blocks = Some((first.min(entry.block), highest.max(entry.block)));
-        let (word, bit) = position(entry.sequence);
-        let is_new = self.received[word] & bit == 0;
-        self.received[word] |= bit;
+        let is_new = !self.received.is_set(entry.sequence);
+        self.received.set(entry.sequence);
         is_new
     }
 
     /// Forgets a log. Returns true if it is missing on this connection.
     pub(super) fn settle(&mut self, entry: &LogEntry) -> bool {
-        let (word, bit) = position(entry.sequence);
-        let is_received = self.received[word] & bit != 0;
-        self.received[word] &= !bit;
+        let is_received = self.received.is_set(entry.sequence);
+        self.received.clear(entry.sequence);
         let is_between =
             self.blocks.is_some_and(|(first, last)| first < entry.block && entry.block < last);
         !is_received && is_between && entry.is_measured && !entry.is_withdrawn
     }
-}
-
-/// Returns the word and the bit of a log.
-fn position(sequence: u64) -> (usize, u64) {
-    let index = (sequence % LOGS_MAX as u64) as usize;
-    (index / 64, 1 << (index % 64))
 }

@@ -1,4 +1,5 @@
-//! Messages of the server: the confirmation of a subscription, and notifications.
+//! Messages of a subscription: builds the request, and parses the messages of the server, which are
+//! the response to the request and notifications.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ const CALL_ID: &str = "1";
 
 /// Returns the call that subscribes.
 pub(super) fn subscribe_call(subscription: &Subscription) -> String {
-    let kind = SubscriptionKind::word(subscription.kind);
+    let kind = SubscriptionKind::name_of(subscription.kind);
     let filter = match (subscription.kind, subscription.addresses.as_slice()) {
         (SubscriptionKind::Heads, _) => String::new(),
         (SubscriptionKind::Logs, []) => ",{}".to_owned(),
@@ -68,7 +69,8 @@ struct Params<'a> {
     result: &'a RawValue,
 }
 
-/// Parses a message. Returns `None` if it is neither a response nor a notification.
+/// Parses a message. Returns `None` for invalid JSON, and for a message that is neither a
+/// notification, nor an error, nor a response to the subscribe call with a subscription id.
 pub(super) fn parse(message: &[u8]) -> Option<Message<'_>> {
     let envelope: Envelope<'_> = serde_json::from_slice(message).ok()?;
     if let Some(Params { subscription, result }) = envelope.params {
@@ -86,20 +88,20 @@ pub(super) fn parse(message: &[u8]) -> Option<Message<'_>> {
 /// The relevant members of a block header.
 #[derive(Debug, PartialEq)]
 pub(super) struct Head<'a> {
-    /// Height.
+    /// Block number.
     pub(super) number: u64,
-    /// Hash.
+    /// Block hash, as the server wrote it.
     pub(super) hash: Cow<'a, str>,
-    /// Seconds since 1970.
+    /// Seconds since 1970; `None` if the header has none or it is invalid.
     pub(super) timestamp: Option<u64>,
 }
 
 /// The relevant members of a log.
 #[derive(Debug, PartialEq)]
 pub(super) struct Log<'a> {
-    /// Height of its block.
+    /// Number of the block that contains it.
     pub(super) block: u64,
-    /// Hash of its block.
+    /// Hash of that block.
     pub(super) block_hash: Cow<'a, str>,
     /// Its index in the block.
     pub(super) index: u64,
@@ -130,7 +132,8 @@ struct LogMembers<'a> {
     removed: bool,
 }
 
-/// Parses a block header.
+/// Parses a block header. Returns `None` if a member other than the timestamp is missing or
+/// invalid.
 pub(super) fn parse_head(json: &[u8]) -> Option<Head<'_>> {
     let HeadMembers { number, hash, timestamp } = serde_json::from_slice(json).ok()?;
     Some(Head {
@@ -140,7 +143,7 @@ pub(super) fn parse_head(json: &[u8]) -> Option<Head<'_>> {
     })
 }
 
-/// Parses a log.
+/// Parses a log. Returns `None` if a member other than `removed` is missing or invalid.
 pub(super) fn parse_log(json: &[u8]) -> Option<Log<'_>> {
     let LogMembers { block_number, block_hash, log_index, removed } =
         serde_json::from_slice(json).ok()?;

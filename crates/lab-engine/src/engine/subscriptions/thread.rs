@@ -18,7 +18,7 @@ use crate::engine::EngineFault;
 use crate::engine::connection::{Connection, PIECE_BYTES, Phase, ReadResult};
 use crate::engine::thread::pace::nanos;
 use crate::engine::websocket::{Masking, Opcode};
-use crate::engine::world::{System, WAKEUP, World as _};
+use crate::engine::world::{Socket as _, System, WAKEUP, World as _};
 
 /// Maximum number of connections that are set up at the same time.
 const STARTING_MAX: usize = 128;
@@ -183,7 +183,7 @@ impl SubscriptionThread {
         let group = &self.groups[subscriber.group];
         let Some(connection) = &mut subscriber.connection else { return };
         if connection.phase == Phase::Connecting {
-            if connection.connect_fault().is_some() {
+            if connection.socket().connect_fault().is_some() {
                 subscriber.connection = None;
                 return self.dial(index);
             }
@@ -344,7 +344,7 @@ impl SubscriptionThread {
         let row = |(index, group): (usize, Group)| {
             let members = subscribers.iter().filter(|subscriber| subscriber.group == index);
             let has_reference = log_members[group.log_table] > 1;
-            group.row(&members.collect::<Vec<_>>(), has_reference)
+            group.into_row(&members.collect::<Vec<_>>(), has_reference)
         };
         groups.into_iter().enumerate().map(row).collect()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::server::{Reply, Request, Server, http};
-use super::{Class, Delayed, Engine, Reuse, SECOND, collect, facts, open, plan, run};
+use super::{Class, Engine, Reuse, SECOND, collect, facts, open, plan, run};
 use crate::engine::simulated::{FaultRates, Network};
 
 fn check(reuse: Reuse, iterations: u64, connections: usize, closing: bool) {
@@ -65,7 +65,7 @@ fn a_connection_that_the_server_will_close_is_not_reused() {
 #[test]
 fn no_more_connections_than_needed() {
     let server = Server::new(Request::ok);
-    let plan = Arc::new(open(plan(&server, 0), 50.0, SECOND, 100, Delayed::Drop));
+    let plan = Arc::new(open(plan(&server, 0), 50.0, SECOND, 100, 0));
     let trouble = FaultRates { connect: 0, request: 0, stall: 0 };
     for seed in 0..20 {
         // In simulated time every call ends within a millisecond, long before the next begins.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response};
 
-use super::{Class, Delayed, HttpVersion, Plan, Ran, Reuse, SECOND, Server, open, plan, run};
+use super::{Class, HttpVersion, Plan, Ran, Reuse, SECOND, Server, open, plan, run};
 
 /// Action of the server for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ fn connections_are_used_as_often_as_planned() {
 #[test]
 fn many_workers_with_a_connection_for_each_request() {
     let server = Server2::new(|_| Deed::Answer(200, 10));
-    let mut plan = open(server.plan(0), 500.0, SECOND, 50, Delayed::Queue { max: 1000 });
+    let mut plan = open(server.plan(0), 500.0, SECOND, 50, 1000);
     plan.connections.reuse = Reuse::Never;
     run(plan, &server.plain).check_all(Class::Ok, 500);
     assert_eq!(server.connections(), 500);

@@ -11,7 +11,7 @@ use lab_model::plan::{
 use lab_model::record::{Slot, Times};
 
 use super::server::{Reply, Request, Server, http};
-use super::{Class, Delayed, Ran, SECOND, facts, open, plan, run};
+use super::{Class, Ran, SECOND, facts, open, plan, run};
 
 #[test]
 fn closed_iterations_are_exact_over_threads() {
@@ -30,7 +30,7 @@ fn closed_iterations_are_exact_over_threads() {
 #[test]
 fn open_iterations_are_exact_over_threads() {
     let server = Server::new(Request::ok);
-    let mut plan = open(plan(&server, 0), 500.0, SECOND, 20, Delayed::Queue { max: 1000 });
+    let mut plan = open(plan(&server, 0), 500.0, SECOND, 20, 1000);
     plan.threads = 3;
     let ran = run(plan, &server);
     ran.check_all(Class::Ok, 500);
@@ -42,7 +42,7 @@ fn open_iterations_are_exact_over_threads() {
 #[test]
 fn more_threads_than_workers_lose_nothing() {
     let server = Server::new(Request::ok);
-    let mut plan = open(plan(&server, 0), 200.0, SECOND, 1, Delayed::Queue { max: 1000 });
+    let mut plan = open(plan(&server, 0), 200.0, SECOND, 1, 1000);
     plan.threads = 3;
     run(plan, &server).check_all(Class::Ok, 200);
 }
@@ -62,10 +62,10 @@ fn above(times: &Times, nanos: u64) -> u64 {
     times.len() - times.count_between(0, nanos)
 }
 
-fn check_stall(late: Delayed, workers: usize) {
+fn check_stall(queue_max: usize, workers: usize) {
     let server = stalling();
     // So few that a slow machine, too, has caught up with them within milliseconds of the stall.
-    let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, workers, late), &server);
+    let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, workers, queue_max), &server);
     ran.check_all(Class::Ok, 200);
     let latency = ran.totals.latency(|_| true);
     // Due in the stall, more than 100 ms before its end: 0.9 s at 100/s; and in the time that the
@@ -82,18 +82,18 @@ fn check_stall(late: Delayed, workers: usize) {
 
 #[test]
 fn a_stall_delays_every_call_scheduled_in_it() {
-    check_stall(Delayed::Drop, 500);
+    check_stall(0, 500);
 }
 
 #[test]
 fn a_stall_delays_iterations_that_wait_for_a_worker() {
-    check_stall(Delayed::Queue { max: 1000 }, 3);
+    check_stall(1000, 3);
 }
 
 #[test]
 fn iterations_without_a_worker_are_dropped() {
     let server = stalling();
-    let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, Delayed::Drop), &server);
+    let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, 0), &server);
     let iterations = ran.totals.iterations[0];
     assert_eq!((iterations.scheduled, iterations.started), (800, ran.count(Class::Ok)));
     assert_eq!(iterations.dropped, 800 - iterations.started);
@@ -110,7 +110,7 @@ fn slow(time: Duration) -> Server {
 #[test]
 fn a_worker_starts_no_iteration_that_was_scheduled_before_it_was_idle() {
     let server = slow(SECOND / 10);
-    let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, 1, Delayed::Drop), &server);
+    let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, 1, 0), &server);
     let iterations = ran.totals.iterations[0];
     assert_eq!(iterations.started + iterations.dropped, 200, "{iterations:?}");
     // A worker that is free after somewhat more than 100 ms waits for the call that is due at 110
@@ -124,7 +124,7 @@ fn a_worker_starts_no_iteration_that_was_scheduled_before_it_was_idle() {
 #[test]
 fn iterations_after_the_end_are_counted_separately() {
     let server = slow(SECOND / 50);
-    let mut plan = open(plan(&server, 0), 200.0, SECOND, 1, Delayed::Queue { max: 1000 });
+    let mut plan = open(plan(&server, 0), 200.0, SECOND, 1, 1000);
     plan.scenarios[0].grace = SECOND * 30;
     let ran = run(plan, &server);
     let iterations = ran.totals.iterations[0];
@@ -142,7 +142,7 @@ fn iterations_after_the_end_are_counted_separately() {
 #[test]
 fn iterations_in_time_are_not_counted_after_the_end() {
     let server = Server::new(Request::ok);
-    let ran = run(open(plan(&server, 0), 200.0, SECOND, 20, Delayed::Queue { max: 1000 }), &server);
+    let ran = run(open(plan(&server, 0), 200.0, SECOND, 20, 1000), &server);
     assert_eq!(ran.totals.iterations[0].started_after_end, 0);
     let late = ran.totals.count_after_end(|_| true);
     assert!(late <= 2, "{late}: only what was sent in the last moment ends after the end");
@@ -151,8 +151,8 @@ fn iterations_in_time_are_not_counted_after_the_end() {
 #[test]
 fn the_queue_is_bounded() {
     let server = stalling();
-    let late = Delayed::Queue { max: 100 };
-    let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, late), &server);
+    let queue_max = 100;
+    let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, queue_max), &server);
     let dropped = ran.totals.iterations[0].dropped;
     assert!((292..=320).contains(&dropped), "{dropped}");
 }
@@ -160,8 +160,8 @@ fn the_queue_is_bounded() {
 #[test]
 fn a_slow_server_adds_no_scheduling_delay() {
     let server = stalling();
-    let late = Delayed::Queue { max: 1000 };
-    let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, late), &server);
+    let queue_max = 1000;
+    let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, queue_max), &server);
     assert_eq!(ran.totals.scheduling_delay.len(), 800);
     assert!(ran.totals.scheduling_delay.value_at_quantile(0.9) < 20_000_000);
 }
@@ -172,7 +172,7 @@ fn calls_are_interrupted_after_the_grace_time() {
         let answer = http(200, "", &asked.answer("\"result\":1"));
         Reply::At(asked.at + SECOND / 2, answer)
     });
-    let mut short = open(plan(&server, 0), 10.0, SECOND, 20, Delayed::Drop);
+    let mut short = open(plan(&server, 0), 10.0, SECOND, 20, 0);
     short.scenarios[0].grace = Duration::from_millis(250);
     let ran = run(short, &server);
     let iterations = ran.totals.iterations[0];
@@ -296,7 +296,7 @@ fn a_seed_sends_the_same_bytes_again() {
 fn a_seed_sends_the_same_calls_on_any_number_of_threads() {
     let bodies = |threads| {
         let server = Server::new(Request::ok);
-        let mut plan = open(mixed(&server, 0), 200.0, SECOND, 20, Delayed::Queue { max: 1000 });
+        let mut plan = open(mixed(&server, 0), 200.0, SECOND, 20, 1000);
         plan.threads = threads;
         run(plan, &server);
         let mut bodies = server.bodies();
@@ -421,7 +421,7 @@ fn samples_are_skipped_when_the_channel_is_full() {
 #[test]
 fn scenarios_run_side_by_side_from_their_starts() {
     let server = Server::new(Request::ok);
-    let mut both = open(plan(&server, 0), 100.0, SECOND, 5, Delayed::Queue { max: 100 });
+    let mut both = open(plan(&server, 0), 100.0, SECOND, 5, 100);
     let mut later: Scenario = both.scenarios[0].clone();
     later.start = Duration::from_millis(500);
     later.model = Model::Closed;
@@ -437,7 +437,7 @@ fn scenarios_run_side_by_side_from_their_starts() {
 #[test]
 fn every_thread_hands_over_each_second() {
     let server = Server::new(Request::ok);
-    let mut two = open(plan(&server, 0), 100.0, SECOND * 5 / 2, 5, Delayed::Drop);
+    let mut two = open(plan(&server, 0), 100.0, SECOND * 5 / 2, 5, 0);
     two.threads = 2;
     let ran = run(two, &server);
     // Two whole seconds and the rest.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lab_model::plan::{Mix, Model, Step, Template, WeightedCall};
 
 use super::server::{Reply, Request, Server, http};
-use super::{Class, Delayed, Plan, SECOND, open, plan, run};
+use super::{Class, Plan, SECOND, open, plan, run};
 
 /// Returns a result of this length that ends with `end`.
 fn logs(bytes: usize, end: &str) -> String {
@@ -68,7 +68,7 @@ fn a_long_response_that_is_cut_off_is_invalid() {
 #[test]
 fn long_responses_delay_no_other_call() {
     let server = server(logs(20 << 20, "1]"));
-    let small = open(plan(&server, 0), 500.0, SECOND * 2, 50, Delayed::Queue { max: 1000 });
+    let small = open(plan(&server, 0), 500.0, SECOND * 2, 50, 1000);
     let mut both = greedy(&server, 1_000_000);
     both.scenarios[0].name = "greedy".to_owned();
     both.scenarios[0].model = Model::Closed;

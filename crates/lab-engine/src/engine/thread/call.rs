@@ -1,6 +1,8 @@
-//! Calls of one thread, from sending to classification. `thread/read.rs` reads the responses.
+//! Sends the calls of one thread and classifies their responses. `thread/read.rs` reads the
+//! responses.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -8,12 +10,12 @@ use lab_model::plan::Reuse;
 use lab_model::record::{Class, Slot};
 
 use super::{EngineThread, RESPONSE_QUEUE, Request, WorkerState};
-use crate::engine::Sample;
 use crate::engine::body::{ReceivedBody, SAMPLE_BYTES_MAX};
 use crate::engine::classify::{self, CallOutcome};
 use crate::engine::compose::{Composer, RequestKind};
 use crate::engine::reader::Head;
 use crate::engine::world::World;
+use crate::engine::{Sample, Shared};
 
 impl<W: World> EngineThread<W> {
     /// Sends the worker's call, on a new connection if it has none.
@@ -33,11 +35,9 @@ impl<W: World> EngineThread<W> {
     /// Sends the call on the open connection.
     pub(super) fn transmit(&mut self, worker_id: u32) {
         let worker = &mut self.workers[worker_id as usize];
+        worker.compose(&mut self.composer);
         let Some(connection) = &mut worker.connection else { return };
-        let composed = self.composer.compose(worker.request.key, &mut worker.methods);
-        (worker.request.kind, worker.request.calls) = (composed.kind, composed.calls);
-        worker.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
-        if composed.sampled {
+        if worker.sample.is_some() {
             connection.reader.store_body();
         }
         worker.sent = self.clock.read();
@@ -71,10 +71,8 @@ impl<W: World> EngineThread<W> {
         let worker = &mut self.workers[worker_id as usize];
         classify_calls(&self.composer, worker.request, status, body.parsed, &mut self.outcomes);
         self.recorder.bytes(worker.request.kind, &worker.methods, body.length);
-        if let Some((request_body, response_body)) = worker.sample.take().zip(body.stored) {
-            let sample = sample(worker.request, &self.outcomes, request_body, response_body, now);
-            send_sample(&self.samples, sample, &self.shared.skipped);
-        }
+        let bodies = worker.sample.take().zip(body.stored);
+        self.samples.send(worker.request, &self.outcomes, bodies, now);
     }
 
     /// Closes the connection after a response, or keeps it open for the next call. `ending` is true
@@ -135,8 +133,7 @@ impl<W: World> EngineThread<W> {
         let worker = &mut self.workers[worker_id as usize];
         if worker.state == WorkerState::Dialing {
             // The request was not sent, but its calls are counted by method all the same.
-            let composed = self.composer.compose(worker.request.key, &mut worker.methods);
-            (worker.request.kind, worker.request.calls) = (composed.kind, composed.calls);
+            worker.compose(&mut self.composer);
             self.gauges.in_flight += worker.request.calls as u64;
         }
         worker.sample = None;
@@ -158,10 +155,8 @@ impl<W: World> EngineThread<W> {
         let after_stage = ended_at > self.stage_ends[usize::from(stage)];
         let mut unconnected = false;
         for (index, &outcome) in self.outcomes.iter().enumerate() {
-            let method = match worker.request.kind {
-                RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => method,
-                RequestKind::Batch { .. } => worker.methods.get(index).copied().unwrap_or_default(),
-            };
+            let method = worker.request.kind.method();
+            let method = method.or_else(|| worker.methods.get(index).copied()).unwrap_or_default();
             unconnected |= matches!(outcome.class, Class::Connect | Class::Tls);
             self.recorder.call(worker.request.stage, method, outcome, latency, service);
             if after_scenario || after_stage {
@@ -171,7 +166,7 @@ impl<W: World> EngineThread<W> {
         }
         self.recorder.interval.traffic.requests += 1;
         self.gauges.in_flight -= worker.request.calls as u64;
-        if worker.request.key.step + 1 < self.composer.steps(worker.request.key.scenario) {
+        if worker.request.key.step + 1 < self.composer.step_count(worker.request.key.scenario) {
             worker.request.key.step += 1;
             (worker.call_scheduled, worker.ready) = (ended_at, ended_at);
             self.call(worker_id);
@@ -216,37 +211,38 @@ pub(super) fn classify_calls(
     }
 }
 
-/// Returns the call as a sample, if its response can be compared.
-pub(super) fn sample(
-    request: Request,
-    outcomes: &[CallOutcome],
-    request_body: Vec<u8>,
-    response_body: &[u8],
-    now: u64,
-) -> Option<Sample> {
-    let method = match request.kind {
-        RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => method,
-        RequestKind::Batch { .. } => return None,
-    };
-    let class = outcomes.first()?.class;
-    let is_comparable =
-        matches!(class, Class::Ok | Class::RpcError) && response_body.len() <= SAMPLE_BYTES_MAX;
-    is_comparable.then(|| Sample {
-        at: Duration::from_nanos(now),
-        stage: request.stage,
-        method,
-        request: request_body,
-        answer: response_body.to_vec(),
-    })
+/// Sends sampled calls to the comparison with the reference node.
+pub(super) struct SampleSender {
+    pub(super) queue: SyncSender<Sample>,
+    pub(super) shared: Arc<Shared>,
 }
 
-/// Sends a sample to the comparison. Skips it if the queue is full.
-pub(super) fn send_sample(
-    samples: &SyncSender<Sample>,
-    sample: Option<Sample>,
-    skipped: &AtomicU64,
-) {
-    if sample.is_some_and(|sample| samples.try_send(sample).is_err()) {
-        skipped.fetch_add(1, Ordering::Relaxed);
+impl SampleSender {
+    /// Sends a call if its response can be compared. `bodies` are those of the request and the
+    /// response, if the call is sampled. Skips the call if the queue is full.
+    pub(super) fn send(
+        &self,
+        request: Request,
+        outcomes: &[CallOutcome],
+        bodies: Option<(Vec<u8>, &[u8])>,
+        now: u64,
+    ) {
+        let Some((request_body, response_body)) = bodies else { return };
+        let Some((method, outcome)) = request.kind.method().zip(outcomes.first()) else { return };
+        let is_comparable = matches!(outcome.class, Class::Ok | Class::RpcError)
+            && response_body.len() <= SAMPLE_BYTES_MAX;
+        if !is_comparable {
+            return;
+        }
+        let sample = Sample {
+            at: Duration::from_nanos(now),
+            stage: request.stage,
+            method,
+            request: request_body,
+            answer: response_body.to_vec(),
+        };
+        if self.queue.try_send(sample).is_err() {
+            self.shared.skipped.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! Opening and closing the connections of one thread.
+//! Opens and closes the connections of one thread.
 
 use lab_model::record::Class;
 use rustix::io::Errno;
 
 use super::{DIAL_QUEUE, EngineThread, WorkerState};
 use crate::engine::connection::{Connection, Phase};
-use crate::engine::world::World;
+use crate::engine::world::{Socket as _, World};
 
 /// Maximum time until the server closes a connection after it announced the close, in nanoseconds.
 /// The side that closes first keeps the port in TIME_WAIT, and the load generator has fewer ports
@@ -71,7 +71,7 @@ impl<W: World> EngineThread<W> {
         let now = self.clock.read();
         let worker = &mut self.workers[worker_id as usize];
         let Some(connection) = &mut worker.connection else { return };
-        if connection.connect_fault().is_some() {
+        if connection.socket().connect_fault().is_some() {
             worker.connection = None;
             worker.tried += 1;
             return self.dial_next(worker_id);

@@ -78,7 +78,7 @@ impl<S: Socket> H2Pool<S> {
             woken,
             dirty: Vec::new(),
             driving: Vec::new(),
-            head: http2::head(&plan.target)?,
+            head: http2::build_head(&plan.target)?,
             uses_max: match plan.connections.reuse {
                 Reuse::Always => u32::MAX,
                 Reuse::Never => 1,
@@ -119,7 +119,7 @@ impl<W: World> EngineThread<W> {
         let Some(pool) = &mut self.pool else { return };
         if let Some(pooled_id) = pool.reserve_current() {
             if pool.connection(pooled_id).session.is_some() {
-                self.stream(worker_id, pooled_id);
+                self.open_stream(worker_id, pooled_id);
             } else {
                 pool.connection(pooled_id).waiting.push(worker_id);
             }
@@ -153,7 +153,7 @@ impl<W: World> EngineThread<W> {
         for worker_id in std::mem::take(&mut pool.connection(pooled_id).waiting) {
             // An interrupted worker does not wait any more.
             if self.workers[worker_id as usize].state == WorkerState::Dialing {
-                self.stream(worker_id, pooled_id);
+                self.open_stream(worker_id, pooled_id);
             }
         }
     }
@@ -184,11 +184,9 @@ impl<W: World> EngineThread<W> {
     }
 
     /// Opens a stream for the worker's call.
-    fn stream(&mut self, worker_id: u32, pooled_id: u32) {
+    fn open_stream(&mut self, worker_id: u32, pooled_id: u32) {
         let worker = &mut self.workers[worker_id as usize];
-        let composed = self.composer.compose(worker.request.key, &mut worker.methods);
-        (worker.request.kind, worker.request.calls) = (composed.kind, composed.calls);
-        worker.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
+        worker.compose(&mut self.composer);
         worker.sent = self.clock.read();
         worker.state = WorkerState::AwaitingResponse;
         self.gauges.in_flight += worker.request.calls as u64;

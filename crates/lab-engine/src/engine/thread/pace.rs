@@ -1,11 +1,12 @@
-//! Scheduling of one thread: when iterations start and end, free workers, and queued iterations.
+//! Schedules the iterations of one thread: their starts and ends, free workers, and queued
+//! iterations.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lab_model::plan::{Delayed, Model, Scenario};
+use lab_model::plan::{Model, Scenario};
 
 use super::{BACK_OFF_QUEUE, EngineThread, FIRST_PAUSE_QUEUE, WorkerState};
 use crate::engine::world::World;
@@ -67,7 +68,7 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 }
 
 /// Returns the number of threads that run the scenario. Each needs at least one worker.
-fn threads_used(scenario: &Scenario, threads: usize) -> usize {
+fn count_threads_used(scenario: &Scenario, threads: usize) -> usize {
     threads.min(scenario.workers_max.max(1))
 }
 
@@ -90,10 +91,8 @@ impl ScenarioState {
         let end = nanos(scenario.start + scenario.duration());
         ScenarioState {
             executor: match scenario.model {
-                Model::Open { delayed } => {
-                    open(scenario, delayed, thread, threads, workers.clone())
-                }
-                Model::Closed => closed(scenario, thread, threads),
+                Model::Open => open_executor(scenario, thread, threads, workers.clone()),
+                Model::Closed => closed_executor(scenario, thread, threads),
             },
             workers,
             pauses: !scenario.pause.is_zero(),
@@ -131,14 +130,13 @@ impl ScenarioState {
     }
 }
 
-fn open(
+fn open_executor(
     scenario: &Scenario,
-    delayed: Delayed,
     thread: usize,
     threads: usize,
     workers: Range<usize>,
 ) -> Executor {
-    let threads_used = threads_used(scenario, threads);
+    let threads_used = count_threads_used(scenario, threads);
     let mut arrivals =
         (thread < threads_used).then(|| Arrivals::new(scenario, thread, threads_used));
     let next = arrivals.as_mut().and_then(Iterator::next);
@@ -146,15 +144,12 @@ fn open(
         arrivals: arrivals.unwrap_or_else(|| Arrivals::new(scenario, 0, 1)),
         next,
         queue: VecDeque::new(),
-        queue_max: match delayed {
-            Delayed::Queue { max } => share(max, thread, threads_used),
-            Delayed::Drop => 0,
-        },
+        queue_max: share(scenario.queue_max, thread, threads_used),
         free_workers: workers.rev().map(|worker_id| (worker_id as u32, 0)).collect(),
     }
 }
 
-fn closed(scenario: &Scenario, thread: usize, threads: usize) -> Executor {
+fn closed_executor(scenario: &Scenario, thread: usize, threads: usize) -> Executor {
     let mut changes = Changes::new(scenario);
     let next = changes.next();
     Executor::Closed {
@@ -164,7 +159,7 @@ fn closed(scenario: &Scenario, thread: usize, threads: usize) -> Executor {
         iterations_max: scenario.iterations_max,
         started: 0,
         thread: thread as u64,
-        threads: threads_used(scenario, threads) as u64,
+        threads: count_threads_used(scenario, threads) as u64,
         stages: StageClock::new(scenario),
         ready: VecDeque::new(),
         exhausted: false,
@@ -369,17 +364,12 @@ impl<W: World> EngineThread<W> {
 
     fn end_pauses(&mut self, index: usize) {
         let now = self.clock.now;
-        while let Some((worker_id, until)) =
-            self.deadlines.take_expired(FIRST_PAUSE_QUEUE + index, now)
-        {
-            if let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor {
-                ready.push_back((worker_id, until));
-            }
-        }
-        while let Some((worker_id, until)) = self.deadlines.take_expired(BACK_OFF_QUEUE, now) {
-            let scenario = usize::from(self.workers[worker_id as usize].request.key.scenario);
-            if let Executor::Closed { ready, .. } = &mut self.scenarios[scenario].executor {
-                ready.push_back((worker_id, until));
+        for queue in [FIRST_PAUSE_QUEUE + index, BACK_OFF_QUEUE] {
+            while let Some((worker_id, until)) = self.deadlines.take_expired(queue, now) {
+                let scenario = usize::from(self.workers[worker_id as usize].request.key.scenario);
+                if let Executor::Closed { ready, .. } = &mut self.scenarios[scenario].executor {
+                    ready.push_back((worker_id, until));
+                }
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Reading responses, in pieces of bounded size.
+//! Reads responses in pieces of bounded size.
 //!
 //! A short response is read and classified at once. A turn reads one piece of a long response and
 //! then sends the scheduled calls, so that a long response delays no other call.
 
 use lab_model::record::Class;
 
-use super::call::{classify_calls, sample, send_sample};
+use super::call::classify_calls;
 use super::{EngineThread, WorkerState};
 use crate::engine::connection::{PIECE_BYTES, ReadResult};
 use crate::engine::reader::Read;
@@ -116,10 +116,8 @@ impl<W: World> EngineThread<W> {
                     &mut self.outcomes,
                 );
                 self.recorder.bytes(request.kind, &worker.methods, body.length);
-                if let Some((request_body, response_body)) = worker.sample.take().zip(body.stored) {
-                    let sample = sample(request, &self.outcomes, request_body, response_body, now);
-                    send_sample(&self.samples, sample, &self.shared.skipped);
-                }
+                let bodies = worker.sample.take().zip(body.stored);
+                self.samples.send(request, &self.outcomes, bodies, now);
                 self.recorder.response(head.status, head.retry_after);
                 self.after_response(worker_id, head, ending);
                 self.finish(worker_id, now);

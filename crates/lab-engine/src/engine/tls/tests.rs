@@ -3,7 +3,7 @@
 use lab_model::plan::{HttpVersion, Tls, TlsVersion};
 use rustls::crypto::aws_lc_rs;
 
-use super::{config, iana_name, openssl_name, provider};
+use super::{build_config, build_provider, iana_name, openssl_name};
 
 #[test]
 fn suites_are_known_by_both_names() {
@@ -25,9 +25,9 @@ fn suites_are_known_by_both_names() {
 fn a_suite_of_another_version_is_rejected() {
     let ciphers = vec!["ECDHE-RSA-AES128-GCM-SHA256".to_owned()];
     let mut settings = Tls { ciphers, version: Some(TlsVersion::Tls12), ..Tls::default() };
-    assert_eq!(provider(&settings).unwrap().cipher_suites.len(), 1);
+    assert_eq!(build_provider(&settings).unwrap().cipher_suites.len(), 1);
     settings.version = Some(TlsVersion::Tls13);
-    let said = provider(&settings).unwrap_err().to_string();
+    let said = build_provider(&settings).unwrap_err().to_string();
     assert_eq!(
         said,
         "cipher suite \"ECDHE-RSA-AES128-GCM-SHA256\" is not one of TLS_AES_256_GCM_SHA384, \
@@ -40,7 +40,7 @@ fn invalid_certificates_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let settings = Tls { ca: Some(path.clone()), ..Tls::default() };
-    let said = |settings| config(settings, HttpVersion::Http1).unwrap_err().to_string();
+    let said = |settings| build_config(settings, HttpVersion::Http1).unwrap_err().to_string();
     assert!(
         said(&settings).starts_with(&format!("cannot use the trust anchors in {}", path.display()))
     );

@@ -1,28 +1,10 @@
-//! Frames: a decoder that stores no payload of messages, and an encoder.
+//! A decoder of frames that stores no payload of messages, and an encoder.
 
 use aws_lc_rs::rand;
+use wire::websocket::{Header, HeaderReader, Key, Opcode, ProtocolError, Role, write_frame};
 
-/// Maximum payload of a control frame (RFC 6455, section 5.5).
-const CONTROL_BYTES_MAX: usize = 125;
-/// Maximum bytes of an unmasked header: two bytes and a length of eight.
-const HEADER_BYTES_MAX: usize = 10;
 /// Number of bytes per draw of masking keys.
 const KEY_BYTES: usize = 1024;
-
-/// A violation of the protocol by the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProtocolError;
-
-/// The type of a frame that the client sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opcode {
-    /// A text message.
-    Text = 0x1,
-    /// The end of the connection.
-    Close = 0x8,
-    /// A reply to a ping.
-    Pong = 0xa,
-}
 
 /// A decoded event.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,27 +24,23 @@ pub(crate) enum Event<'a> {
     Close(Option<u16>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A part of a message; true if it is the last one.
-    Data(bool),
-    Ping,
-    Pong,
-    Close,
-}
-
 /// An incremental decoder of the server's frames. Its size does not depend on the frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Decoder {
-    /// The start of an incomplete header.
-    header: [u8; HEADER_BYTES_MAX],
-    header_bytes: usize,
+    headers: HeaderReader,
     /// The frame whose payload is being read, with the number of its unread bytes.
-    frame: Option<(Kind, u64)>,
+    frame: Option<(Header, u64)>,
     /// True if a message has begun and not ended.
     in_message: bool,
     /// Payload of the current control frame.
     control: Vec<u8>,
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        let headers = HeaderReader::new(Role::Client, false);
+        Decoder { headers, frame: None, in_message: false, control: Vec::new() }
+    }
 }
 
 impl Decoder {
@@ -76,72 +54,45 @@ impl Decoder {
         bytes: &'a [u8],
     ) -> Result<(usize, Option<Event<'a>>), ProtocolError> {
         let mut used = 0;
-        let (kind, remaining) = loop {
-            if let Some(frame) = self.frame {
-                break frame;
+        let (header, unread_bytes) = match self.frame {
+            Some(frame) => frame,
+            None => {
+                let (header_bytes, header) = self.headers.read(bytes)?;
+                used += header_bytes;
+                let Some(header) = header else { return Ok((used, None)) };
+                let continues_message = header.opcode == Opcode::Continuation;
+                if !header.opcode.is_control() && continues_message != self.in_message {
+                    return Err(ProtocolError::Fragment);
+                }
+                self.control.clear();
+                (header, header.payload_bytes)
             }
-            let Some(&byte) = bytes.get(used) else { return Ok((used, None)) };
-            self.header[self.header_bytes] = byte;
-            self.header_bytes += 1;
-            used += 1;
-            self.frame = self.parse_header()?;
         };
         let rest = &bytes[used..];
-        let length = usize::try_from(remaining).map_or(rest.len(), |left| left.min(rest.len()));
-        if length == 0 && remaining > 0 {
+        let length = usize::try_from(unread_bytes).map_or(rest.len(), |left| left.min(rest.len()));
+        let unread_bytes = unread_bytes - length as u64;
+        let is_complete = unread_bytes == 0;
+        self.frame = (!is_complete).then_some((header, unread_bytes));
+        if length == 0 && !is_complete {
             return Ok((used, None));
         }
         used += length;
-        let remaining = remaining - length as u64;
-        self.frame = (remaining > 0).then_some((kind, remaining));
         let payload = &rest[..length];
-        if let Kind::Data(is_final) = kind {
-            let is_last = is_final && remaining == 0;
+        if !header.opcode.is_control() {
+            let is_last = header.is_last && is_complete;
             self.in_message = !is_last;
             return Ok((used, Some(Event::Piece { bytes: payload, is_last })));
         }
         self.control.extend_from_slice(payload);
-        if remaining > 0 {
+        if !is_complete {
             return Ok((used, None));
         }
-        let event = match kind {
-            Kind::Ping => Event::Ping(&self.control),
-            Kind::Close => Event::Close(close_code(&self.control)?),
-            Kind::Pong | Kind::Data(_) => Event::Pong,
+        let event = match header.opcode {
+            Opcode::Ping => Event::Ping(&self.control),
+            Opcode::Close => Event::Close(close_code(&self.control)?),
+            _ => Event::Pong,
         };
         Ok((used, Some(event)))
-    }
-
-    /// Parses the header, if it is complete, and starts its frame.
-    fn parse_header(&mut self) -> Result<Option<(Kind, u64)>, ProtocolError> {
-        let header = &self.header[..self.header_bytes];
-        let [first, second, extended @ ..] = header else { return Ok(None) };
-        // The client offers no extension, and a server does not mask.
-        if first & 0x70 != 0 || second & 0x80 != 0 {
-            return Err(ProtocolError);
-        }
-        let length = match (second & 0x7f, extended.len()) {
-            (126, 2) => extended.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)),
-            (127, 8) => extended.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)),
-            (126 | 127, _) => return Ok(None),
-            (short, _) => u64::from(short),
-        };
-        let is_final = first & 0x80 != 0;
-        let kind = match first & 0x0f {
-            0x0 if self.in_message => Kind::Data(is_final),
-            0x1 | 0x2 if !self.in_message => Kind::Data(is_final),
-            0x8 => Kind::Close,
-            0x9 => Kind::Ping,
-            0xa => Kind::Pong,
-            _ => return Err(ProtocolError),
-        };
-        let is_control = !matches!(kind, Kind::Data(_));
-        if is_control && (!is_final || length > CONTROL_BYTES_MAX as u64) || length >> 63 != 0 {
-            return Err(ProtocolError);
-        }
-        self.header_bytes = 0;
-        self.control.clear();
-        Ok(Some((kind, length)))
     }
 }
 
@@ -149,7 +100,7 @@ impl Decoder {
 fn close_code(payload: &[u8]) -> Result<Option<u16>, ProtocolError> {
     match payload {
         [] => Ok(None),
-        [_] => Err(ProtocolError),
+        [_] => Err(ProtocolError::Close),
         [high, low, ..] => Ok(Some(u16::from_be_bytes([*high, *low]))),
     }
 }
@@ -163,24 +114,10 @@ pub(crate) struct Masking {
 impl Masking {
     /// Appends a frame with a complete payload to `out`.
     pub(crate) fn encode(&mut self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
-        out.push(0x80 | opcode as u8);
-        match payload.len() {
-            length @ 0..=125 => out.push(0x80 | length as u8),
-            length @ 126..=0xffff => {
-                out.push(0x80 | 126);
-                out.extend_from_slice(&(length as u16).to_be_bytes());
-            }
-            length => {
-                out.push(0x80 | 127);
-                out.extend_from_slice(&(length as u64).to_be_bytes());
-            }
-        }
-        let key = self.key();
-        out.extend_from_slice(&key);
-        out.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
+        write_frame(out, opcode, payload, Some(self.draw_key()));
     }
 
-    fn key(&mut self) -> [u8; 4] {
+    fn draw_key(&mut self) -> Key {
         if self.keys.len() < 4 {
             self.keys = vec![0; KEY_BYTES];
             // Without randomness the keys are 0, and the frames are still valid.

@@ -33,17 +33,17 @@ fn mounts_of_both_versions() {
                 31 30 0:27 / /sys/fs/cgroup/unified rw shared:10 - cgroup2 cgroup2 rw,nsdelegate\n\
                 34 30 0:30 / /sys/fs/cgroup/cpu,cpuacct rw shared:15 - cgroup cgroup rw,cpu,cpuacct\n";
     let mounts = Mounts::parse(text);
-    assert_eq!(mounts.unified, Some("/sys/fs/cgroup/unified".into()));
-    assert_eq!(mounts.controllers["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
-    assert!(Mounts::parse("garbage\n - \n").unified.is_none());
+    assert_eq!(mounts.0[VERSION_2], Path::new("/sys/fs/cgroup/unified"));
+    assert_eq!(mounts.0["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+    assert!(Mounts::parse("garbage\n - \n").0.is_empty());
 }
 
 #[test]
 fn membership_and_levels() {
     let text = "4:memory:/a/b\n2:cpu,cpuacct:/c\n0::/system.slice/geth.service\n";
-    assert_eq!(membership(text, ""), Some("/system.slice/geth.service"));
-    assert_eq!(membership(text, "cpu"), Some("/c"));
-    assert_eq!(membership(text, "blkio"), None);
+    assert_eq!(find_path(text, ""), Some("/system.slice/geth.service"));
+    assert_eq!(find_path(text, "cpu"), Some("/c"));
+    assert_eq!(find_path(text, "blkio"), None);
     let levels = levels_of(Path::new("/g"), "/a/b/c");
     assert_eq!(levels, [Path::new("/g/a/b/c"), Path::new("/g/a/b"), Path::new("/g/a")]);
     assert!(levels_of(Path::new("/g"), "/").is_empty());

@@ -1,4 +1,4 @@
-//! The node-exporter metrics that are used, and their values under our names.
+//! Reads the used metrics of a node-exporter's page, and converts them to values under our names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,66 +22,14 @@ pub(in crate::host) struct Scrape {
     /// CPU time of each logical core, by its number.
     cpu_times: BTreeMap<String, CpuTimes>,
     /// Values of the metrics without labels, by name.
-    plain: BTreeMap<&'static str, f64>,
+    plain: BTreeMap<String, f64>,
+    /// Values of each disk and network device, by its name.
     disks: BTreeMap<String, DeviceValues>,
     network_devices: BTreeMap<String, DeviceValues>,
 }
 
-/// Metrics without labels.
-const PLAIN: &[&str] = &[
-    "node_context_switches_total",
-    "node_filefd_allocated",
-    "node_filefd_maximum",
-    "node_load1",
-    "node_memory_MemAvailable_bytes",
-    "node_memory_MemTotal_bytes",
-    "node_memory_SwapFree_bytes",
-    "node_memory_SwapTotal_bytes",
-    "node_netstat_TcpExt_ListenDrops",
-    "node_netstat_TcpExt_ListenOverflows",
-    "node_netstat_Tcp_OutSegs",
-    "node_netstat_Tcp_RetransSegs",
-    "node_pressure_cpu_waiting_seconds_total",
-    "node_pressure_io_stalled_seconds_total",
-    "node_pressure_io_waiting_seconds_total",
-    "node_pressure_irq_stalled_seconds_total",
-    "node_pressure_memory_stalled_seconds_total",
-    "node_pressure_memory_waiting_seconds_total",
-    "node_procs_blocked",
-    "node_procs_running",
-    "node_sockstat_TCP_inuse",
-    "node_sockstat_TCP_mem_bytes",
-    "node_sockstat_TCP_orphan",
-    "node_sockstat_TCP_tw",
-    "node_vmstat_pgmajfault",
-    "node_vmstat_pswpin",
-    "node_vmstat_pswpout",
-];
-
-/// Metrics of each disk.
-const DISK: &[&str] = &[
-    "node_disk_io_time_seconds_total",
-    "node_disk_io_time_weighted_seconds_total",
-    "node_disk_read_bytes_total",
-    "node_disk_read_time_seconds_total",
-    "node_disk_reads_completed_total",
-    "node_disk_write_time_seconds_total",
-    "node_disk_writes_completed_total",
-    "node_disk_written_bytes_total",
-];
-
-/// Metrics of each network device.
-const NETWORK: &[&str] = &[
-    "node_network_receive_bytes_total",
-    "node_network_receive_drop_total",
-    "node_network_receive_errs_total",
-    "node_network_receive_fifo_total",
-    "node_network_speed_bytes",
-    "node_network_transmit_bytes_total",
-    "node_network_transmit_drop_total",
-    "node_network_transmit_errs_total",
-    "node_network_transmit_fifo_total",
-];
+/// Values of one device, by metric name.
+type DeviceValues = BTreeMap<String, f64>;
 
 /// Size of a swapped page in bytes. The exporter reports pages but not their size.
 const SWAP_PAGE_BYTES: f64 = 4_096.0;
@@ -93,12 +41,12 @@ impl Scrape {
         for sample in samples(page) {
             if sample.name == "node_cpu_seconds_total" {
                 scrape.add_cpu_time(&sample);
-            } else if let Some(name) = find_name(PLAIN, sample.name) {
-                scrape.plain.insert(name, sample.value);
-            } else if let Some(name) = find_name(DISK, sample.name) {
-                add_device_value(&mut scrape.disks, &sample, name);
-            } else if let Some(name) = find_name(NETWORK, sample.name) {
-                add_device_value(&mut scrape.network_devices, &sample, name);
+            } else if sample.name.starts_with("node_disk_") {
+                add_device_value(&mut scrape.disks, &sample);
+            } else if sample.name.starts_with("node_network_") {
+                add_device_value(&mut scrape.network_devices, &sample);
+            } else if !sample.has_labels() {
+                scrape.plain.insert(sample.name.to_owned(), sample.value);
             }
         }
         scrape.cores = float(scrape.cpu_times.len() as u64);
@@ -107,18 +55,7 @@ impl Scrape {
 
     fn add_cpu_time(&mut self, sample: &ParsedSample<'_>) {
         let Some((cpu, mode)) = sample.label("cpu").zip(sample.label("mode")) else { return };
-        let cpu_times = self.cpu_times.entry(cpu.to_owned()).or_default();
-        match mode {
-            "user" => cpu_times.user = sample.value,
-            "nice" => cpu_times.nice = sample.value,
-            "system" => cpu_times.system = sample.value,
-            "idle" => cpu_times.idle = sample.value,
-            "iowait" => cpu_times.iowait = sample.value,
-            "irq" => cpu_times.irq = sample.value,
-            "softirq" => cpu_times.softirq = sample.value,
-            "steal" => cpu_times.steal = sample.value,
-            _ => {}
-        }
+        self.cpu_times.entry(cpu.to_owned()).or_default().set(mode, sample.value);
     }
 
     /// Adds the changes since `previous`, which was scraped `elapsed` earlier.
@@ -133,14 +70,14 @@ impl Scrape {
         self.add_gauges(values);
         self.add_rates(previous, elapsed, values);
         self.add_pressure(previous, elapsed, values);
-        for (name, disk) in &self.disks {
+        for (name, now) in &self.disks {
             if let Some(previous) = previous.disks.get(name) {
-                add_disk(name, disk, previous, elapsed, values);
+                add_disk(name, &DeviceRates { now, previous, elapsed }, values);
             }
         }
-        for (name, device) in &self.network_devices {
+        for (name, now) in &self.network_devices {
             if let Some(previous) = previous.network_devices.get(name) {
-                add_network_device(name, device, previous, elapsed, values);
+                add_network_device(name, &DeviceRates { now, previous, elapsed }, values);
             }
         }
     }
@@ -244,79 +181,82 @@ impl Scrape {
     }
 }
 
-fn find_name(names: &[&'static str], name: &str) -> Option<&'static str> {
-    names.iter().copied().find(|used| *used == name)
-}
-
-fn add_device_value(
-    devices: &mut BTreeMap<String, DeviceValues>,
-    sample: &ParsedSample<'_>,
-    name: &'static str,
-) {
+fn add_device_value(devices: &mut BTreeMap<String, DeviceValues>, sample: &ParsedSample<'_>) {
     let Some(device) = sample.label("device") else { return };
     if devices.len() < DEVICES_MAX || devices.contains_key(device) {
-        devices.entry(device.to_owned()).or_default().insert(name, sample.value);
+        let device_values = devices.entry(device.to_owned()).or_default();
+        device_values.insert(sample.name.to_owned(), sample.value);
     }
 }
 
-/// Values of one device by metric name.
-type DeviceValues = BTreeMap<&'static str, f64>;
-
-fn add_disk(
-    name: &str,
-    now: &DeviceValues,
-    previous: &DeviceValues,
+/// Values of one device in two scrapes.
+struct DeviceRates<'a> {
+    now: &'a DeviceValues,
+    previous: &'a DeviceValues,
     elapsed: Duration,
-    values: &mut Values,
-) {
-    let per_second = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, elapsed));
-    let (reads, writes) = (
-        per_second("node_disk_reads_completed_total"),
-        per_second("node_disk_writes_completed_total"),
-    );
+}
+
+impl DeviceRates<'_> {
+    /// Returns the growth of a counter per second, or `None` if the exporter does not report it.
+    fn per_second(&self, metric: &str) -> Option<f64> {
+        Some(rate(*self.now.get(metric)?, *self.previous.get(metric)?, self.elapsed))
+    }
+
+    /// Returns the growth of two counters together. A counter that is not reported counts as 0.
+    fn sum_per_second(&self, metrics: [&str; 2]) -> f64 {
+        metrics.iter().filter_map(|metric| self.per_second(metric)).sum()
+    }
+}
+
+fn add_disk(name: &str, disk: &DeviceRates<'_>, values: &mut Values) {
     // A disk that has done no IO since the boot is not in use.
-    if now.get("node_disk_io_time_seconds_total").is_none_or(|time| *time <= 0.0) {
+    if disk.now.get("node_disk_io_time_seconds_total").is_none_or(|time| *time <= 0.0) {
         return;
     }
-    let util = per_second("node_disk_io_time_seconds_total").map(|util| util.min(1.0));
-    values.add_of(host!("disk.*.util"), name, util);
-    let queue = per_second("node_disk_io_time_weighted_seconds_total");
-    values.add_of(host!("disk.*.queue"), name, queue);
-    let request_ms = per_second("node_disk_read_time_seconds_total")
-        .zip(per_second("node_disk_write_time_seconds_total"))
+    let reads = disk.per_second("node_disk_reads_completed_total");
+    let writes = disk.per_second("node_disk_writes_completed_total");
+    let util = disk.per_second("node_disk_io_time_seconds_total").map(|util| util.min(1.0));
+    let queue = disk.per_second("node_disk_io_time_weighted_seconds_total");
+    let request_ms = disk
+        .per_second("node_disk_read_time_seconds_total")
+        .zip(disk.per_second("node_disk_write_time_seconds_total"))
         .map(|(read, write)| 1_000.0 * (read + write));
     let operations = reads.zip(writes).map(|(reads, writes)| reads + writes);
     let await_ms = request_ms.zip(operations).and_then(|(total_ms, count)| share(total_ms, count));
-    values.add_of(host!("disk.*.await_ms"), name, await_ms);
-    values.add_of(host!("disk.*.reads"), name, reads);
-    values.add_of(host!("disk.*.writes"), name, writes);
-    values.add_of(host!("disk.*.read_bytes"), name, per_second("node_disk_read_bytes_total"));
-    values.add_of(host!("disk.*.write_bytes"), name, per_second("node_disk_written_bytes_total"));
+    for (metric, value) in [
+        (host!("disk.*.util"), util),
+        (host!("disk.*.queue"), queue),
+        (host!("disk.*.await_ms"), await_ms),
+        (host!("disk.*.reads"), reads),
+        (host!("disk.*.writes"), writes),
+        (host!("disk.*.read_bytes"), disk.per_second("node_disk_read_bytes_total")),
+        (host!("disk.*.write_bytes"), disk.per_second("node_disk_written_bytes_total")),
+    ] {
+        values.add_of(metric, name, value);
+    }
 }
 
-fn add_network_device(
-    name: &str,
-    now: &DeviceValues,
-    previous: &DeviceValues,
-    elapsed: Duration,
-    values: &mut Values,
-) {
-    let per_second = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, elapsed));
-    let (received, sent) = (
-        per_second("node_network_receive_bytes_total"),
-        per_second("node_network_transmit_bytes_total"),
-    );
+fn add_network_device(name: &str, device: &DeviceRates<'_>, values: &mut Values) {
+    let received = device.per_second("node_network_receive_bytes_total");
+    let sent = device.per_second("node_network_transmit_bytes_total");
+    // One collector of the exporter reports the traffic, another one the properties of devices.
+    // Their lists of devices may differ.
+    if received.or(sent).is_none() {
+        return;
+    }
     values.add_of(host!("net.*.rx_bytes"), name, received);
     values.add_of(host!("net.*.tx_bytes"), name, sent);
-    let sum = |names: [&str; 2]| names.iter().filter_map(|name| per_second(name)).sum::<f64>();
-    let drops = sum(["node_network_receive_drop_total", "node_network_transmit_drop_total"]);
-    let overruns = sum(["node_network_receive_fifo_total", "node_network_transmit_fifo_total"]);
+    let drops = device
+        .sum_per_second(["node_network_receive_drop_total", "node_network_transmit_drop_total"]);
+    let overruns = device
+        .sum_per_second(["node_network_receive_fifo_total", "node_network_transmit_fifo_total"]);
     values.add_of(host!("net.*.drops"), name, drops + overruns);
-    let errors = sum(["node_network_receive_errs_total", "node_network_transmit_errs_total"]);
+    let errors = device
+        .sum_per_second(["node_network_receive_errs_total", "node_network_transmit_errs_total"]);
     values.add_of(host!("net.*.errors"), name, errors);
-    let line_rate = now.get("node_network_speed_bytes").copied().filter(|speed| *speed > 0.0);
+    let line_rate = device.now.get("node_network_speed_bytes").filter(|speed| **speed > 0.0);
     let busier = larger(received, sent);
-    let util = busier.zip(line_rate).and_then(|(busier, line_rate)| share(busier, line_rate));
+    let util = busier.zip(line_rate).and_then(|(busier, line_rate)| share(busier, *line_rate));
     values.add_of(host!("net.*.util"), name, util);
 }
 

@@ -37,7 +37,7 @@ fn exporter(url: &str) -> Exporter {
 }
 
 /// Returns the result of a request to a server that sends this response.
-fn answered(answer: &'static [u8]) -> Result<Scrape, Fault> {
+fn answered(answer: &'static [u8]) -> Result<Scrape, ScrapeFault> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = thread::spawn(move || {
@@ -55,7 +55,7 @@ fn responses_of_other_servers_are_rejected() {
     let fault = |answer| answered(answer).unwrap_err().to_string();
     assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "the response has HTTP status 404");
     for not_http in [&b"SSH-2.0-OpenSSH\r\n"[..], b""] {
-        assert!(matches!(answered(not_http), Err(Fault::Http(_))));
+        assert!(matches!(answered(not_http), Err(ScrapeFault::Http(_))));
     }
     let other = fault(b"HTTP/1.1 200 OK\r\n\r\ngo_goroutines 7\n");
     assert_eq!(other, "the page has no metric node_cpu_seconds_total");
@@ -92,7 +92,7 @@ fn the_real_exporter_is_read() {
     let Some(real) = start_real() else { return };
     let exporter = exporter(&format!("http://{}", real.1));
     let first = exporter.scrape().unwrap();
-    assert_eq!(first.cores, crate::host::machine::cores());
+    assert_eq!(first.cores, crate::host::machine::count_cores());
     let waiting = Arc::new(Waiting::default());
     let (stop, stopped) = sync_channel(1);
     let scrapes = Arc::new(Mutex::new(ScrapeCounts::default()));

@@ -12,11 +12,11 @@ fn a_listener_is_found_by_its_socket() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let sockets = sockets::read_all().unwrap();
-    let inodes = listening(&sockets, listener.local_addr().unwrap());
+    let inodes = find_listeners(&sockets, listener.local_addr().unwrap());
     assert_eq!(inodes.len(), 1);
-    assert_ne!(inodes, listening(&sockets, other.local_addr().unwrap()));
-    assert!(socket_inodes(std::process::id()).is_superset(&inodes));
-    assert!(holders(&inodes).contains(&std::process::id()));
+    assert_ne!(inodes, find_listeners(&sockets, other.local_addr().unwrap()));
+    assert!(read_socket_inodes(std::process::id()).is_superset(&inodes));
+    assert!(find_holders(&inodes).contains(&std::process::id()));
 }
 
 #[test]
@@ -24,25 +24,25 @@ fn a_listener_at_any_address_serves_all() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let sockets = sockets::read_all().unwrap();
-    assert_eq!(listening(&sockets, SocketAddr::from(([127, 0, 0, 1], port))).len(), 1);
+    assert_eq!(find_listeners(&sockets, SocketAddr::from(([127, 0, 0, 1], port))).len(), 1);
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = elsewhere.local_addr().unwrap().port();
     let sockets = sockets::read_all().unwrap();
-    assert!(listening(&sockets, SocketAddr::from(([127, 0, 0, 2], port))).is_empty());
+    assert!(find_listeners(&sockets, SocketAddr::from(([127, 0, 0, 2], port))).is_empty());
 }
 
 #[test]
 fn children_are_found() {
     let mut child = Command::new("sleep").arg("30").stdin(Stdio::null()).spawn().unwrap();
     let own = std::process::id();
-    let found = with_descendants(BTreeSet::from([own]), &all_pids());
+    let found = with_descendants(BTreeSet::from([own]), &list_pids());
     assert!(found.contains(&child.id()), "{found:?}");
-    assert!(!with_descendants(BTreeSet::from([child.id()]), &all_pids()).contains(&own));
+    assert!(!with_descendants(BTreeSet::from([child.id()]), &list_pids()).contains(&own));
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
 fn no_sockets_have_no_process() {
-    assert!(holders(&BTreeSet::new()).is_empty());
+    assert!(find_holders(&BTreeSet::new()).is_empty());
 }

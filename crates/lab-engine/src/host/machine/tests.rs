@@ -5,6 +5,14 @@ use std::time::Duration;
 
 use super::*;
 
+fn cpu_times(states: &[(&str, f64)]) -> CpuTimes {
+    let mut times = CpuTimes::default();
+    for (state, time) in states {
+        times.set(state, *time);
+    }
+    times
+}
+
 fn values(before: CpuTimes, now: CpuTimes) -> Vec<(String, f64)> {
     let mut values = Values::default();
     now.since(&before).add_values(&mut values);
@@ -17,8 +25,8 @@ fn get(values: &[(String, f64)], name: &str) -> f64 {
 
 #[test]
 fn states_are_shares_of_all_cores() {
-    let before = CpuTimes { user: 100.0, idle: 1_000.0, ..CpuTimes::default() };
-    let now = CpuTimes { user: 130.0, idle: 1_050.0, iowait: 20.0, ..CpuTimes::default() };
+    let before = cpu_times(&[("user", 100.0), ("idle", 1_000.0)]);
+    let now = cpu_times(&[("user", 130.0), ("idle", 1_050.0), ("iowait", 20.0)]);
     let values = values(before, now);
     assert_eq!(get(&values, "cpu_user"), 0.3);
     assert_eq!(get(&values, "cpu_iowait"), 0.2);
@@ -27,8 +35,8 @@ fn states_are_shares_of_all_cores() {
 
 #[test]
 fn a_decreasing_iowait_is_no_negative_share() {
-    let before = CpuTimes { user: 0.0, idle: 0.0, iowait: 50.0, ..CpuTimes::default() };
-    let now = CpuTimes { user: 10.0, idle: 10.0, iowait: 40.0, ..CpuTimes::default() };
+    let before = cpu_times(&[("iowait", 50.0)]);
+    let now = cpu_times(&[("user", 10.0), ("idle", 10.0), ("iowait", 40.0)]);
     let values = values(before, now);
     assert_eq!(get(&values, "cpu_iowait"), 0.0);
     assert_eq!(get(&values, "cpu_busy"), 0.5);

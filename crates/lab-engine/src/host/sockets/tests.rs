@@ -75,7 +75,7 @@ fn the_waiting_side_is_seen() {
 
 #[test]
 fn invalid_messages_are_rejected_and_never_panic() {
-    let mut bytes = dump_request(INET).to_vec();
+    let mut bytes = encode_dump_request(INET).to_vec();
     bytes.extend([0; 40]);
     for length in 0..bytes.len() {
         let _ = parse_messages(&bytes[..length], &mut Vec::new());

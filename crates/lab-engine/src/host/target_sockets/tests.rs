@@ -18,7 +18,9 @@ fn reading(
         ports.contains(&socket.local.port()) || ports.contains(&socket.remote.port())
     };
     sockets.retain(own);
-    connections.read(&sockets, processes, &mut values);
+    connections.add_ports(&sockets, &mut values);
+    connections.add_inbound(&sockets, &mut values);
+    connections.add_outbound(&sockets, processes, &mut values);
     values.sample(0.0, "x").values.into_iter().collect()
 }
 

@@ -6,30 +6,30 @@ use super::*;
 fn a_name_is_found_whole() {
     let text =
         "MemTotal:       24684832 kB\nActive(anon):    1 kB\nActive:   77 kB\nnr_throttled 9\n";
-    assert_eq!(value(text, "MemTotal"), Some(24_684_832.0));
-    assert_eq!(value(text, "Active"), Some(77.0), "not the one of Active(anon)");
-    assert_eq!(value(text, "nr_throttled"), Some(9.0));
-    assert_eq!(value(text, "nr"), None);
-    assert_eq!(value("", "MemTotal"), None);
+    assert_eq!(find_value(text, "MemTotal"), Some(24_684_832.0));
+    assert_eq!(find_value(text, "Active"), Some(77.0), "not the one of Active(anon)");
+    assert_eq!(find_value(text, "nr_throttled"), Some(9.0));
+    assert_eq!(find_value(text, "nr"), None);
+    assert_eq!(find_value("", "MemTotal"), None);
 }
 
 #[test]
 fn columns_follow_the_line_of_names() {
     let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops\nTcpExt: 0 12 13\n\
                 IpExt: InNoRoutes ListenDrops\nIpExt: 5 99\n";
-    assert_eq!(column(text, "TcpExt", "ListenOverflows"), Some(12.0));
-    assert_eq!(column(text, "TcpExt", "ListenDrops"), Some(13.0));
-    assert_eq!(column(text, "IpExt", "ListenDrops"), Some(99.0));
-    assert_eq!(column(text, "Tcp", "ListenDrops"), None);
-    assert_eq!(column("TcpExt: A B\nTcpExt: 1\n", "TcpExt", "B"), None, "cut short");
+    assert_eq!(find_column(text, "TcpExt", "ListenOverflows"), Some(12.0));
+    assert_eq!(find_column(text, "TcpExt", "ListenDrops"), Some(13.0));
+    assert_eq!(find_column(text, "IpExt", "ListenDrops"), Some(99.0));
+    assert_eq!(find_column(text, "Tcp", "ListenDrops"), None);
+    assert_eq!(find_column("TcpExt: A B\nTcpExt: 1\n", "TcpExt", "B"), None, "cut short");
 }
 
 #[test]
 fn pairs_belong_to_their_line() {
     let text = "sockets: used 120\nTCP: inuse 7 orphan 1 tw 30 alloc 9 mem 2\nUDP: inuse 1 mem 4\n";
-    assert_eq!(pair(text, "TCP", "tw"), Some(30.0));
-    assert_eq!(pair(text, "UDP", "mem"), Some(4.0));
-    assert_eq!(pair(text, "TCP", "none"), None);
+    assert_eq!(find_pair(text, "TCP", "tw"), Some(30.0));
+    assert_eq!(find_pair(text, "UDP", "mem"), Some(4.0));
+    assert_eq!(find_pair(text, "TCP", "none"), None);
 }
 
 #[test]

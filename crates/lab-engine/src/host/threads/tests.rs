@@ -47,7 +47,7 @@ fn a_new_thread_counts_from_zero_and_an_ended_one_is_forgotten() {
         |cpu, delay| Counters { cpu, delay, voluntary_switches: 0.0, involuntary_switches: 0.0 };
     let before = BTreeMap::from([((1, 1), thread(5.0, 1.0)), ((1, 2), thread(9.0, 0.0))]);
     let now = BTreeMap::from([((1, 1), thread(5.5, 1.25)), ((1, 3), thread(0.25, 0.0))]);
-    let usages = usages(&before, &now, Duration::from_millis(500));
+    let usages = compute_usages(&before, &now, Duration::from_millis(500));
     assert_eq!(
         usages,
         [

@@ -7,7 +7,7 @@ use std::io::Write;
 use clap::{Command, FromArgMatches as _};
 
 use super::*;
-use crate::plan::{Delayed, HttpVersion, Model, Reuse, Step, TlsVersion, read};
+use crate::plan::{HttpVersion, Model, Reuse, Step, TlsVersion, read};
 
 const URL: &str = "http://127.0.0.1:8545";
 
@@ -77,7 +77,7 @@ fn given_options(line: &[&str]) -> UrlOptions {
 fn a_rate_selects_the_open_model_and_the_number_of_workers() {
     let plan_of = plan(&["-r", "20000"]);
     let scenario = &plan_of.scenarios[0];
-    assert!(matches!(scenario.model, Model::Open { delayed: Delayed::Queue { .. } }));
+    assert!(scenario.model == Model::Open && scenario.queue_max > 0);
     assert_eq!((scenario.workers_max, scenario.level_max()), (2000, 20_000.0));
     let workers = |line: &[&str]| plan(line).scenarios[0].workers_max;
     assert_eq!(workers(&["-r", "10"]), 50);

@@ -15,9 +15,9 @@ const DEPTH_MAX: usize = 128;
 
 /// Parses a JSON text; every part gets the position `span`. Returns `None` if the text is not JSON
 /// or is nested deeper than [`DEPTH_MAX`].
-pub(super) fn item(text: &str, span: &Span) -> Option<Item> {
+pub(super) fn parse_item(text: &str, span: &Span) -> Option<Item> {
     let raw: &RawValue = serde_json::from_str(text).ok()?;
-    of_raw(raw, span, 0)
+    convert_raw(raw, span, 0)
 }
 
 /// Returns true if a tree contains a generator, literal JSON, or a name such as `$address`, which
@@ -33,12 +33,12 @@ pub(super) fn has_generators(item: &Item) -> bool {
                 || has_only(super::BLOCK)
                 || has_only(super::JSON)
         }
-        Tree::Text(text) => super::is_dollar_name(text),
+        Tree::String(text) => super::is_dollar_name(text),
         _ => false,
     }
 }
 
-fn of_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
+fn convert_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
     if depth > DEPTH_MAX {
         return None;
     }
@@ -47,17 +47,19 @@ fn of_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
         b'[' => {
             let list: Vec<&RawValue> = serde_json::from_str(text).ok()?;
             Tree::List(
-                list.into_iter().map(|raw| of_raw(raw, span, depth + 1)).collect::<Option<_>>()?,
+                list.into_iter()
+                    .map(|raw| convert_raw(raw, span, depth + 1))
+                    .collect::<Option<_>>()?,
             )
         }
         b'{' => {
             let Members(members) = serde_json::from_str(text).ok()?;
             let member = |(key, raw): (String, &RawValue)| {
-                Some(Member { key, span: span.clone(), item: of_raw(raw, span, depth + 1)? })
+                Some(Member { key, span: span.clone(), item: convert_raw(raw, span, depth + 1)? })
             };
             Tree::Table(members.into_iter().map(member).collect::<Option<_>>()?)
         }
-        b'"' => Tree::Text(serde_json::from_str(text).ok()?),
+        b'"' => Tree::String(serde_json::from_str(text).ok()?),
         b't' => Tree::Bool(true),
         b'f' => Tree::Bool(false),
         b'n' => Tree::Null,

@@ -74,8 +74,8 @@ fn json_texts_are_unchanged_unless_they_contain_generators() {
 fn deep_json_is_rejected() {
     let span = 0..0;
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(super::json::item(&nested(100), &span).is_some());
-    assert!(super::json::item(&nested(200_000), &span).is_none());
+    assert!(super::json::parse_item(&nested(100), &span).is_some());
+    assert!(super::json::parse_item(&nested(200_000), &span).is_none());
 }
 
 /// Returns the problems of a plan with these parameters.

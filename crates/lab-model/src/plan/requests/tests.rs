@@ -8,7 +8,7 @@ fn check(text: &str) -> Result<Vec<(String, usize, String, String)>, String> {
     let read = read("f", text.as_bytes(), &mut methods).map_err(|problems| problems.to_string())?;
     let told = |body: RecordedRequest| {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        (methods.names()[body.method].to_string(), body.calls, text(&body.body), text(&body.id))
+        (methods.names[body.method].to_string(), body.calls, text(&body.body), text(&body.id))
     };
     Ok(read.into_iter().map(told).collect())
 }

@@ -25,7 +25,7 @@ fn every_mix_is_valid_and_has_a_description() {
     for (name, text) in MIXES {
         let (mix, methods) = mix(name);
         assert_eq!(mix.name, name);
-        assert!(!methods.names().is_empty(), "{name}");
+        assert!(!methods.names.is_empty(), "{name}");
         assert!(text.starts_with("about = "), "{name} has no description");
     }
 }
@@ -48,7 +48,7 @@ fn weights_are_those_that_were_published() {
 fn default_mixes_only_read_and_have_known_methods() {
     for name in Family::ALL {
         let (_, methods) = mix(default_mix(name));
-        for method in methods.names() {
+        for method in &methods.names {
             let row = wire::method::methods_of(name).method(method);
             let row = row.unwrap_or_else(|| panic!("{method} is not of {}", name.as_str()));
             assert!(!row.write && !row.sticky, "{method}");

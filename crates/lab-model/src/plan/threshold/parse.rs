@@ -25,7 +25,7 @@ pub struct ParseError {
     pub unknown: Option<Tag>,
 }
 
-/// A tag that refers to a part of the plan.
+/// A tag of a selector that refers to a part of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// A method.
@@ -58,9 +58,11 @@ fn parse_error(message: impl Into<String>, allowed: impl Into<String>) -> ParseE
     ParseError { message: message.into(), allowed: allowed.into(), unknown: None }
 }
 
-fn unknown_name(tag: Tag, noun: &str, name: &str, known: &[&str]) -> ParseError {
+/// Returns the error of an unknown name, with the nearest known one. `unknown` is set if a tag has
+/// the name.
+fn unknown_name(unknown: Option<Tag>, noun: &str, name: &str, known: &[&str]) -> ParseError {
     let (message, allowed) = not_found(noun, name, known);
-    ParseError { message, allowed, unknown: Some(tag) }
+    ParseError { message, allowed, unknown }
 }
 
 /// Parses a selector: `METRIC` or `METRIC{TAG:VALUE,…}` with the tags `method`, `stage` and
@@ -68,7 +70,7 @@ fn unknown_name(tag: Tag, noun: &str, name: &str, known: &[&str]) -> ParseError 
 ///
 /// # Errors
 /// Reports an unknown metric, tag or name, with the nearest known one.
-pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, ParseError> {
+pub fn parse_selector(text: &str, names: Names<'_>) -> Result<Selector, ParseError> {
     const FORM: &str = "METRIC, or METRIC{method:NAME,stage:NAME,scenario:NAME}";
     let (name, tags) = match text.trim().split_once('{') {
         Some((name, rest)) => {
@@ -81,8 +83,7 @@ pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, ParseError> {
         let names = Metric::ALL.iter().flat_map(|metric| [Some(metric.as_str()), metric.k6()]);
         let mut known: Vec<_> = names.flatten().collect();
         known.dedup();
-        let (message, allowed) = not_found("metric", name, &known);
-        parse_error(message, allowed)
+        unknown_name(None, "metric", name, &known)
     })?;
     let mut selector = Selector { metric, method: None, stages: None };
     for tag in tags.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
@@ -90,13 +91,19 @@ pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, ParseError> {
             tag.split_once(':').ok_or_else(|| parse_error("a tag is NAME:VALUE", FORM))?;
         let value = value.trim().trim_matches(['"', '\'']);
         match key.trim() {
-            "method" => selector.method = Some(method(value, metric, names)?),
-            "stage" => narrow(&mut selector, stages(value, names)?),
-            "scenario" => narrow(&mut selector, scenario(value, names)?),
-            key => {
-                let (message, allowed) = not_found("tag", key, &["method", "stage", "scenario"]);
-                return Err(parse_error(message, allowed));
+            "method" => selector.method = Some(find_method(value, metric, names)?),
+            "stage" => {
+                let has_name = |stage: &StageName| stage.stage == value || stage.written == value;
+                let stages = find_stages("stage", value, names, has_name, |stage| &stage.written)?;
+                narrow_stages(&mut selector, stages);
             }
+            "scenario" => {
+                let has_name = |stage: &StageName| stage.scenario == value;
+                let stages =
+                    find_stages("scenario", value, names, has_name, |stage| &stage.scenario)?;
+                narrow_stages(&mut selector, stages);
+            }
+            key => return Err(unknown_name(None, "tag", key, &["method", "stage", "scenario"])),
         }
     }
     if selector.stages.as_ref().is_some_and(Vec::is_empty) {
@@ -105,68 +112,70 @@ pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, ParseError> {
     Ok(selector)
 }
 
-fn method(name: &str, metric: Metric, names: Names<'_>) -> Result<usize, ParseError> {
+fn find_method(name: &str, metric: Metric, names: Names<'_>) -> Result<usize, ParseError> {
     if !metric.per_method() {
         let message = format!("{} counts iterations, which have no method", metric.as_str());
         return Err(parse_error(message, "stage, scenario"));
     }
     names.methods.iter().position(|known| **known == *name).ok_or_else(|| {
         let known: Vec<_> = names.methods.iter().map(|name| &**name).collect();
-        unknown_name(Tag::Method, "method in this plan", name, &known)
+        unknown_name(Some(Tag::Method), "method in this plan", name, &known)
     })
 }
 
-fn stages(name: &str, names: Names<'_>) -> Result<Vec<usize>, ParseError> {
-    let has_name = |stage: &StageName| stage.stage == name || stage.written == name;
-    let indexes = stage_indexes(names, has_name);
+/// Returns the indexes of the stages that `has_name` selects. Without such a stage, returns an error
+/// with the known names, which `name_of` returns.
+fn find_stages(
+    noun: &str,
+    name: &str,
+    names: Names<'_>,
+    has_name: impl Fn(&StageName) -> bool,
+    name_of: fn(&StageName) -> &str,
+) -> Result<Vec<usize>, ParseError> {
+    let stages = names.stages.iter().enumerate().filter(|(_, stage)| has_name(stage));
+    let indexes: Vec<usize> = stages.map(|(index, _)| index).collect();
     if indexes.is_empty() {
-        let known: Vec<_> = names.stages.iter().map(|stage| stage.written.as_str()).collect();
-        return Err(unknown_name(Tag::Stage, "stage", name, &distinct(known)));
+        let mut known: Vec<_> = names.stages.iter().map(name_of).collect();
+        known.sort_unstable();
+        known.dedup();
+        return Err(unknown_name(Some(Tag::Stage), noun, name, &known));
     }
     Ok(indexes)
 }
 
-fn scenario(name: &str, names: Names<'_>) -> Result<Vec<usize>, ParseError> {
-    let indexes = stage_indexes(names, |stage| stage.scenario == name);
-    if indexes.is_empty() {
-        let known: Vec<_> = names.stages.iter().map(|stage| stage.scenario.as_str()).collect();
-        return Err(unknown_name(Tag::Stage, "scenario", name, &distinct(known)));
-    }
-    Ok(indexes)
-}
-
-fn stage_indexes(names: Names<'_>, is_selected: impl Fn(&StageName) -> bool) -> Vec<usize> {
-    let stages = names.stages.iter().enumerate();
-    stages.filter(|(_, stage)| is_selected(stage)).map(|(index, _)| index).collect()
-}
-
-fn distinct(mut names: Vec<&str>) -> Vec<&str> {
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// Restricts the selector to stages that are in both lists.
-fn narrow(selector: &mut Selector, stages: Vec<usize>) {
+/// Restricts the selector to these stages.
+fn narrow_stages(selector: &mut Selector, stages: Vec<usize>) {
     selector.stages = Some(match selector.stages.take() {
         Some(selected) => selected.into_iter().filter(|stage| stages.contains(stage)).collect(),
         None => stages,
     });
 }
 
-/// Parses an expression, `p(95)<300`, for a metric.
+/// A parsed expression, such as `p(95)<300`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expression {
+    /// Aggregation of the samples.
+    pub aggregation: Aggregation,
+    /// Comparison with the limit.
+    pub operator: Operator,
+    /// The limit.
+    pub limit: f64,
+}
+
+/// Parses an expression for a metric.
 ///
 /// # Errors
 /// Reports an invalid part, an aggregation that the metric does not have, a percentile outside 0 to
 /// 100, or a limit that is not finite.
-pub fn expression(text: &str, metric: Metric) -> Result<(Aggregation, Operator, f64), ParseError> {
+pub fn parse_expression(text: &str, metric: Metric) -> Result<Expression, ParseError> {
     const FORM: &str = "AGGREGATION OPERATOR NUMBER, such as p(99)<300 or rate<0.01";
+    const OPERATORS: &str = "<, <=, >, >=, ==, !=";
     let operator_start = text
         .find(['<', '>', '=', '!'])
-        .ok_or_else(|| parse_error("there is no operator (<, <=, >, >=, ==, !=)", FORM))?;
+        .ok_or_else(|| parse_error(format!("there is no operator ({OPERATORS})"), FORM))?;
     let (aggregation, rest) = text.split_at(operator_start);
     let operator_length = rest.bytes().take_while(|byte| b"<>=!".contains(byte)).count();
-    let (operator, limit) = rest.split_at(operator_length);
+    let (operator, limit_text) = rest.split_at(operator_length);
     let operator = match operator {
         "<" => Operator::Less,
         "<=" => Operator::LessOrEqual,
@@ -174,15 +183,14 @@ pub fn expression(text: &str, metric: Metric) -> Result<(Aggregation, Operator, 
         ">=" => Operator::GreaterOrEqual,
         "==" | "===" => Operator::Equal,
         "!=" => Operator::NotEqual,
-        other => {
-            return Err(parse_error(format!("{other} is not an operator"), "<, <=, >, >=, ==, !="));
-        }
+        other => return Err(parse_error(format!("{other} is not an operator"), OPERATORS)),
     };
-    let limit = limit.trim();
-    let number = limit.parse::<f64>().ok().filter(|number| number.is_finite());
-    let number = number.ok_or_else(|| parse_error(format!("{limit:?} is not a number"), FORM))?;
+    let limit_text = limit_text.trim();
+    let limit = limit_text.parse::<f64>().ok().filter(|limit| limit.is_finite());
+    let limit =
+        limit.ok_or_else(|| parse_error(format!("{limit_text:?} is not a number"), FORM))?;
     let aggregation = parse_aggregation(aggregation.trim(), metric)?;
-    Ok((aggregation, operator, number))
+    Ok(Expression { aggregation, operator, limit })
 }
 
 fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseError> {
@@ -192,31 +200,31 @@ fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseErr
         other => other.aggregations(),
     };
     let aggregation = match text {
-        "avg" => Aggregation::Avg,
-        "min" => Aggregation::Min,
-        "max" => Aggregation::Max,
-        "med" => Aggregation::Med,
-        "rate" => Aggregation::Rate,
-        "count" => Aggregation::Count,
-        // The metric `delivered` also accepts `value`, which means the same as `rate`.
-        "value" if matches!(metric.samples(), Samples::IterationShare(_)) => Aggregation::Rate,
-        "value" => Aggregation::Value,
-        _ => percentile(text, allowed)?,
+        "avg" => Some(Aggregation::Avg),
+        "min" => Some(Aggregation::Min),
+        "max" => Some(Aggregation::Max),
+        "med" => Some(Aggregation::Med),
+        "rate" => Some(Aggregation::Rate),
+        "count" => Some(Aggregation::Count),
+        // The metric `delivered` also accepts `value` of k6's gauges, which means the same as
+        // `rate`. No other metric has it.
+        "value" if matches!(metric.samples(), Samples::IterationShare(_)) => {
+            Some(Aggregation::Rate)
+        }
+        "value" => None,
+        _ => Some(parse_percentile(text, allowed)?),
     };
-    let is_allowed = match aggregation {
+    let is_allowed = |aggregation: &Aggregation| match aggregation {
         Aggregation::Rate => kind != Kind::Times,
         Aggregation::Count => kind == Kind::Counter,
-        Aggregation::Value => false,
         _ => kind == Kind::Times,
     };
-    if is_allowed {
-        Ok(aggregation)
-    } else {
-        Err(parse_error(format!("{} has no {text}", metric.as_str()), allowed))
-    }
+    aggregation
+        .filter(is_allowed)
+        .ok_or_else(|| parse_error(format!("{} has no {text}", metric.as_str()), allowed))
 }
 
-fn percentile(text: &str, allowed: &str) -> Result<Aggregation, ParseError> {
+fn parse_percentile(text: &str, allowed: &str) -> Result<Aggregation, ParseError> {
     let inside = text.strip_prefix("p(").and_then(|rest| rest.strip_suffix(')'));
     let Some(inside) = inside else {
         return Err(parse_error(format!("{text:?} is not an aggregation"), allowed));

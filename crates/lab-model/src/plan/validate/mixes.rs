@@ -37,13 +37,13 @@ impl Mixes {
         let has_no_mix = |scenario: &ScenarioTable| scenario.mix.valid().is_none();
         methods.is_incomplete = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
         for (name, table) in file.mix.iter() {
-            if let Err(message) = <Name as Scalar>::parse(Input::Text(name)) {
+            if let Err(message) = <Name as Scalar>::parse(Input::String(name)) {
                 report.missing(&table.location, message, <Name as Scalar>::allowed());
             }
             let is_used = is_used(name);
             let mut unused_methods = Methods::default();
             let methods = if is_used { &mut *methods } else { &mut unused_methods };
-            let mix = MixReader { environment, methods, report }.mix_or_file(name, table);
+            let mix = MixReader { environment, methods, report }.read_mix_or_file(name, table);
             if !is_used {
                 mixes.warnings.push(format!("no scenario names the mix {name}"));
             }
@@ -108,7 +108,8 @@ pub(in crate::plan) fn read_mix(
                 "the keys of a mix: step, calls, requests or bodies",
             );
         }
-        MixReader { environment: &environment, methods, report: &mut report }.mix(name, &table)
+        MixReader { environment: &environment, methods, report: &mut report }
+            .read_keys(name, &table)
     });
     match mix {
         Some(mix) if !report.has_errors() => Ok(mix),
@@ -125,8 +126,8 @@ struct MixReader<'a, 'r, 't> {
 
 impl MixReader<'_, '_, '_> {
     /// Reads a mix from the keys of its table, or from the file that the table names.
-    fn mix_or_file(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
-        let Some(file) = &*table.file else { return self.mix(name, table) };
+    fn read_mix_or_file(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
+        let Some(file) = &*table.file else { return self.read_keys(name, table) };
         let others = [
             &table.step.location,
             &table.calls.location,
@@ -156,7 +157,7 @@ impl MixReader<'_, '_, '_> {
         }
     }
 
-    fn mix(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
+    fn read_keys(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let problems = self.report.count();
         let keys = table.step_keys();
         let steps = match table.step.is_set() {
@@ -167,32 +168,32 @@ impl MixReader<'_, '_, '_> {
                     let message = "a mix with steps has no such key of its own";
                     self.report.error(location, message, "this key in a step");
                 }
-                self.steps(&table.step)
+                self.read_steps(&table.step)
             }
-            false => self.step(&keys).into_iter().collect(),
+            false => self.read_step(&keys).into_iter().collect(),
         };
         let is_complete = self.report.count() == problems && !steps.is_empty();
         is_complete.then(|| Mix { name: name.to_owned(), steps })
     }
 
-    fn steps(&mut self, steps: &Key<Vec<StepTable>>) -> Vec<Step> {
+    fn read_steps(&mut self, steps: &Key<Vec<StepTable>>) -> Vec<Step> {
         if steps.is_empty_list() || steps.len() > STEPS_MAX {
             let message = "an iteration makes no request, or too many";
             self.report.error(steps, message, format!("1 to {STEPS_MAX} steps"));
             return Vec::new();
         }
-        steps.iter().filter_map(|step| self.step(&step.step_keys())).collect()
+        steps.iter().filter_map(|step| self.read_step(&step.step_keys())).collect()
     }
 
     /// Reads a step. If its requests or bodies cannot be read, the list of the plan's methods is
     /// incomplete. [`MixReader::call`] records the same for calls.
-    fn step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
-        let step = self.read_step(keys);
+    fn read_step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
+        let step = self.read_step_source(keys);
         self.methods.is_incomplete |= step.is_none() && !keys.calls.is_set();
         step
     }
 
-    fn read_step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
+    fn read_step_source(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
         let StepKeys { calls, weights_sum, requests, bodies, .. } = keys;
         let sources = [&calls.location, &requests.location, &bodies.location];
         let mut sources = sources.into_iter().filter(|location| location.is_written());
@@ -214,20 +215,20 @@ impl MixReader<'_, '_, '_> {
                 }
                 None
             }
-            _ if calls.is_set() => self.choose_calls(keys),
-            _ if requests.is_set() => self.replay_file(requests),
-            _ => self.replay_bodies(bodies),
+            _ if calls.is_set() => self.read_calls(keys),
+            _ if requests.is_set() => self.read_request_file(requests),
+            _ => self.read_bodies(bodies),
         }
     }
 
     /// Reads a step that chooses one of its calls by weight.
-    fn choose_calls(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
+    fn read_calls(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
         let StepKeys { calls, weights_sum, .. } = keys;
         if calls.is_empty_list() || calls.len() > CALLS_MAX {
             self.report.error(*calls, "no call, or too many", format!("1 to {CALLS_MAX} calls"));
             return None;
         }
-        let weighted: Vec<_> = calls.iter().filter_map(|call| self.call(call)).collect();
+        let weighted: Vec<_> = calls.iter().filter_map(|call| self.read_call(call)).collect();
         let sum: f64 = weighted.iter().map(|call| call.weight).sum();
         if let Some(expected) = ***weights_sum
             && weighted.len() == calls.len()
@@ -241,7 +242,7 @@ impl MixReader<'_, '_, '_> {
         (weighted.len() == calls.len()).then_some(Step::Choose(weighted))
     }
 
-    fn call(&mut self, table: &CallTable) -> Option<WeightedCall> {
+    fn read_call(&mut self, table: &CallTable) -> Option<WeightedCall> {
         if *table.weight == 0.0 {
             let allowed = "a weight above 0, or no such call";
             self.report.error(&table.weight, "the call is never made", allowed);
@@ -250,17 +251,16 @@ impl MixReader<'_, '_, '_> {
             self.methods.is_incomplete = true;
             return None;
         };
-        if !self.methods.can_add(method) {
+        let Some(method) = self.methods.add(method) else {
             self.report.error(&table.method, "too many methods", format!("at most {METHODS_MAX}"));
             return None;
-        }
-        let method = self.methods.index(method);
+        };
         let params = table.params.valid()?.clone();
         Some(WeightedCall { weight: *table.weight, template: Template { method, params } })
     }
 
     /// Reads a step that replays the requests of a file.
-    fn replay_file(&mut self, key: &Key<Option<String>>) -> Option<Step> {
+    fn read_request_file(&mut self, key: &Key<Option<String>>) -> Option<Step> {
         let name = key.as_ref()?;
         let bodies = match self.environment.bytes(name, requests::FILE_BYTES_MAX) {
             Ok(bytes) => requests::read(name, &bytes, self.methods),
@@ -279,7 +279,7 @@ impl MixReader<'_, '_, '_> {
     }
 
     /// Reads a step that replays the bodies of a list.
-    fn replay_bodies(&mut self, key: &Key<Option<Vec<String>>>) -> Option<Step> {
+    fn read_bodies(&mut self, key: &Key<Option<Vec<String>>>) -> Option<Step> {
         let texts = key.as_ref()?;
         if texts.is_empty() {
             self.report.error(key, "is empty", "at least one body");
@@ -287,7 +287,7 @@ impl MixReader<'_, '_, '_> {
         }
         let mut bodies = Vec::with_capacity(texts.len());
         for (index, text) in texts.iter().enumerate() {
-            match requests::of_body(text.trim().as_bytes(), self.methods) {
+            match requests::read_body(text.trim().as_bytes(), self.methods) {
                 Ok(body) => bodies.push(body),
                 Err(message) => {
                     let allowed = "JSON-RPC calls, or batches of them";

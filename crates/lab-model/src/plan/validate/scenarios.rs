@@ -6,8 +6,8 @@ use settings::{Key, Located, Location, Report};
 
 use super::super::requests::Methods;
 use super::super::tables::{BatchTable, PlanFile, ScenarioTable, StageTable, WORKERS_MAX};
-use super::super::values::{DelayedName, ModelName};
-use super::super::{Delayed, Model, Scenario, Stage, level_at};
+use super::super::values::Delayed;
+use super::super::{Model, Scenario, Stage, level_at};
 use super::mixes::Mixes;
 use crate::plan::threshold::parse::StageName;
 
@@ -48,7 +48,7 @@ pub(super) fn check(
     }
     for (index, table) in tables.iter().enumerate() {
         let mix = mixes.index(table, methods, report);
-        reader.scenario(index, table, mix, report);
+        reader.read_scenario(index, table, mix, report);
     }
     (reader.scenarios, reader.names)
 }
@@ -60,7 +60,7 @@ struct ScenarioReader {
 }
 
 impl ScenarioReader {
-    fn scenario(
+    fn read_scenario(
         &mut self,
         index: usize,
         table: &ScenarioTable,
@@ -72,9 +72,9 @@ impl ScenarioReader {
             let message = format!("two scenarios are called {name}");
             report.error(&table.name, message, "another name");
         }
-        let closed = *table.model == ModelName::Closed;
-        model_keys(table, closed, report);
-        let stages = self.stages(&name, table, closed, report);
+        let closed = *table.model == Model::Closed;
+        check_model_keys(table, closed, report);
+        let stages = self.read_stages(&name, table, closed, report);
         let level_max = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
         let is_faulty = report.is_faulty(&table.location);
         self.names.is_incomplete |= is_faulty;
@@ -85,8 +85,12 @@ impl ScenarioReader {
         let scenario = Scenario {
             name,
             start: *table.start,
-            model: model(table, closed),
-            workers_max: workers(table, closed, level_max, report),
+            model: *table.model,
+            workers_max: read_workers_max(table, closed, level_max, report),
+            queue_max: match (closed, *table.delayed) {
+                (false, Delayed::Queue) => *table.queue_max,
+                _ => 0,
+            },
             stages,
             // If the mix is missing, the plan already has an error.
             mix: mix.unwrap_or_default(),
@@ -105,7 +109,7 @@ impl ScenarioReader {
         self.scenarios.push(scenario);
     }
 
-    fn stages(
+    fn read_stages(
         &mut self,
         scenario: &str,
         table: &ScenarioTable,
@@ -120,7 +124,7 @@ impl ScenarioReader {
         let mut previous_level = None;
         for (index, stage) in table.stages.iter().enumerate() {
             let name = (*stage.name).clone().unwrap_or_else(|| format!("stage-{}", index + 1));
-            let Some(levels) = stage_levels(stage, closed, &mut previous_level, report) else {
+            let Some(levels) = read_levels(stage, closed, &mut previous_level, report) else {
                 self.names.is_incomplete = true;
                 continue;
             };
@@ -173,7 +177,7 @@ impl StageLevels {
 }
 
 /// Reads a stage's levels. `previous_level` is the level at the end of the previous stage.
-fn stage_levels(
+fn read_levels(
     stage: &StageTable,
     closed: bool,
     previous_level: &mut Option<f64>,
@@ -225,13 +229,13 @@ fn stage_levels(
         *previous_level = Some(to);
     }
     if closed {
-        workers_levels([constant_key, &stage.from, &stage.to, &stage.spike], report);
+        check_worker_levels([constant_key, &stage.from, &stage.to, &stage.spike], report);
     }
     Some(StageLevels { duration: *stage.duration, from, to, steps: stage.steps.unwrap_or(1) })
 }
 
 /// Rejects levels that are not a valid number of workers.
-fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
+fn check_worker_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
     for level in levels {
         if level.is_some_and(|level| level.fract() != 0.0 || level > WORKERS_MAX as f64) {
             let allowed = format!("a whole number up to {WORKERS_MAX}");
@@ -241,7 +245,7 @@ fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
 }
 
 /// Rejects keys that have no effect in the scenario's model.
-fn model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
+fn check_model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
     let ScenarioTable { delayed, queue_max, pause, .. } = table;
     let (useless_keys, model): (&[&Location], _) = match closed {
         true => (&[&delayed.location, &queue_max.location], "open"),
@@ -251,22 +255,17 @@ fn model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
         let message = format!("only the {model} model has it");
         report.error(*location, message, format!("model = \"{model}\""));
     }
-    if !closed && **delayed == DelayedName::Drop && queue_max.is_set() {
+    if !closed && **delayed == Delayed::Drop && queue_max.is_set() {
         report.error(queue_max, "there is no queue", "delayed = \"queue\"");
     }
 }
 
-fn model(table: &ScenarioTable, closed: bool) -> Model {
-    match (closed, *table.delayed) {
-        (true, _) => Model::Closed,
-        (false, DelayedName::Drop) => Model::Open { delayed: Delayed::Drop },
-        (false, DelayedName::Queue) => {
-            Model::Open { delayed: Delayed::Queue { max: *table.queue_max } }
-        }
-    }
-}
-
-fn workers(table: &ScenarioTable, closed: bool, level_max: f64, report: &mut Report<'_>) -> usize {
+fn read_workers_max(
+    table: &ScenarioTable,
+    closed: bool,
+    level_max: f64,
+    report: &mut Report<'_>,
+) -> usize {
     match (*table.workers_max, closed) {
         (Some(workers), true) if (workers as f64) < level_max => {
             let message = format!("its stages reach {level_max} workers");

@@ -1,4 +1,5 @@
-//! Reads the subscriptions of a plan.
+//! Reads the subscriptions of a plan: WebSocket connections that receive notifications during the
+//! run.
 
 use settings::Report;
 
@@ -38,7 +39,7 @@ pub(super) fn check(
             None => server.url = target.url.to_websocket(),
         }
         subscriptions.push(Subscription {
-            thresholds: thresholds(table, &name),
+            thresholds: read_thresholds(table, &name),
             name,
             target: server,
             kind,
@@ -50,7 +51,7 @@ pub(super) fn check(
 }
 
 /// Returns the thresholds of the subscription with this name.
-fn thresholds(table: &SubscriptionTable, name: &str) -> Vec<SubscriptionThreshold> {
+fn read_thresholds(table: &SubscriptionTable, name: &str) -> Vec<SubscriptionThreshold> {
     use SubscriptionFigure::{DelayP99, Duplicates, Ended, Missing};
     let count = |max: Option<u64>| max.map(|max| max as f64);
     let delay_p99_max = table.delay_p99_max.map(|delay| delay.as_secs_f64() * 1e3);

@@ -7,8 +7,10 @@ use super::super::tables::PlanFile;
 use super::super::threshold_table::{NoData, WrittenThreshold};
 use super::scenarios::StageNames;
 use crate::metrics::Selector;
-use crate::plan::threshold::parse::{Names, ParseError, Tag};
-use crate::plan::threshold::{Threshold, parse};
+use crate::plan::threshold::Threshold;
+use crate::plan::threshold::parse::{
+    Expression, Names, ParseError, Tag, parse_expression, parse_selector,
+};
 
 /// Maximum number of thresholds of a plan. Each is evaluated every second.
 const THRESHOLDS_MAX: usize = 1000;
@@ -20,13 +22,13 @@ pub(super) fn check(
     stages: &StageNames,
     report: &mut Report<'_>,
 ) -> Vec<Threshold> {
-    let names = Names { methods: methods.names(), stages: &stages.list };
+    let names = Names { methods: &methods.names, stages: &stages.list };
     let mut thresholds = Vec::new();
     for selected in file.thresholds.iter() {
-        match parse::selector(&selected.selector, names) {
+        match parse_selector(&selected.selector, names) {
             Ok(selector) => {
                 let build = |(written, location): &(WrittenThreshold, Location)| {
-                    threshold(&selected.selector, &selector, written, location, report)
+                    build_threshold(&selected.selector, &selector, written, location, report)
                 };
                 thresholds.extend(selected.list.iter().filter_map(build));
             }
@@ -50,7 +52,8 @@ pub(super) fn check(
     thresholds
 }
 
-fn threshold(
+/// Builds a threshold. Returns `None` if its expression is not valid, which is reported.
+fn build_threshold(
     selector_text: &str,
     selector: &Selector,
     written: &WrittenThreshold,
@@ -58,8 +61,8 @@ fn threshold(
     report: &mut Report<'_>,
 ) -> Option<Threshold> {
     let text = written.threshold.trim();
-    match parse::expression(text, selector.metric) {
-        Ok((aggregation, operator, limit)) => Some(Threshold {
+    match parse_expression(text, selector.metric) {
+        Ok(Expression { aggregation, operator, limit }) => Some(Threshold {
             selector: selector.clone(),
             aggregation,
             operator,

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn reuse_takes_words_and_numbers() {
-    let read = |text| <Reused as Scalar>::parse(Input::Text(text)).ok();
+    let read = |text| <Reused as Scalar>::parse(Input::String(text)).ok();
     assert_eq!(read("always"), Some(Reuse::Always));
     assert_eq!(read("0"), Some(Reuse::Always));
     assert_eq!(read("never"), Some(Reuse::Never));

@@ -1,18 +1,14 @@
 //! Recommendations, risks and next steps. Each one follows from a finding or a caveat.
 
-use super::{Advice, Basis, Caveat, Derived, Finding, FindingKind, Recommendation, Risk, Step};
+use super::{Advice, Basis, Caveat, Derived, Finding, FindingKind, Risk, Step};
 
 /// Returns the recommendations, without repetitions.
-pub(super) fn recommendations(findings: &[Finding]) -> Vec<Recommendation> {
-    let mut all: Vec<Recommendation> = Vec::new();
-    for (finding, found) in findings.iter().enumerate() {
-        for advice in advice(&found.kind) {
-            if !all.iter().any(|given| given.advice == advice) {
-                all.push(Recommendation { advice, finding });
-            }
-        }
-    }
-    all
+pub(super) fn recommendations(findings: &[Finding]) -> Vec<Derived<Advice>> {
+    let all = findings.iter().enumerate().flat_map(|(index, finding)| {
+        let basis = Basis::Finding(index);
+        advice(&finding.kind).into_iter().map(move |what| Derived { what, basis })
+    });
+    without_repetitions(all)
 }
 
 fn advice(kind: &FindingKind) -> Vec<Advice> {
@@ -83,7 +79,7 @@ pub(super) fn risks(findings: &[Finding], caveats: &[Caveat]) -> Vec<Derived<Ris
 }
 
 /// Returns the next steps, without repetitions.
-pub(super) fn steps(caveats: &[Caveat], recommendations: &[Recommendation]) -> Vec<Derived<Step>> {
+pub(super) fn steps(caveats: &[Caveat], recommendations: &[Derived<Advice>]) -> Vec<Derived<Step>> {
     let step = |caveat: &Caveat| match caveat {
         Caveat::Invalid(_) | Caveat::Partial(_) => Step::RepeatInvalid,
         Caveat::ClientLimited(_) => Step::StrongerGenerator,
@@ -118,9 +114,8 @@ pub(super) fn steps(caveats: &[Caveat], recommendations: &[Recommendation]) -> V
                 | Advice::RaiseRateLimit
         )
     };
-    let change = recommendations.iter().find(|given| is_change(&given.advice));
-    let verify = change
-        .map(|given| Derived { what: Step::VerifyChange, basis: Basis::Finding(given.finding) });
+    let change = recommendations.iter().find(|given| is_change(&given.what));
+    let verify = change.map(|given| Derived { what: Step::VerifyChange, basis: given.basis });
     without_repetitions(verify.into_iter().chain(from_caveats))
 }
 

@@ -5,12 +5,12 @@ use lab_model::results::compare::{CompareResult, Difference, Weight};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
 
-use super::findings::{is_by_runs, is_different};
+use super::findings::is_by_runs;
 use super::{Caveat, Evidence, PlanRuns, Source, is_valid};
 use crate::analysis::validity::CALLS_MIN;
 
 /// Returns all caveats: about single systems first, then about comparisons.
-pub(super) fn find(evidence: Evidence<'_>) -> Vec<Caveat> {
+pub(super) fn find(evidence: &Evidence) -> Vec<Caveat> {
     let mut caveats = Vec::new();
     for system in 0..evidence.systems.len() {
         of_system(evidence, system, &mut caveats);
@@ -24,17 +24,16 @@ pub(super) fn find(evidence: Evidence<'_>) -> Vec<Caveat> {
         if verdict.is_none_or(|verdict| verdict == ComparisonVerdict::CannotTell) {
             caveats.push(Caveat::CapacitiesCannotTell { capacities: index });
         }
-        let single = |difference: &&Difference| is_different(difference) && !is_by_runs(difference);
-        if capacities.difference.as_ref().filter(single).is_some() {
+        if capacities.difference.as_ref().is_some_and(is_single) {
             caveats.push(Caveat::OneSearchEach { capacities: index });
         }
     }
-    let several = evidence.unlike_systems.iter().filter(|unlike| unlike.properties.len() > 1);
+    let several = evidence.unlike_systems.iter().filter(|unlike| unlike.facts.len() > 1);
     caveats.extend(several.cloned().map(Caveat::UnlikeSystems));
     caveats
 }
 
-fn of_system(evidence: Evidence<'_>, system: usize, caveats: &mut Vec<Caveat>) {
+fn of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<Caveat>) {
     let is_own = |source: Source| source.system() == Some(system);
     let runs: Vec<(Source, &RunResult)> =
         evidence.runs().filter(|(source, _)| is_own(*source)).collect();
@@ -89,8 +88,13 @@ fn of_system(evidence: Evidence<'_>, system: usize, caveats: &mut Vec<Caveat>) {
     }
 }
 
+/// Returns true for a difference that does not rest on several runs of each variant.
+fn is_single(difference: &Difference) -> bool {
+    difference.verdict.is_different() && !is_by_runs(difference)
+}
+
 /// Returns the plans of which a system has one valid run.
-fn single_runs(evidence: Evidence<'_>, system: usize) -> Vec<Caveat> {
+fn single_runs(evidence: &Evidence, system: usize) -> Vec<Caveat> {
     let has_one = |plan: &&PlanRuns| {
         plan.systems.iter().any(|(index, runs)| *index == system && runs.len() == 1)
     };
@@ -132,7 +136,7 @@ fn of_comparison(index: usize, result: &CompareResult, caveats: &mut Vec<Caveat>
     for variant in result.variants.iter().skip(1) {
         let of_variant =
             || result.differences.iter().filter(|difference| difference.variant == variant.name);
-        if of_variant().any(|difference| is_different(difference) && !is_by_runs(difference)) {
+        if of_variant().any(is_single) {
             let variant = variant.name.clone();
             caveats.push(Caveat::OneRunEach { comparison: index, variant });
         }

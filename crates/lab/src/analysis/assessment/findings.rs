@@ -1,13 +1,13 @@
 //! Findings of runs, capacity searches and comparisons, and the conclusions that they allow.
 
 use lab_model::metrics::Unit;
-use lab_model::record::Class;
 use lab_model::results::capacity::{Boundary, CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::run::{Row, RunResult, StageRow};
 use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
 
 use super::{Conclusion, Evidence, Extent, Finding, FindingKind, Source, is_valid};
+use crate::analysis::verdict::worst_class;
 
 /// A method is reported if at least this share of its calls failed.
 const FAILED_SHARE: f64 = 0.01;
@@ -20,7 +20,7 @@ const DELIVERED_MIN: f64 = 0.99;
 
 /// Returns all findings, the most severe first. Equal findings of several results of a system are
 /// one finding.
-pub(super) fn find(evidence: Evidence<'_>) -> Vec<Finding> {
+pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut add = |kind: FindingKind, source: Source| {
         let is_same = |finding: &&mut Finding| {
@@ -45,7 +45,7 @@ pub(super) fn find(evidence: Evidence<'_>) -> Vec<Finding> {
     }
     for (index, capacities) in evidence.capacities.iter().enumerate() {
         let Some(difference) = &capacities.difference else { continue };
-        if is_different(difference) {
+        if difference.verdict.is_different() {
             let kind = FindingKind::CapacityDiffers {
                 baseline: capacities.a,
                 variant: capacities.b,
@@ -129,8 +129,6 @@ fn failing_method(result: &RunResult, row: &Row) -> Option<FindingKind> {
     if row.failed_share < FAILED_SHARE || failed_calls(row) < FAILED_MIN {
         return None;
     }
-    let failed = row.classes.iter().filter(|class| class.class.is_failure());
-    let class = failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class);
     let extent = match row.failed_share >= 1.0 {
         true => Extent::Run,
         false => result
@@ -143,7 +141,7 @@ fn failing_method(result: &RunResult, row: &Row) -> Option<FindingKind> {
         method: row.method.clone(),
         calls: row.calls,
         failed_share: row.failed_share,
-        class,
+        class: worst_class(row),
         overall: result.overall.failed_share,
         extent,
     })
@@ -220,7 +218,7 @@ fn of_comparison(result: &CompareResult) -> Vec<FindingKind> {
         let different: Vec<&Difference> = result
             .differences
             .iter()
-            .filter(|difference| difference.variant == variant && is_different(difference))
+            .filter(|difference| difference.variant == variant && difference.verdict.is_different())
             .collect();
         let worse = |difference: &&&Difference| difference.verdict == ComparisonVerdict::Worse;
         let worse = different.iter().filter(worse).count();
@@ -235,23 +233,19 @@ fn of_comparison(result: &CompareResult) -> Vec<FindingKind> {
     others.iter().filter_map(|variant| of_variant(&variant.name)).collect()
 }
 
-pub(super) fn is_different(difference: &Difference) -> bool {
-    matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
-}
-
 /// Returns true if several runs of each variant were compared, so the spread between runs is known.
 pub(super) fn is_by_runs(difference: &Difference) -> bool {
     matches!(difference.basis, Basis::Runs | Basis::FewRuns | Basis::PairedRuns)
 }
 
 /// Returns what may be concluded: kept thresholds, measured values, findings and equal figures.
-pub(super) fn conclusions(evidence: Evidence<'_>, findings: &[Finding]) -> Vec<Conclusion> {
+pub(super) fn conclusions(evidence: &Evidence, findings: &[Finding]) -> Vec<Conclusion> {
     let supported = |(index, finding): (usize, &Finding)| {
         (!finding.kind.is_of_single_runs()).then_some(Conclusion::Finding(index))
     };
     let mut conclusions: Vec<Conclusion> =
         findings.iter().enumerate().filter_map(supported).collect();
-    for plan in evidence.plans {
+    for plan in &evidence.plans {
         for (system, runs) in &plan.systems {
             let runs = runs.iter().map(|run| &evidence.systems[*system].runs[*run].result);
             conclusions.extend(passed(*system, &plan.name, runs));
@@ -296,10 +290,6 @@ fn same(comparison: usize, result: &CompareResult, variant: &str) -> Option<Conc
     };
     let (same, total) = (of_variant().filter(equal).count(), of_variant().count());
     let variant = variant.to_owned();
-    (same > 0 && !of_variant().any(is_different)).then_some(Conclusion::Same {
-        comparison,
-        variant,
-        same,
-        total,
-    })
+    (same > 0 && !of_variant().any(|difference| difference.verdict.is_different()))
+        .then_some(Conclusion::Same { comparison, variant, same, total })
 }

@@ -51,8 +51,8 @@ fn a_mixed_comparison_supports_no_choice() {
     };
     let choice = |better, worse| advice::recommendations(&[finding(differs(better, worse))]);
     assert_eq!(choice(2, 1), []);
-    assert_eq!(choice(2, 0)[0].advice, Advice::Prefer { variant: "b".to_owned() });
-    assert_eq!(choice(0, 2)[0].advice, Advice::Prefer { variant: "a".to_owned() });
+    assert_eq!(choice(2, 0)[0].what, Advice::Prefer { variant: "b".to_owned() });
+    assert_eq!(choice(0, 2)[0].what, Advice::Prefer { variant: "a".to_owned() });
 }
 
 #[test]
@@ -71,7 +71,10 @@ fn every_recommendation_names_a_finding_and_none_is_repeated() {
     };
     let findings = [failing(0.2), bottleneck.clone(), bottleneck].map(finding);
     let given = advice::recommendations(&findings);
-    assert_eq!(given.iter().map(|given| given.finding).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(
+        given.iter().map(|given| given.basis).collect::<Vec<_>>(),
+        [Basis::Finding(0), Basis::Finding(1)]
+    );
     let source = Source::Run { system: 0, run: 0 };
     let caveats = [Caveat::CauseUnknown(source), Caveat::CauseUnknown(source)];
     let steps = advice::steps(&caveats, &given);

@@ -1,4 +1,4 @@
-//! A bottleneck in numbers: its cause, the evidence for it and the doubts about it.
+//! A bottleneck in numbers: the limit, the evidence for it and the doubts about it.
 //! `wording/bottleneck.rs` writes the sentences.
 
 use lab_model::results::run::UpstreamFacts;
@@ -9,10 +9,6 @@ use super::time_series::Rise;
 /// The first bottleneck of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bottleneck {
-    /// The kind of limit.
-    pub cause: Cause,
-    /// High without a doubt, medium with one doubt, low with more.
-    pub confidence: Confidence,
     /// Time at which the limit was reached, in seconds since the start of the run; `None` if
     /// unknown.
     pub at: Option<f64>,
@@ -25,19 +21,15 @@ pub struct Bottleneck {
 }
 
 impl Bottleneck {
-    pub(super) fn new(
-        cause: Cause,
-        at: Option<f64>,
-        claim: Claim,
-        evidence: Vec<Evidence>,
-        doubts: Vec<Doubt>,
-    ) -> Bottleneck {
-        let confidence = match doubts.len() {
-            0 => Confidence::High,
-            1 => Confidence::Medium,
+    /// Returns the confidence: high if `doubts` is empty, medium for one doubt, low for two or more
+    /// or if the limit is unknown.
+    pub fn confidence(&self) -> Confidence {
+        match (&self.claim, self.doubts.len()) {
+            (Claim::Unknown(_), _) => Confidence::Low,
+            (_, 0) => Confidence::High,
+            (_, 1) => Confidence::Medium,
             _ => Confidence::Low,
-        };
-        Bottleneck { cause, confidence, at, claim, evidence, doubts }
+        }
     }
 }
 
@@ -86,6 +78,28 @@ pub enum Claim {
     Unknown(Unknown),
 }
 
+impl Claim {
+    /// Returns the kind of limit.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Claim::Generator => Cause::Generator,
+            Claim::Connecting(_) | Claim::Unaccepted | Claim::Refused => Cause::Connection,
+            Claim::TooManyRequests | Claim::LimitExceeded => Cause::RateLimit,
+            Claim::Upstream(_) => Cause::Upstream,
+            Claim::Software => Cause::Software,
+            Claim::CpuQuota(..) => Cause::CpuQuota,
+            Claim::MemoryLimit(_) | Claim::HostMemory => Cause::Memory,
+            Claim::DiskLimit(_) | Claim::Disk(_) => Cause::Disk,
+            Claim::Thread(_) => Cause::Thread,
+            Claim::Network(_) => Cause::Network,
+            Claim::OnlyCore(_) | Claim::Cores(_) | Claim::BusiestCore | Claim::HostCpu => {
+                Cause::Cpu
+            }
+            Claim::Unknown(_) => Cause::Unknown,
+        }
+    }
+}
+
 /// Reason why the limit is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
@@ -101,70 +115,111 @@ pub enum Unknown {
     Unclear,
 }
 
-/// An observation that supports a claim. Times are in seconds unless the name says milliseconds;
-/// shares are between 0 and 1.
+/// An observation that supports a claim. Unless the name or comment says otherwise, a value is the
+/// mean around the breach, a share is between 0 and 1, and CPU use is in cores (CPU seconds per
+/// second).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Evidence {
-    Generator(GeneratorEvidence),
-    Connection(ConnectionEvidence),
-    Resource(ResourceEvidence),
-    Idle { used: f64, cores: f64 },
-    TooManyRequests { limited: f64, failed: f64 },
-    Admitted(f64),
-    RetryAfter(f64),
-    LimitExceeded { errors: f64, limits: u64, every: u64, code: i64 },
-    Behind { inside: f64, behind: f64, share: f64 },
-    LongestWait { ms: f64 },
-    UpstreamCpu { name: String, used: f64, busiest: f64 },
-    Correlation(f64),
-    Inside(f64),
-    OwnCpu { used: f64, cores: f64, busiest: f64, delay: f64 },
-    OneLock,
-    Host(HostShares),
-    BusyBefore(f64),
-    IowaitAlone,
-    Missing(String),
-}
-
-/// Evidence that the generator was the limit.
-#[derive(Clone, Debug, PartialEq)]
-pub enum GeneratorEvidence {
-    EngineBusy(f64),
-    EngineStarved(f64),
-    LateSends { late_ms: f64, rise_ms: f64 },
-    NoPorts(u64),
-    SharedCores { used: f64, cores: f64 },
-}
-
-/// Evidence about connections to the target.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ConnectionEvidence {
+    // The generator.
+    /// Share of the time in which the generator's threads were busy.
+    GeneratorBusy { share: f64 },
+    /// Time for which the generator's threads were ready to run without a core.
+    GeneratorStarved { seconds_per_second: f64 },
+    /// p99 delay of sends, and the rise of the p99 latency that it explains. Both are in
+    /// milliseconds.
+    LateSends { delay_ms: f64, latency_rise_ms: f64 },
+    /// Connections of the run that failed because no local port was free.
+    PortsExhausted { connections: u64 },
+    /// Cores that the target used, and cores of the host that it shares with the generator.
+    SharedCores { target_cores: f64, host_cores: f64 },
+    // Connections to the target.
+    /// TCP connects of the run, and their mean duration in milliseconds.
     Connects { count: u64, mean_ms: f64 },
+    /// TLS handshakes of the run, either full or resumed ones, and their mean duration in
+    /// milliseconds.
     Handshakes { resumed: bool, count: u64, mean_ms: f64 },
-    Unaccepted { waiting: f64, connected: f64 },
-    QueueLength(f64),
-    QueueOverflows(f64),
-    NotConnected { refused: f64, otherwise: f64 },
-    Connections { made: u64, failed: u64, closed: u64 },
-}
-
-/// Evidence about a saturated resource.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ResourceEvidence {
+    /// Connections in the target's accept queue, and all connections to the target.
+    Unaccepted { queued: f64, connections: f64 },
+    /// Maximum number of connections in the target's accept queue.
+    AcceptQueueMax { connections: f64 },
+    /// Connections per second that were refused because an accept queue was full.
+    AcceptQueueOverflows { per_second: f64 },
+    /// Share of the calls that failed without a connection, and share that failed for another
+    /// reason.
+    FailedCalls { connection_share: f64, other_share: f64 },
+    /// Connections of the run that were opened, failed to open, or were closed by the server.
+    Connections { opened: u64, failed: u64, closed_by_server: u64 },
+    // Rate limits.
+    /// Share of the calls with HTTP 429, and share that failed. A 429 is not a failure.
+    TooManyRequests { limited_share: f64, failed_share: f64 },
+    /// Successful calls per second.
+    Successes { per_second: f64 },
+    /// Median wait that `Retry-After` headers of the run ask for, in seconds.
+    RetryAfter { seconds: f64 },
+    /// Share of the calls that ended with a JSON-RPC error. Of the `errors` JSON-RPC errors of the
+    /// run, `limit_errors` have the code of "limit exceeded".
+    LimitExceeded { error_share: f64, limit_errors: u64, errors: u64, code: i64 },
+    // Upstreams of the target.
+    /// Cores that the target used, and cores that it may use. The target was not busy.
+    CpuIdle { cores_used: f64, cores_allowed: f64 },
+    /// Calls inside the target, connections on which the target waited for a response of its
+    /// upstream, and the second number / the first, at most 1.
+    WaitedForUpstream { calls_inside: f64, upstream_waits: f64, share: f64 },
+    /// Longest wait of the target for a response of its upstream, in milliseconds; mean of samples.
+    LongestUpstreamWait { ms: f64 },
+    /// CPU use of an upstream's process, and of its busiest thread as a share of a core.
+    UpstreamCpu { name: String, cores_used: f64, busiest_thread: f64 },
+    // Saturated resources.
+    /// The queue or waiting time of a resource rose.
     Rose(Waiting, Rise),
+    /// Share of a CPU quota that the process used since the rise.
     QuotaUsed { name: String, share: f64 },
-    MemoryLimitUsed(f64),
-    DiskLimitUsed(f64),
-    ThreadRan { share: f64, others: f64 },
-    BusiestThread { name: String, used: f64 },
-    Unread(f64),
-    MemoryUsed(f64),
-    PageFaults(f64),
+    /// Share of a cgroup's memory limit that was used since the rise.
+    MemoryLimitUsed { share: f64 },
+    /// Share of a cgroup's disk limit that was used since the rise.
+    DiskLimitUsed { share: f64 },
+    /// Share of the time in which a process's busiest thread ran since the rise, and cores that its
+    /// other threads used or waited for.
+    ThreadBusy { share: f64, other_cores: f64 },
+    /// Name of a process's busiest thread, and the share of a core that it used since the rise.
+    BusiestThread { name: String, share: f64 },
+    /// Accepted connections with bytes that the target had not read.
+    UnreadRequests { connections: f64 },
+    /// Share of the host's memory that was used since the rise.
+    MemoryUsed { share: f64 },
+    /// Page faults of the host per second that had to read a disk.
+    MajorPageFaults { per_second: f64 },
+    /// Share of the time in which a disk was busy since the rise, and number of its queued
+    /// requests.
     DiskBusy { device: String, share: f64, queue: f64 },
-    DiskTime { ms: f64 },
+    /// Mean duration of a disk request in milliseconds.
+    DiskTime { mean_ms: f64 },
+    /// Share of its line rate that a network device carried since the rise.
     LineRate { device: String, share: f64 },
-    CoresBusy { awaited: bool, share: f64 },
+    /// Share of the time in which cores were busy since the rise. `awaited_only` is true for the
+    /// cores that the target's threads waited for, and false for all cores that it may use.
+    CoresBusy { awaited_only: bool, share: f64 },
+    /// Busy cores of the host that the target and the generator share, and how many of them the
+    /// target, the generator and other processes used.
     CpuUsers { busy: f64, target: f64, generator: f64, others: f64 },
+    /// Rank correlation of the resource's waiting time with the load, between -1 and 1.
+    LoadCorrelation { rank: f64 },
+    // The software of the target, and its host.
+    /// Calls inside the target.
+    CallsInside { calls: f64 },
+    /// Cores that the target used, cores that it may use, use of a core by its busiest thread, and
+    /// time for which its threads were ready to run without a core, in seconds per second.
+    TargetCpu { cores_used: f64, cores_allowed: f64, busiest_thread: f64, run_delay: f64 },
+    /// Several threads of the target used about one core together, as if one lock serialized them.
+    ThreadsSerialized,
+    /// Utilisation and pressure of the target's host.
+    Host(HostShares),
+    /// Share of the CPU time of the target's host that was busy before the load started.
+    BusyBeforeLoad { share: f64 },
+    /// Iowait was high although hardly any task waited for a disk, so it is no evidence.
+    IowaitWithoutDiskWait,
+    /// A sentence about data of the target or its host that could not be observed.
+    NotObserved(String),
 }
 
 /// Shares of time of the target's host around the breach.

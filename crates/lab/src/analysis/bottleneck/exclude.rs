@@ -3,12 +3,12 @@
 
 use lab_model::metrics::host::host;
 use lab_model::record::Class;
-use lab_model::results::Cause;
 use lab_model::results::run::Second;
 
 use super::Context;
-use super::diagnosis::{Bottleneck, Claim, ConnectionEvidence, Doubt, Evidence, GeneratorEvidence};
+use super::diagnosis::{Bottleneck, Claim, Doubt, Evidence};
 use super::resource::{Saturated, waits_for_cores};
+use crate::analysis::validity::is_late;
 
 /// The generator is the limit if its threads are busy for at least this share of the time.
 const BUSY_MIN: f64 = 0.9;
@@ -32,14 +32,15 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     let mut evidence = Vec::new();
     let busy = context.mean_second(|second| second.generator_busy).unwrap_or(0.0);
     if busy >= BUSY_MIN {
-        evidence.push(GeneratorEvidence::EngineBusy(busy));
+        evidence.push(Evidence::GeneratorBusy { share: busy });
     }
     let thread_delay =
         context.generator_mean(host!("process.*.thread_max_delay").of("generator")).unwrap_or(0.0);
     let process_delay =
         context.generator_mean(host!("process.*.run_delay").of("generator")).unwrap_or(0.0);
-    if thread_delay.max(process_delay) >= STARVED_MIN && !context.in_process {
-        evidence.push(GeneratorEvidence::EngineStarved(thread_delay.max(process_delay)));
+    let seconds_per_second = thread_delay.max(process_delay);
+    if seconds_per_second >= STARVED_MIN && !context.in_process {
+        evidence.push(Evidence::GeneratorStarved { seconds_per_second });
     }
     let (worst_p99, lowest_p99) = context.p99_range();
     let delay_ms = context.mean_second(|second| second.scheduling_delay_p99_ms).unwrap_or(0.0);
@@ -52,24 +53,20 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
         && timely
         && delay_ms >= DOMINATES * (worst_p99 - lowest_p99)
     {
-        evidence.push(GeneratorEvidence::LateSends {
-            late_ms: delay_ms,
-            rise_ms: worst_p99 - lowest_p99,
-        });
+        evidence.push(Evidence::LateSends { delay_ms, latency_rise_ms: worst_p99 - lowest_p99 });
     }
-    let ports = context.input.wire.traffic.ports_exhausted;
+    let ports = context.result.wire.traffic.ports_exhausted;
     if ports > 0 {
-        evidence.push(GeneratorEvidence::NoPorts(ports));
+        evidence.push(Evidence::PortsExhausted { connections: ports });
     }
     if evidence.is_empty() {
         return None;
     }
     if let Some(used) = context.target_mean(host!("process.*.cpu")).filter(|used| *used > 0.2) {
-        evidence.push(GeneratorEvidence::SharedCores { used, cores: context.cores });
+        evidence.push(Evidence::SharedCores { target_cores: used, host_cores: context.cores });
     }
-    let evidence = evidence.into_iter().map(Evidence::Generator).collect();
     let (at, claim) = (Some(context.broken_at), Claim::Generator);
-    Some(Bottleneck::new(Cause::Generator, at, claim, evidence, Vec::new()))
+    Some(Bottleneck { at, claim, evidence, doubts: Vec::new() })
 }
 
 /// Returns the p99 delay of sends in the window, in milliseconds, if it exceeds the plan's limit.
@@ -77,9 +74,7 @@ pub(super) fn late_sends_ms(context: &Context<'_>) -> Option<f64> {
     let late = context.mean_second(|second| second.scheduling_delay_p99_ms)?;
     let median = |second: &Second| second.methods.iter().map(|m| m.p50_ms).fold(0.0, f64::max);
     let typical = context.mean_second(median).unwrap_or(0.0);
-    let limit = context.input.validity.scheduling_delay_p99_max.as_secs_f64() * 1_000.0;
-    let broken = late > limit && late > context.input.validity.scheduling_delay_share_max * typical;
-    broken.then_some(late)
+    is_late(context.validity, late, typical).then_some(late)
 }
 
 /// Returns the number of calls of the counted classes in the window, and the number of all calls.
@@ -102,7 +97,8 @@ fn first_second_with(
     is_counted: impl Fn(Class) -> bool,
     share: f64,
 ) -> Option<f64> {
-    let mut seconds = context.input.series.iter().filter(|second| second.at > context.input.warmup);
+    let mut seconds =
+        context.result.series.iter().filter(|second| second.at > context.result.plan.warmup);
     let onset = seconds.find(|second| {
         let classes = || second.methods.iter().flat_map(|method| &method.classes);
         let total: u64 = classes().map(|(_, count)| count).sum();
@@ -131,25 +127,24 @@ pub(super) fn check_connections(
 
 /// Returns a cause if connects and TLS handshakes take most of the time of all calls.
 fn check_connecting_time(context: &Context<'_>) -> Option<Bottleneck> {
-    let wire = context.input.wire;
+    let wire = &context.result.wire;
     let total = |times: &lab_model::results::Quantiles| times.mean_ms * times.count as f64;
     let handshakes = total(&wire.handshake_full) + total(&wire.handshake_resumed);
-    let call_time = total(&context.input.overall.latency);
+    let call_time = total(&context.result.overall.latency);
     let share = (total(&wire.connect) + handshakes) / call_time.max(f64::MIN_POSITIVE);
     if call_time <= 0.0 || share < DOMINATES {
         return None;
     }
     let (count, mean_ms) = (wire.connect.count, wire.connect.mean_ms);
-    let mut evidence = vec![ConnectionEvidence::Connects { count, mean_ms }];
+    let mut evidence = vec![Evidence::Connects { count, mean_ms }];
     for (resumed, times) in [(false, &wire.handshake_full), (true, &wire.handshake_resumed)] {
         if times.count > 0 {
             let (count, mean_ms) = (times.count, times.mean_ms);
-            evidence.push(ConnectionEvidence::Handshakes { resumed, count, mean_ms });
+            evidence.push(Evidence::Handshakes { resumed, count, mean_ms });
         }
     }
-    let evidence = evidence.into_iter().map(Evidence::Connection).collect();
     let (at, claim) = (Some(context.broken_at), Claim::Connecting(share.min(1.0)));
-    Some(Bottleneck::new(Cause::Connection, at, claim, evidence, context.doubts()))
+    Some(Bottleneck { at, claim, evidence, doubts: context.doubts() })
 }
 
 /// An accept queue is full if at least this share of it is used.
@@ -171,27 +166,25 @@ fn check_accept_queue(context: &Context<'_>) -> Option<Bottleneck> {
     if waiting < 1.0 || !(is_full || neglected) {
         return None;
     }
-    let began_at =
-        queue.0.iter().find(|(at, value)| *at >= 0.0 && *value >= 1.0).map(|(at, _)| *at);
+    let at = queue.0.iter().find(|(at, value)| *at >= 0.0 && *value >= 1.0).map(|(at, _)| *at);
     let queue = [
-        Some(ConnectionEvidence::Unaccepted { waiting, connected: open_connections }),
-        capacity.map(ConnectionEvidence::QueueLength),
-        overflows.map(ConnectionEvidence::QueueOverflows),
+        Some(Evidence::Unaccepted { queued: waiting, connections: open_connections }),
+        capacity.map(|connections| Evidence::AcceptQueueMax { connections }),
+        overflows.map(|per_second| Evidence::AcceptQueueOverflows { per_second }),
     ];
-    let queue = queue.into_iter().flatten().map(Evidence::Connection);
-    let evidence = queue.chain(target_cpu_evidence(context)).collect();
+    let evidence = queue.into_iter().flatten().chain(target_cpu_evidence(context)).collect();
     let mut doubts = context.doubts();
     if !is_full {
         doubts.push(Doubt::QueueNotFull);
     }
-    Some(Bottleneck::new(Cause::Connection, began_at, Claim::Unaccepted, evidence, doubts))
+    Some(Bottleneck { at, claim: Claim::Unaccepted, evidence, doubts })
 }
 
 /// Returns the CPU use of the target's processes, as evidence that they were not busy.
 fn target_cpu_evidence(context: &Context<'_>) -> Option<Evidence> {
     let used = context.target_mean(host!("process.*.cpu"))?;
-    let cores = context.input.watched.target_cores.unwrap_or(context.cores);
-    Some(Evidence::Idle { used, cores })
+    let cores = context.result.watched.target_cores.unwrap_or(context.cores);
+    Some(Evidence::CpuIdle { cores_used: used, cores_allowed: cores })
 }
 
 /// Returns a cause if calls fail because connections cannot be made or are closed.
@@ -206,7 +199,7 @@ fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
     let ended = |process: &&lab_model::results::run::ProcessFacts| {
         process.restarted && context.targets.contains(&process.name.as_str())
     };
-    if context.input.watched.processes.iter().any(|process| ended(&process)) {
+    if context.result.watched.processes.iter().any(|process| ended(&process)) {
         // The target restarted, so its connections closed for that reason.
         return None;
     }
@@ -218,19 +211,19 @@ fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
     if context.targets.is_empty() {
         doubts.push(Doubt::ProcessesUnseen);
     }
-    let traffic = &context.input.wire.traffic;
-    let not_connected = ConnectionEvidence::NotConnected {
-        refused: refused / total,
-        otherwise: (failed - refused) / total,
+    let traffic = &context.result.wire.traffic;
+    let failed_calls = Evidence::FailedCalls {
+        connection_share: refused / total,
+        other_share: (failed - refused) / total,
     };
-    let connections = ConnectionEvidence::Connections {
-        made: traffic.connections,
+    let connections = Evidence::Connections {
+        opened: traffic.connections,
         failed: traffic.connections_failed,
-        closed: traffic.closed_by_server,
+        closed_by_server: traffic.closed_by_server,
     };
-    let evidence = [not_connected, connections].map(Evidence::Connection).to_vec();
-    let began = first_second_with(context, closed, NOTABLE);
-    Some(Bottleneck::new(Cause::Connection, began, Claim::Refused, evidence, doubts))
+    let evidence = vec![failed_calls, connections];
+    let at = first_second_with(context, closed, NOTABLE);
+    Some(Bottleneck { at, claim: Claim::Refused, evidence, doubts })
 }
 
 /// Returns a cause if HTTP 429 responses, or the JSON-RPC error with the same meaning, dominate the
@@ -239,17 +232,20 @@ pub(super) fn check_rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
     let (limited, total) = count_calls(context, |class| class == Class::Limited);
     let (failed, _) = count_calls(context, Class::is_failure);
     if total > 0.0 && limited / total >= LIMITED_MIN && limited >= failed {
-        let began = first_second_with(context, |class| class == Class::Limited, LIMITED_MIN);
+        let at = first_second_with(context, |class| class == Class::Limited, LIMITED_MIN);
         let mut evidence = vec![
-            Evidence::TooManyRequests { limited: limited / total, failed: failed / total },
-            Evidence::Admitted(context.mean_second(count_successes).unwrap_or(0.0)),
+            Evidence::TooManyRequests {
+                limited_share: limited / total,
+                failed_share: failed / total,
+            },
+            Evidence::Successes { per_second: context.mean_second(count_successes).unwrap_or(0.0) },
         ];
-        if context.input.wire.retry_after.count > 0 {
-            let wait = context.input.wire.retry_after.p50_ms / 1_000.0;
-            evidence.push(Evidence::RetryAfter(wait));
+        if context.result.wire.retry_after.count > 0 {
+            let seconds = context.result.wire.retry_after.p50_ms / 1_000.0;
+            evidence.push(Evidence::RetryAfter { seconds });
         }
         let (claim, doubts) = (Claim::TooManyRequests, context.doubts());
-        return Some(Bottleneck::new(Cause::RateLimit, began, claim, evidence, doubts));
+        return Some(Bottleneck { at, claim, evidence, doubts });
     }
     check_limit_code(context, failed, total)
 }
@@ -263,7 +259,7 @@ fn count_successes(second: &Second) -> f64 {
 /// Returns a cause if the JSON-RPC error code of "limit exceeded" dominates the failures.
 fn check_limit_code(context: &Context<'_>, failed: f64, total: f64) -> Option<Bottleneck> {
     let (errors, _) = count_calls(context, |class| class == Class::RpcError);
-    let codes = &context.input.overall.codes;
+    let codes = &context.result.overall.codes;
     let error_codes: u64 = codes.iter().map(|(_, count)| count).sum();
     let limits = codes.iter().filter(|(code, _)| *code == LIMIT_EXCEEDED);
     let limits: u64 = limits.map(|(_, count)| count).sum();
@@ -271,18 +267,24 @@ fn check_limit_code(context: &Context<'_>, failed: f64, total: f64) -> Option<Bo
     if total <= 0.0 || errors / total < LIMITED_MIN || errors < DOMINATES * failed || !dominate {
         return None;
     }
-    let code = LIMIT_EXCEEDED;
-    let evidence =
-        vec![Evidence::LimitExceeded { errors: errors / total, limits, every: error_codes, code }];
+    let evidence = vec![Evidence::LimitExceeded {
+        error_share: errors / total,
+        limit_errors: limits,
+        errors: error_codes,
+        code: LIMIT_EXCEEDED,
+    }];
     let mut doubts = context.doubts();
     doubts.push(Doubt::CodeAmbiguous);
-    let began = first_second_with(context, |class| class == Class::RpcError, LIMITED_MIN);
-    Some(Bottleneck::new(Cause::RateLimit, began, Claim::LimitExceeded, evidence, doubts))
+    let at = first_second_with(context, |class| class == Class::RpcError, LIMITED_MIN);
+    Some(Bottleneck { at, claim: Claim::LimitExceeded, evidence, doubts })
 }
 
 /// Returns a cause if the target's calls spend most of their time waiting for its own upstream.
 pub(super) fn check_upstream(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
-    if saturated.iter().any(|resource| resource.of_target && resource.precedes_breach(context)) {
+    if saturated
+        .iter()
+        .any(|resource| resource.is_of_target(context) && resource.precedes_breach(context))
+    {
         return None;
     }
     let inside = context.generator_mean(host!("target.waiting_in"))?;
@@ -292,21 +294,25 @@ pub(super) fn check_upstream(context: &Context<'_>, saturated: &[Saturated]) -> 
         return None;
     }
     let waits = context.generator_host.get(host!("target.waiting_out"));
-    let began =
+    let at =
         super::time_series::find_rise(&waits, &context.load, 1.0, context.end).map(|rise| rise.at);
-    let mut evidence = vec![Evidence::Behind { inside, behind, share: share.min(1.0) }];
+    let mut evidence = vec![Evidence::WaitedForUpstream {
+        calls_inside: inside,
+        upstream_waits: behind,
+        share: share.min(1.0),
+    }];
     let longest = context.generator_mean(host!("target.waiting_out_max_ms"));
-    evidence.extend(longest.map(|ms| Evidence::LongestWait { ms }));
+    evidence.extend(longest.map(|ms| Evidence::LongestUpstreamWait { ms }));
     evidence.extend(target_cpu_evidence(context));
     for upstream in
-        context.input.watched.upstreams.iter().filter_map(|upstream| upstream.process.as_deref())
+        context.result.watched.upstreams.iter().filter_map(|upstream| upstream.process.as_deref())
     {
-        if let Some(used) = context.generator_mean(host!("process.*.cpu").of(upstream)) {
+        if let Some(cores_used) = context.generator_mean(host!("process.*.cpu").of(upstream)) {
             let busiest = context.generator_mean(host!("process.*.thread_max").of(upstream));
-            let (name, busiest) = (upstream.to_owned(), busiest.unwrap_or(0.0));
-            evidence.push(Evidence::UpstreamCpu { name, used, busiest });
+            let (name, busiest_thread) = (upstream.to_owned(), busiest.unwrap_or(0.0));
+            evidence.push(Evidence::UpstreamCpu { name, cores_used, busiest_thread });
         }
     }
-    let claim = Claim::Upstream(context.input.watched.upstreams.first().cloned());
-    Some(Bottleneck::new(Cause::Upstream, began, claim, evidence, context.doubts()))
+    let claim = Claim::Upstream(context.result.watched.upstreams.first().cloned());
+    Some(Bottleneck { at, claim, evidence, doubts: context.doubts() })
 }

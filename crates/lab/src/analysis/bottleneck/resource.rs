@@ -8,23 +8,19 @@ use lab_model::metrics::host::{HostMetric, host};
 use lab_model::record::Class;
 use lab_model::results::Cause;
 
-use super::diagnosis::{Bottleneck, Claim, Doubt, Evidence, HostShares, ResourceEvidence, Waiting};
+use super::diagnosis::{Bottleneck, Claim, Doubt, Evidence, HostShares, Waiting};
 use super::time_series::{Rise, TimeSeries, find_rise, load_correlation};
 use super::{Context, WINDOW_AFTER};
 
 /// A resource that saturated.
 #[derive(Debug)]
 pub(super) struct Saturated {
-    pub(super) cause: Cause,
     /// Start of the saturation, in seconds since the start of the run.
-    pub(super) at: f64,
-    /// True if metrics of the target's processes show the saturation, false if only metrics of
-    /// their host do.
-    pub(super) of_target: bool,
+    at: f64,
     /// Rank correlation with the load; none if the load did not vary.
-    association: Option<f64>,
+    correlation: Option<f64>,
     claim: Claim,
-    evidence: Vec<ResourceEvidence>,
+    evidence: Vec<Evidence>,
     doubts: Vec<Doubt>,
 }
 
@@ -34,10 +30,17 @@ impl Saturated {
     pub(super) fn precedes_breach(&self, context: &Context<'_>) -> bool {
         self.at <= context.broken_at + 1.0
     }
+
+    /// Returns true if metrics of the target's processes show the saturation, false if only metrics
+    /// of their host do.
+    pub(super) fn is_of_target(&self, context: &Context<'_>) -> bool {
+        let of_host = matches!(self.claim, Claim::HostMemory | Claim::Disk(_) | Claim::Network(_));
+        !of_host && !context.targets.is_empty()
+    }
 }
 
 /// Smallest rank correlation at which a resource follows the load.
-const ASSOCIATED_MIN: f64 = 0.3;
+const CORRELATION_MIN: f64 = 0.3;
 /// Resources that saturate within this many seconds have no order in time.
 const TIE: f64 = 1.0;
 /// The target lacks CPU if it waits for a core for at least this share of the time.
@@ -73,30 +76,31 @@ pub(super) fn find_first(context: &Context<'_>, saturated: &[Saturated]) -> Opti
     let before_breach = || saturated.iter().filter(|resource| resource.precedes_breach(context));
     // A used-up quota also shows as a lack of CPU. A small lack of CPU appears as soon as several
     // threads of the target are runnable, so it may come first. The quota is the cause even then.
-    let quota = before_breach().any(|resource| resource.cause == Cause::CpuQuota);
+    let has_quota = before_breach().any(|resource| resource.claim.cause() == Cause::CpuQuota);
     let follows_load = |resource: &&Saturated| {
-        resource.association.is_none_or(|association| association >= ASSOCIATED_MIN)
+        resource.correlation.is_none_or(|correlation| correlation >= CORRELATION_MIN)
     };
     let candidates = || {
-        let explained = |resource: &&Saturated| {
-            quota && resource.cause != Cause::CpuQuota && explains(Cause::CpuQuota, resource.cause)
+        let is_explained = move |resource: &&Saturated| {
+            let cause = resource.claim.cause();
+            has_quota && cause != Cause::CpuQuota && explains(Cause::CpuQuota, cause)
         };
-        before_breach().filter(move |resource| !explained(resource)).filter(follows_load)
+        before_breach().filter(move |resource| !is_explained(resource)).filter(follows_load)
     };
     let earliest = candidates().map(|resource| resource.at).reduce(f64::min)?;
     let winner = candidates().find(|resource| resource.at <= earliest + TIE)?;
     let mut doubts = context.doubts();
     doubts.extend(winner.doubts.iter().cloned());
-    if winner.association.is_none() {
+    if winner.correlation.is_none() {
         doubts.push(Doubt::ConstantLoad);
     }
-    let tied = candidates()
-        .filter(|other| other.at <= earliest + TIE && !explains(winner.cause, other.cause));
+    let tied = candidates().filter(|other| {
+        other.at <= earliest + TIE && !explains(winner.claim.cause(), other.claim.cause())
+    });
     doubts.extend(tied.map(|other| Doubt::Another(other.claim.clone())));
-    let mut evidence: Vec<Evidence> =
-        winner.evidence.iter().cloned().map(Evidence::Resource).collect();
-    evidence.extend(winner.association.map(Evidence::Correlation));
-    Some(Bottleneck::new(winner.cause, Some(winner.at), winner.claim.clone(), evidence, doubts))
+    let mut evidence = winner.evidence.clone();
+    evidence.extend(winner.correlation.map(|rank| Evidence::LoadCorrelation { rank }));
+    Some(Bottleneck { at: Some(winner.at), claim: winner.claim.clone(), evidence, doubts })
 }
 
 /// Returns true if `cause` also produces the symptoms of `other`.
@@ -112,7 +116,7 @@ fn explains(cause: Cause, other: Cause) -> bool {
 /// Returns the target's software as the cause if no resource saturated, the target was fully
 /// observed, and it had calls to work on.
 pub(super) fn check_software(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
-    let watched = context.input.watched;
+    let watched = &context.result.watched;
     let fully_observed = watched.target_local
         && !context.targets.is_empty()
         && !context.in_process
@@ -136,18 +140,22 @@ pub(super) fn check_software(context: &Context<'_>, saturated: &[Saturated]) -> 
     if busiest >= BUSY_MIN {
         return None;
     }
-    let mut evidence =
-        vec![Evidence::Inside(inside), Evidence::OwnCpu { used, cores, busiest, delay }];
+    let cpu = Evidence::TargetCpu {
+        cores_used: used,
+        cores_allowed: cores,
+        busiest_thread: busiest,
+        run_delay: delay,
+    };
+    let mut evidence = vec![Evidence::CallsInside { calls: inside }, cpu];
     if (0.85..1.15).contains(&used) && busiest < 0.7 {
-        evidence.push(Evidence::OneLock);
+        evidence.push(Evidence::ThreadsSerialized);
     }
     evidence.extend(host_evidence(context));
     let mut doubts = context.doubts();
     if used > 0.5 * cores {
         doubts.push(Doubt::HalfUsed);
     }
-    let began = Some(context.broken_at);
-    Some(Bottleneck::new(Cause::Software, began, Claim::Software, evidence, doubts))
+    Some(Bottleneck { at: Some(context.broken_at), claim: Claim::Software, evidence, doubts })
 }
 
 /// Returns the number of calls inside the target. None if the target works on less than half of the
@@ -191,11 +199,12 @@ pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
         evidence.push(Evidence::Host(shares));
     }
     let busy_before_load = context.target_host.get(host!("cpu_busy")).mean(f64::MIN, 0.0);
-    evidence.extend(busy_before_load.filter(|busy| *busy >= BUSY_MIN).map(Evidence::BusyBefore));
+    let busy_before_load = busy_before_load.filter(|busy| *busy >= BUSY_MIN);
+    evidence.extend(busy_before_load.map(|share| Evidence::BusyBeforeLoad { share }));
     let iowait = context.host_mean(host!("cpu_iowait"));
     let waits = shares.disk_wait;
     if iowait.is_some_and(|share| share > 0.2) && waits.is_some_and(|share| share < 0.1) {
-        evidence.push(Evidence::IowaitAlone);
+        evidence.push(Evidence::IowaitWithoutDiskWait);
     }
     evidence
 }
@@ -225,8 +234,6 @@ fn cpu_wait(context: &Context<'_>) -> Option<f64> {
 /// A resource that may be saturated. It is saturated if `wait` rose above its baseline and `used`
 /// has been high since then.
 struct Candidate<'a> {
-    cause: Cause,
-    of_target: bool,
     /// Waiting time or queue length.
     wait: &'a TimeSeries,
     /// Smallest rise of `wait` that counts.
@@ -244,7 +251,7 @@ impl Candidate<'_> {
         &self,
         context: &Context<'_>,
         claim: Claim,
-        evidence: impl Fn(Rise, f64) -> Vec<ResourceEvidence>,
+        evidence: impl Fn(Rise, f64) -> Vec<Evidence>,
     ) -> Option<Saturated> {
         let smoothed = self.used.smooth();
         let keep_if_high = |wait, used| if used >= self.high { wait } else { 0.0 };
@@ -253,10 +260,8 @@ impl Candidate<'_> {
         let used = self.used.mean(rise.at, context.end.max(rise.at + WINDOW_AFTER))?;
         let doubts = rise.before.is_none().then_some(Doubt::NoBaseline).into_iter().collect();
         (used >= self.high).then(|| Saturated {
-            cause: self.cause,
             at: rise.at,
-            of_target: self.of_target,
-            association: load_correlation(&wait, &context.load, context.end),
+            correlation: load_correlation(&wait, &context.load, context.end),
             claim,
             evidence: evidence(rise, used),
             doubts,
@@ -271,17 +276,10 @@ fn check_quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let cores = limit.mean(f64::MIN, context.end)?;
     let wait = context.generator_host.get(host!("cgroup.*.throttled_periods").of(name));
     // Other processes of the cgroup share the quota, so half of it is already high for the target.
-    let candidate = Candidate {
-        cause: Cause::CpuQuota,
-        of_target: true,
-        wait: &wait,
-        step: 0.1,
-        used: &used,
-        high: 0.5,
-    };
+    let candidate = Candidate { wait: &wait, step: 0.1, used: &used, high: 0.5 };
     candidate.if_saturated(context, Claim::CpuQuota(name.to_owned(), cores), |rise, share| {
-        let used = ResourceEvidence::QuotaUsed { name: name.to_owned(), share };
-        vec![ResourceEvidence::Rose(Waiting::Quota, rise), used]
+        let used = Evidence::QuotaUsed { name: name.to_owned(), share };
+        vec![Evidence::Rose(Waiting::Quota, rise), used]
     })
 }
 
@@ -291,16 +289,9 @@ fn check_memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let used = used.zip_with(&limit, |used, limit| used / limit.max(1.0));
     let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_memory_some").of(name));
     let wait = cgroup_pressure.larger(&context.generator_host.get(host!("psi_memory_some")));
-    let candidate = Candidate {
-        cause: Cause::Memory,
-        of_target: true,
-        wait: &wait,
-        step: 0.05,
-        used: &used,
-        high: MEMORY_MIN,
-    };
-    candidate.if_saturated(context, Claim::MemoryLimit(name.to_owned()), |rise, used| {
-        vec![ResourceEvidence::Rose(Waiting::Memory, rise), ResourceEvidence::MemoryLimitUsed(used)]
+    let candidate = Candidate { wait: &wait, step: 0.05, used: &used, high: MEMORY_MIN };
+    candidate.if_saturated(context, Claim::MemoryLimit(name.to_owned()), |rise, share| {
+        vec![Evidence::Rose(Waiting::Memory, rise), Evidence::MemoryLimitUsed { share }]
     })
 }
 
@@ -308,23 +299,16 @@ fn check_io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let used = context.generator_host.get(host!("cgroup.*.io_util").of(name));
     let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_io_some").of(name));
     let wait = cgroup_pressure.larger(&context.generator_host.get(host!("psi_io_some")));
-    let candidate = Candidate {
-        cause: Cause::Disk,
-        of_target: true,
-        wait: &wait,
-        step: 0.1,
-        used: &used,
-        high: USED_MIN,
-    };
-    candidate.if_saturated(context, Claim::DiskLimit(name.to_owned()), |rise, used| {
-        vec![ResourceEvidence::Rose(Waiting::Disks, rise), ResourceEvidence::DiskLimitUsed(used)]
+    let candidate = Candidate { wait: &wait, step: 0.1, used: &used, high: USED_MIN };
+    candidate.if_saturated(context, Claim::DiskLimit(name.to_owned()), |rise, share| {
+        vec![Evidence::Rose(Waiting::Disks, rise), Evidence::DiskLimitUsed { share }]
     })
 }
 
 /// Returns a thread that needs a whole core. If the process may use only one core, that core is the
 /// limit.
 fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
-    let one_core = context.input.watched.target_cores.is_some_and(|cores| cores < 1.5);
+    let one_core = context.result.watched.target_cores.is_some_and(|cores| cores < 1.5);
     if one_core && has_quota(context, name) {
         // The quota is the reason for the single core, and `check_quota` reports it.
         return None;
@@ -344,22 +328,22 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let (ran, waited) = (ran.mean(rise.at, window_end)?, waited.mean(rise.at, window_end)?);
     let mean_since_rise =
         |metric: &HostMetric| context.generator_host.get(metric.of(name)).mean(rise.at, window_end);
-    // `others` is the CPU time that the other threads used or waited for. If they need a core too,
-    // or if the thread itself often waits for one, the CPU is the limit.
-    let others = mean_since_rise(host!("process.*.cpu"))?
+    // `other_cores` is the CPU time that the other threads used or waited for. If they need a core
+    // too, or if the thread itself often waits for one, the CPU is the limit.
+    let other_cores = mean_since_rise(host!("process.*.cpu"))?
         + mean_since_rise(host!("process.*.run_delay"))?
         - ran
         - waited;
-    if ran + waited < BUSY_MIN || waited > 0.5 * ran || others > 0.5 {
+    if ran + waited < BUSY_MIN || waited > 0.5 * ran || other_cores > 0.5 {
         return None;
     }
     let mut evidence = vec![
-        ResourceEvidence::Rose(Waiting::Thread, rise),
-        ResourceEvidence::ThreadRan { share: ran, others },
+        Evidence::Rose(Waiting::Thread, rise),
+        Evidence::ThreadBusy { share: ran, other_cores },
     ];
     evidence.extend(busiest(context, name, rise.at));
-    evidence
-        .extend(context.generator_mean(host!("target.unread_in")).map(ResourceEvidence::Unread));
+    let unread = context.generator_mean(host!("target.unread_in"));
+    evidence.extend(unread.map(|connections| Evidence::UnreadRequests { connections }));
     let mut doubts = Vec::new();
     if waited > 0.15 {
         doubts.push(Doubt::NoCore(waited));
@@ -367,49 +351,37 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     if rise.before.is_none() {
         doubts.push(Doubt::NoBaseline);
     }
-    let (cause, claim) = match one_core {
-        true => (Cause::Cpu, Claim::OnlyCore(name.to_owned())),
-        false => (Cause::Thread, Claim::Thread(name.to_owned())),
-    };
+    let claim = if one_core { Claim::OnlyCore } else { Claim::Thread };
     Some(Saturated {
-        cause,
         at: rise.at,
-        of_target: true,
-        association: load_correlation(&runnable, &context.load, context.end),
-        claim,
+        correlation: load_correlation(&runnable, &context.load, context.end),
+        claim: claim(name.to_owned()),
         evidence,
         doubts,
     })
 }
 
 /// Returns the name of the thread that used the most CPU time.
-fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<ResourceEvidence> {
+fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<Evidence> {
     let prefix = format!("{name}.thread.");
     let threads = context.generator_host.by_owner(host!("process.*.thread.*.cpu"));
     let used = threads.into_iter().filter_map(|(owner, series)| {
         let thread = owner.strip_prefix(&prefix)?;
         Some((thread.to_owned(), series.mean(from, context.end)?))
     });
-    let (name, used) = used.max_by(|left, right| left.1.total_cmp(&right.1))?;
-    Some(ResourceEvidence::BusiestThread { name, used })
+    let (name, share) = used.max_by(|left, right| left.1.total_cmp(&right.1))?;
+    Some(Evidence::BusiestThread { name, share })
 }
 
 fn check_memory(context: &Context<'_>) -> Option<Saturated> {
     let available = context.target_host.get(host!("memory_available_share"));
     let used = available.zip_with(&available, |available, _| 1.0 - available);
     let wait = context.target_host.get(host!("psi_memory_some"));
-    let candidate = Candidate {
-        cause: Cause::Memory,
-        of_target: false,
-        wait: &wait,
-        step: 0.05,
-        used: &used,
-        high: MEMORY_MIN,
-    };
-    candidate.if_saturated(context, Claim::HostMemory, |rise, used| {
-        let rose =
-            [ResourceEvidence::Rose(Waiting::Memory, rise), ResourceEvidence::MemoryUsed(used)];
-        let faults = context.host_mean(host!("major_faults")).map(ResourceEvidence::PageFaults);
+    let candidate = Candidate { wait: &wait, step: 0.05, used: &used, high: MEMORY_MIN };
+    candidate.if_saturated(context, Claim::HostMemory, |rise, share| {
+        let rose = [Evidence::Rose(Waiting::Memory, rise), Evidence::MemoryUsed { share }];
+        let faults = context.host_mean(host!("major_faults"));
+        let faults = faults.map(|per_second| Evidence::MajorPageFaults { per_second });
         rose.into_iter().chain(faults).collect()
     })
 }
@@ -419,23 +391,16 @@ fn check_disk(context: &Context<'_>) -> Option<Saturated> {
     let devices = context.target_host.by_owner(host!("disk.*.util"));
     let saturated = devices.into_iter().filter_map(|(device, used)| {
         let queue = context.host_mean(host!("disk.*.queue").of(device))?;
-        let candidate = Candidate {
-            cause: Cause::Disk,
-            of_target: false,
-            wait: &wait,
-            step: 0.1,
-            used,
-            high: USED_MIN,
-        };
+        let candidate = Candidate { wait: &wait, step: 0.1, used, high: USED_MIN };
         // A queue of less than one request means no saturation, even if the utilisation is high.
         if queue < 1.0 || !uses_disk(context) {
             return None;
         }
         candidate.if_saturated(context, Claim::Disk(device.to_owned()), |rise, share| {
-            let busy = ResourceEvidence::DiskBusy { device: device.to_owned(), share, queue };
+            let busy = Evidence::DiskBusy { device: device.to_owned(), share, queue };
             let time = context.host_mean(host!("disk.*.await_ms").of(device));
-            let time = time.map(|ms| ResourceEvidence::DiskTime { ms });
-            [ResourceEvidence::Rose(Waiting::Disks, rise), busy].into_iter().chain(time).collect()
+            let time = time.map(|mean_ms| Evidence::DiskTime { mean_ms });
+            [Evidence::Rose(Waiting::Disks, rise), busy].into_iter().chain(time).collect()
         })
     });
     saturated.min_by(|left, right| left.at.total_cmp(&right.at))
@@ -469,17 +434,10 @@ fn check_network(context: &Context<'_>) -> Option<Saturated> {
         let drops = context.target_host.get(host!("net.*.drops").of(device));
         // Ten dropped packets per second count as much as 1 % of retransmitted segments.
         let wait = retransmitted.larger(&drops.zip_with(&drops, |drops, _| drops / 1_000.0));
-        let candidate = Candidate {
-            cause: Cause::Network,
-            of_target: false,
-            wait: &wait,
-            step: 0.01,
-            used,
-            high: USED_MIN,
-        };
+        let candidate = Candidate { wait: &wait, step: 0.01, used, high: USED_MIN };
         candidate.if_saturated(context, Claim::Network(device.to_owned()), |rise, share| {
-            let used = ResourceEvidence::LineRate { device: device.to_owned(), share };
-            vec![ResourceEvidence::Rose(Waiting::Network, rise), used]
+            let used = Evidence::LineRate { device: device.to_owned(), share };
+            vec![Evidence::Rose(Waiting::Network, rise), used]
         })
     });
     saturated.min_by(|left, right| left.at.total_cmp(&right.at))
@@ -510,14 +468,7 @@ fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
         // The run delay is sampled less often than the utilisation.
         used = used.zip_with(&wait, |used, _| used);
     }
-    let candidate = Candidate {
-        cause: Cause::Cpu,
-        of_target: local,
-        wait: &wait,
-        step: CPU_WAIT_MIN,
-        used: &used,
-        high: BUSY_MIN,
-    };
+    let candidate = Candidate { wait: &wait, step: CPU_WAIT_MIN, used: &used, high: BUSY_MIN };
     // On a busy host a nearly idle target also waits for cores during its short runnable time. A
     // target lacks CPU only if at least one of its threads is runnable nearly all the time.
     let lacks = || Some(cpu_wait(context)? >= CPU_WAIT_MIN && runnable_cores(context)? >= BUSY_MIN);
@@ -525,16 +476,15 @@ fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
         return None;
     }
     let busy = context.host_mean(host!("cpu_busy"));
-    let awaited = local && busy.is_some_and(|busy| busy < BUSY_MIN);
+    let awaited_only = local && busy.is_some_and(|busy| busy < BUSY_MIN);
     let claim = match bound_to(context) {
         Some(cores) => Claim::Cores(cores),
-        None if awaited => Claim::BusiestCore,
+        None if awaited_only => Claim::BusiestCore,
         None => Claim::HostCpu,
     };
     candidate.if_saturated(context, claim, |rise, share| {
         let waiting = if local { Waiting::TargetCpu } else { Waiting::HostCpu };
-        let rose =
-            [ResourceEvidence::Rose(waiting, rise), ResourceEvidence::CoresBusy { awaited, share }];
+        let rose = [Evidence::Rose(waiting, rise), Evidence::CoresBusy { awaited_only, share }];
         rose.into_iter().chain(cpu_users(context)).collect()
     })
 }
@@ -558,7 +508,7 @@ fn has_quota(context: &Context<'_>, name: &str) -> bool {
 /// cores of the host, or if one of them has a CPU quota.
 fn bound_to(context: &Context<'_>) -> Option<f64> {
     let limited = |name: &&str| has_quota(context, name);
-    let cores = context.input.watched.target_cores?;
+    let cores = context.result.watched.target_cores?;
     (cores >= 1.0 && cores < context.cores && !context.targets.iter().any(limited)).then_some(cores)
 }
 
@@ -568,10 +518,10 @@ fn sum(left: &TimeSeries, right: &TimeSeries) -> TimeSeries {
 
 /// Returns the CPU use of target, generator and other processes, if generator and target share a
 /// host.
-fn cpu_users(context: &Context<'_>) -> Option<ResourceEvidence> {
+fn cpu_users(context: &Context<'_>) -> Option<Evidence> {
     let target = context.target_mean(host!("process.*.cpu"))?;
     let generator = context.generator_mean(host!("process.*.cpu").of("generator"))?;
     let busy = context.host_mean(host!("cpu_busy"))? * context.cores;
     let others = (busy - target - generator).max(0.0);
-    Some(ResourceEvidence::CpuUsers { busy, target, generator, others })
+    Some(Evidence::CpuUsers { busy, target, generator, others })
 }

@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use lab_model::record::{Class, Iterations};
-use lab_model::results::run::{MethodSecond, ProcessFacts, UpstreamFacts};
-use lab_model::results::{Finding, Quantiles};
+use lab_model::results::run::{
+    Generator, HostFacts, HostSample, MethodSecond, ProcessFacts, Row, StageRow, UpstreamFacts,
+    WireFacts,
+};
+use lab_model::results::{Cause, Confidence, Finding, Quantiles};
 
 use super::*;
 
@@ -192,23 +195,24 @@ impl Scene {
             HostSample { at, host: self.host.to_owned(), values: values.collect() }
         });
         let host: Vec<HostSample> = samples.collect();
-        let found = find(&BottleneckInput {
-            host: &host,
-            watched: &self.watched,
-            series: &self.series,
-            stages: &self.stages,
-            overall: &self.overall,
-            generator: &Generator::default(),
-            wire: &self.wire,
-            warmup: self.warmup,
-            validity: Validity {
-                delivered_share_min: 0.99,
-                scheduling_delay_p99_max: Duration::from_millis(1),
-                scheduling_delay_share_max: 0.05,
-                waited_share_max: 0.1,
-            },
-            broken_at,
-        });
+        let mut result = RunResult {
+            host,
+            watched: self.watched.clone(),
+            series: self.series.clone(),
+            stages: self.stages.clone(),
+            overall: self.overall.clone(),
+            generator: Generator::default(),
+            wire: self.wire.clone(),
+            ..crate::report::example::passing().result
+        };
+        result.plan.warmup = self.warmup;
+        let validity = Validity {
+            delivered_share_min: 0.99,
+            scheduling_delay_p99_max: Duration::from_millis(1),
+            scheduling_delay_share_max: 0.05,
+            waited_share_max: 0.1,
+        };
+        let found = find(&result, validity, broken_at);
         found.map(|found| crate::wording::bottleneck::finding(&found))
     }
 }

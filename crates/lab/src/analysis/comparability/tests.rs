@@ -3,7 +3,7 @@
 use lab_model::results::Fingerprint;
 use lab_model::results::compare::Weight;
 
-use super::{Fact, Facts, Tool, mismatches};
+use super::{Fact, Facts, Tool, find_mismatches};
 
 fn facts() -> Facts {
     Facts {
@@ -22,7 +22,7 @@ fn facts() -> Facts {
         client: Some("geth".to_owned()),
         head: Some(1000),
         machine: Some(Fingerprint { host: "one".to_owned(), cores: 8, ..Fingerprint::default() }),
-        ..Facts::of(Tool::Weir)
+        ..Facts::default()
     }
 }
 
@@ -30,7 +30,7 @@ fn facts() -> Facts {
 fn found(change: impl FnOnce(&mut Facts)) -> Vec<(String, Weight)> {
     let mut other = facts();
     change(&mut other);
-    let all = mismatches(&facts(), &other);
+    let all = find_mismatches(&facts(), &other);
     assert!(all.iter().all(|mismatch| mismatch.a != mismatch.b));
     all.into_iter().map(|mismatch| (mismatch.what.to_string(), mismatch.weight)).collect()
 }
@@ -110,7 +110,7 @@ fn settings_of_the_plan_are_listed_but_not_without_end() {
 /// A tool that does not tell something does not differ in it.
 #[test]
 fn unknown_facts_are_not_compared() {
-    let all = mismatches(&facts(), &Facts::of(Tool::K6));
+    let all = find_mismatches(&facts(), &Facts { tool: Tool::K6, ..Facts::default() });
     assert_eq!(all.len(), 1);
     assert_eq!(all[0].what, Fact::Tool);
 }

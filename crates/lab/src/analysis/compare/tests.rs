@@ -3,12 +3,12 @@
 
 mod coverage;
 
-use lab_model::results::compare::Metric;
+use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::{Basis, ComparisonVerdict};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Design, MetricDifference, Values, classify_all, compare, spread};
+use super::{Compared, Design, Values, compare, judge_all, spread};
 
 const METRICS: [Metric; 5] = [
     Metric::LatencyP50,
@@ -57,13 +57,13 @@ fn variant(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Val
     Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds, calls: None }
 }
 
-/// A whole comparison: five metrics of two methods.
+/// A whole comparison: five metrics of two methods, each judged and before that.
 fn comparison(
     seed: u64,
     runs: (usize, usize),
     factor: f64,
     paired: bool,
-) -> Vec<(ComparisonVerdict, MetricDifference)> {
+) -> Vec<(Difference, Compared)> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut all = Vec::new();
     for metric in METRICS.into_iter().chain(METRICS) {
@@ -72,13 +72,19 @@ fn comparison(
         let design = Design { paired, ..Design::default() };
         all.push(compare(metric, &a, &b, design, &mut || random.random()).unwrap());
     }
-    classify_all(&all).into_iter().map(|(word, _)| word).zip(all).collect()
+    judge_all(all.clone()).into_iter().zip(all).collect()
 }
 
-fn differs(comparison: &[(ComparisonVerdict, MetricDifference)]) -> bool {
-    comparison
-        .iter()
-        .any(|(word, _)| matches!(word, ComparisonVerdict::Better | ComparisonVerdict::Worse))
+/// The verdict and the basis of a single metric.
+fn verdict(compared: Compared) -> (ComparisonVerdict, Basis) {
+    let judged = judge_all(vec![compared]).remove(0);
+    (judged.verdict, judged.basis)
+}
+
+fn differs(comparison: &[(Difference, Compared)]) -> bool {
+    comparison.iter().any(|(judged, _)| {
+        matches!(judged.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
+    })
 }
 
 /// 400 comparisons of a thing with itself for each number of runs: at most 5 % say "different" of
@@ -97,8 +103,8 @@ fn a_thing_is_hardly_ever_different_from_itself() {
 /// different.
 #[test]
 fn without_floor_and_correction_it_would_not_hold() {
-    let naive = |difference: &MetricDifference| difference.p.is_some_and(|p| p <= 0.05);
-    let wrong = |seed: &u64| comparison(*seed, (5, 5), 1.0, false).iter().any(|(_, f)| naive(f));
+    let naive = |compared: &Compared| compared.difference.p.is_some_and(|p| p <= 0.05);
+    let wrong = |seed: &u64| comparison(*seed, (5, 5), 1.0, false).iter().any(|(_, c)| naive(c));
     assert!((0..100).filter(wrong).count() > 20);
 }
 
@@ -110,11 +116,11 @@ fn a_planted_difference_is_found() {
         let mut difference = 0;
         for seed in 0..50 {
             let all = comparison(seed, runs, factor, false);
-            let (word, p50) = &all[0];
+            let (p50, _) = &all[0];
             assert!(p50.basis == basis || p50.basis == Basis::ValuesOnly, "{p50:?}");
-            difference += usize::from(*word == ComparisonVerdict::Worse);
-            assert!(!all.iter().any(|(word, f)| {
-                *word == ComparisonVerdict::Better && matches!(f.metric, Metric::LatencyP50)
+            difference += usize::from(p50.verdict == ComparisonVerdict::Worse);
+            assert!(!all.iter().any(|(judged, _)| {
+                judged.verdict == ComparisonVerdict::Better && judged.metric == Metric::LatencyP50
             }));
         }
         // Of single runs one in six is refused, because its seconds drift.
@@ -130,8 +136,7 @@ fn direction_is_the_metrics() {
         ..Values::default()
     };
     let word = |metric, a: f64, b: f64| {
-        let difference = compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap();
-        classify_all(&[difference])[0].0
+        verdict(compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap()).0
     };
     assert_eq!(word(Metric::Goodput, 100.0, 150.0), ComparisonVerdict::Better);
     assert_eq!(word(Metric::Goodput, 150.0, 100.0), ComparisonVerdict::Worse);
@@ -161,16 +166,16 @@ fn an_interval_without_zero_is_never_the_same() {
         Values { runs: vec![all.iter().sum::<f64>() / 60.0], seconds: all, calls: None }
     };
     let (a, b) = (seconds(10.0), seconds(12.8));
-    let difference = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
-    let interval = difference.interval.unwrap();
-    assert!(interval.low > 0.05 && interval.high < difference.floor, "{difference:?}");
-    assert_eq!(classify_all(&[difference])[0].0, ComparisonVerdict::CannotTell);
+    let compared = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
+    let (low, high) = compared.difference.interval.unwrap();
+    assert!(low > 0.05 && high < compared.difference.floor, "{compared:?}");
+    assert_eq!(verdict(compared).0, ComparisonVerdict::CannotTell);
     for seed in 0..100 {
-        for (word, difference) in comparison(seed, (6, 6), 1.02, false) {
-            let interval = difference.interval.unwrap();
-            let zero = interval.low <= 0.0 && 0.0 <= interval.high;
-            assert!(word != ComparisonVerdict::Same || zero, "{difference:?}");
-            assert!(word != ComparisonVerdict::Negligible || !zero, "{difference:?}");
+        for (difference, _) in comparison(seed, (6, 6), 1.02, false) {
+            let (low, high) = difference.interval.unwrap();
+            let zero = low <= 0.0 && 0.0 <= high;
+            assert!(difference.verdict != ComparisonVerdict::Same || zero, "{difference:?}");
+            assert!(difference.verdict != ComparisonVerdict::Negligible || !zero, "{difference:?}");
         }
     }
 }
@@ -178,15 +183,16 @@ fn an_interval_without_zero_is_never_the_same() {
 #[test]
 fn too_little_is_called_too_little() {
     let one = |value| Values { runs: vec![value], ..Values::default() };
-    let difference =
+    let compared =
         compare(Metric::LatencyP50, &one(1.0), &one(9.0), Design::default(), &mut || 0).unwrap();
+    let difference = judge_all(vec![compared]).remove(0);
     assert_eq!((difference.basis, difference.interval), (Basis::ValuesOnly, None));
     assert!((difference.change - 8.0).abs() < 1e-9);
-    assert_eq!(classify_all(&[difference]), [(ComparisonVerdict::CannotTell, None)]);
+    assert_eq!((difference.verdict, difference.p), (ComparisonVerdict::CannotTell, None));
     let short = Values { runs: vec![1.0], seconds: vec![1.0; 10], calls: None };
-    let difference =
+    let compared =
         compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
-    assert_eq!(difference.basis, Basis::ValuesOnly);
+    assert_eq!(compared.difference.basis, Basis::ValuesOnly);
     let none = Values::default();
     assert!(compare(Metric::Goodput, &none, &one(1.0), Design::default(), &mut || 0).is_none());
 }
@@ -200,9 +206,10 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
         calls: Some(calls),
     };
     let word = |a: &Values, b: &Values| {
-        let difference = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
-        assert_eq!(difference.basis, Basis::Calls);
-        classify_all(&[difference])[0].0
+        let compared = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
+        let (verdict, basis) = verdict(compared);
+        assert_eq!(basis, Basis::Calls);
+        verdict
     };
     let never = run(0.0, 5_000, &[0.0; 10]);
     let mostly = run(0.736, 5_000, &[0.72, 0.74, 0.75, 0.73, 0.74, 0.72, 0.76, 0.73, 0.74, 0.73]);
@@ -225,8 +232,7 @@ fn what_is_far_outside_any_noise_is_named_from_one_run_each() {
     let run = |value: f64, calls| Values { runs: vec![value], seconds: Vec::new(), calls };
     let difference = |metric, a: f64, b: f64, calls| {
         let (a, b) = (run(a, calls), run(b, calls));
-        let difference = compare(metric, &a, &b, Design::default(), &mut || 0).unwrap();
-        (classify_all(std::slice::from_ref(&difference))[0].0, difference.basis)
+        verdict(compare(metric, &a, &b, Design::default(), &mut || 0).unwrap())
     };
     let far = Basis::FarApart;
     assert_eq!(
@@ -259,12 +265,14 @@ fn a_second_without_a_result_is_one_with_none() {
     let mean = seconds.iter().sum::<f64>() / 60.0;
     let silent = Values { runs: vec![mean], seconds, calls: None };
     let design = Design::default();
-    let difference = compare(Metric::Goodput, &whole, &silent, design, &mut || 0).unwrap();
+    let difference =
+        compare(Metric::Goodput, &whole, &silent, design, &mut || 0).unwrap().difference;
     assert_eq!(difference.basis, Basis::WithinRun);
     assert!((difference.b - mean).abs() < 1e-6, "{difference:?}");
     assert!((difference.change + 0.0167).abs() < 0.001, "{difference:?}");
     let nothing = Values { runs: vec![0.0], seconds: vec![0.0; 60], calls: None };
-    let difference = compare(Metric::Goodput, &whole, &nothing, design, &mut || 0).unwrap();
+    let difference =
+        compare(Metric::Goodput, &whole, &nothing, design, &mut || 0).unwrap().difference;
     assert_eq!(difference.basis, Basis::ValuesOnly, "{difference:?}");
 }
 
@@ -278,7 +286,7 @@ fn a_measured_spread_is_the_floor() {
     );
     let floor = |spread| {
         let design = Design { spread, ..Design::default() };
-        compare(Metric::LatencyP50, &a, &b, design, &mut || 0).unwrap().floor
+        compare(Metric::LatencyP50, &a, &b, design, &mut || 0).unwrap().difference.floor
     };
     assert_eq!(floor(None), 0.1);
     assert_eq!(floor(Some(0.01)), 0.025);
@@ -303,9 +311,7 @@ fn pairs_find_what_a_drift_hides() {
     let word = |paired| {
         let design = Design { paired, ..Design::default() };
         let mut bits = StdRng::seed_from_u64(5);
-        let difference =
-            compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap();
-        classify_all(&[difference])[0].0
+        verdict(compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap()).0
     };
     assert_eq!(word(false), ComparisonVerdict::CannotTell);
     assert_eq!(word(true), ComparisonVerdict::Worse);

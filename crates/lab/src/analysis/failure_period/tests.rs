@@ -23,7 +23,7 @@ fn timeouts_are_dated_back_to_when_their_calls_were_due() {
     });
     let period = find(&seconds, METHOD, 15.0).unwrap();
     assert_eq!((period.from, period.until, period.class), (20.0, None, Class::Timeout));
-    assert_eq!((period.failed, period.calls, period.answered_before), (75, 75, 60));
+    assert_eq!((period.failed, period.calls, period.succeeded_before), (75, 75, 60));
     assert_eq!(period.rate, 210.0, "the rate of the second in which the first one was due");
 }
 

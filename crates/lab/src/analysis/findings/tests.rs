@@ -21,8 +21,8 @@ fn second(at: u64, calls: u64, p50_ms: f64, max_ms: f64) -> Second {
 
 fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
     let seconds: Vec<&Second> = seconds.iter().collect();
-    let (_, methods) = aggregate::methods(plan, totals, 10.0);
-    let stages = aggregate::stages(plan, totals, Duration::from_secs(10));
+    let (_, methods) = aggregate::compute_method_rows(plan, totals, 10.0);
+    let stages = aggregate::compute_stage_rows(plan, totals, Duration::from_secs(10));
     let input = FindingsInput {
         plan,
         measured: totals,

@@ -1,19 +1,25 @@
 //! Finds all differences between two JSON-RPC responses, each with its class.
 //!
-//! Pointers are relative to the response: `/result/…` or `/error/…`. The order of members, white
-//! space and escapes of strings are ignored.
+//! Pointers of [`differences`] are relative to the response: `/result/…` or `/error/…`. The order
+//! of members, white space and escapes of strings are ignored.
 
 use lab_model::results::equal::DifferenceClass;
 use serde_json::value::RawValue;
 use wire::response::{Outcome, parse_response};
 
-use super::{DEPTH_MAX, Side, canonical, exact, kind, lossy, member_pairs, string, text};
+use super::{
+    AllowedDifferences, DEPTH_MAX, Side, are_close_quantities, are_equal_numbers, canonical, kind,
+    lossy, matches_segments, member_pairs, parse_string, text,
+};
 
 #[cfg(test)]
 mod tests;
 
 /// Number of differences of two responses at which the search ends.
 pub const DIFFERENCES_MAX: usize = 1_000;
+/// Maximum number of elements of unordered arrays that are matched pairwise, because that takes
+/// quadratic time. Longer arrays are compared by canonical text, without allowed differences.
+const MATCHED_MAX: usize = 256;
 /// Hexadecimal digits of a word of the EVM.
 const WORD_DIGITS: usize = 64;
 
@@ -47,215 +53,220 @@ pub enum Spelling {
     Number,
 }
 
-/// What a server sent for a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed<'a> {
-    /// A body.
-    Body(&'a [u8]),
-    /// No body, for this reason.
-    Nothing(&'a str),
-}
+/// The body that a server sent for a call, or the reason why it sent none.
+pub type Sent = Result<Vec<u8>, String>;
 
 /// Returns the differences between two responses to the same call. The search ends at
 /// [`DIFFERENCES_MAX`]. `id` is the raw id of the call.
-pub fn differences(
-    left: Observed<'_>,
-    right: Observed<'_>,
-    id: &[u8],
-) -> Vec<ClassifiedDifference> {
+pub fn differences(left: &Sent, right: &Sent, id: &[u8]) -> Vec<ClassifiedDifference> {
     use DifferenceClass::{ErrorAgainstResult, NoResponse, NotJsonRpc};
-    let mut found = Vec::new();
-    let (left_body, right_body) = match (left, right) {
-        (Observed::Body(left), Observed::Body(right)) => (left, right),
-        (Observed::Nothing(_), Observed::Nothing(_)) => return found,
-        (left, right) => {
-            found.push(whole(NoResponse, shown(left), shown(right)));
-            return found;
-        }
+    let allowed = AllowedDifferences::default();
+    let mut walk = Walk {
+        allowed: &allowed,
+        reports_form: true,
+        differences_max: DIFFERENCES_MAX,
+        found: Vec::new(),
     };
-    if left_body == right_body {
-        return found;
-    }
     let parse = |body| {
         let response = parse_response(body, wire::json::DEPTH_CEILING).ok();
         response.filter(|response| response.id == id).map(|response| response.outcome)
     };
-    match (parse(left_body), parse(right_body)) {
-        (Some(Outcome::Result(left)), Some(Outcome::Result(right))) => {
-            walk(text(left), text(right), "/result", 0, &mut found);
+    match (left, right) {
+        (Err(_), Err(_)) => {}
+        (Ok(left), Ok(right)) if left == right => {}
+        (Ok(left), Ok(right)) => match (parse(left), parse(right)) {
+            (Some(Outcome::Result(left)), Some(Outcome::Result(right))) => {
+                walk.compare_values(text(left), text(right), "/result", 0);
+            }
+            (Some(left @ Outcome::Error { .. }), Some(right @ Outcome::Error { .. })) => {
+                walk.compare_errors(&left, &right);
+            }
+            (Some(left), Some(right)) => {
+                walk.push(ErrorAgainstResult, "", &format_outcome(&left), &format_outcome(&right));
+            }
+            _ => walk.push(NotJsonRpc, "", &lossy(left), &lossy(right)),
+        },
+        (left, right) => {
+            let shown = |sent: &Sent| sent.as_ref().map_or_else(Clone::clone, |body| lossy(body));
+            walk.push(NoResponse, "", &shown(left), &shown(right));
         }
-        (Some(left @ Outcome::Error { .. }), Some(right @ Outcome::Error { .. })) => {
-            errors(&left, &right, &mut found);
-        }
-        (Some(left), Some(right)) => {
-            found.push(whole(ErrorAgainstResult, outcome_text(&left), outcome_text(&right)));
-        }
-        _ => found.push(whole(NotJsonRpc, lossy(left_body), lossy(right_body))),
     }
-    found
+    walk.found
 }
 
-fn shown(observed: Observed<'_>) -> String {
-    match observed {
-        Observed::Body(body) => lossy(body),
-        Observed::Nothing(reason) => reason.to_owned(),
-    }
-}
-
-fn whole(class: DifferenceClass, left: String, right: String) -> ClassifiedDifference {
-    let (left, right) = (Side::Json(left), Side::Json(right));
-    ClassifiedDifference { class, spelling: None, pointer: String::new(), left, right }
-}
-
-fn outcome_text(outcome: &Outcome<'_>) -> String {
+fn format_outcome(outcome: &Outcome<'_>) -> String {
     match outcome {
         Outcome::Result(raw) => format!("{{\"result\":{}}}", lossy(raw)),
         Outcome::Error { raw, .. } => format!("{{\"error\":{}}}", lossy(raw)),
     }
 }
 
-fn errors(left: &Outcome<'_>, right: &Outcome<'_>, found: &mut Vec<ClassifiedDifference>) {
-    let (
-        Outcome::Error { code, message, data, .. },
-        Outcome::Error { code: right_code, message: right_message, data: right_data, .. },
-    ) = (left, right)
-    else {
-        return;
-    };
-    if code != right_code {
-        let (left, right) = (code.to_string(), right_code.to_string());
-        push(found, DifferenceClass::ErrorCode, "/error/code", &left, &right);
-    }
-    if message != right_message {
-        let quoted = |message: &str| serde_json::Value::from(message).to_string();
-        let (left, right) = (quoted(message), quoted(right_message));
-        push(found, DifferenceClass::ErrorMessage, "/error/message", &left, &right);
-    }
-    let canonical_data = |data: &Option<&[u8]>| data.map(|data| canonical(text(data), 0));
-    if canonical_data(data) != canonical_data(right_data) {
-        let side =
-            |data: &Option<&[u8]>| data.map_or(Side::Nothing, |data| Side::Json(lossy(data)));
-        let (class, pointer) = (DifferenceClass::ErrorData, "/error/data".to_owned());
-        let (left, right) = (side(data), side(right_data));
-        found.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
-    }
+/// Walks through two values and collects their differences.
+pub(super) struct Walk<'a> {
+    pub(super) allowed: &'a AllowedDifferences,
+    /// True if a number in another notation, and an array in another order, are differences of
+    /// their own class.
+    pub(super) reports_form: bool,
+    /// Number of differences at which the walk ends.
+    pub(super) differences_max: usize,
+    pub(super) found: Vec<ClassifiedDifference>,
 }
 
-fn push(
-    found: &mut Vec<ClassifiedDifference>,
-    class: DifferenceClass,
-    pointer: &str,
-    left: &str,
-    right: &str,
-) {
-    let (left, right) = (Side::Json(left.to_owned()), Side::Json(right.to_owned()));
-    let pointer = pointer.to_owned();
-    found.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
-}
-
-fn walk(
-    left: &str,
-    right: &str,
-    pointer: &str,
-    depth: usize,
-    found: &mut Vec<ClassifiedDifference>,
-) {
-    let (left, right) = (left.trim(), right.trim());
-    if left == right || found.len() >= DIFFERENCES_MAX {
-        return;
-    }
-    match (kind(left), kind(right)) {
-        ('{', '{') if depth < DEPTH_MAX => objects(left, right, pointer, depth, found),
-        ('[', '[') if depth < DEPTH_MAX => arrays(left, right, pointer, depth, found),
-        ('"', '"') => {
-            let (left_text, right_text) = (string(left), string(right));
-            if left_text == right_text {
-                return;
-            }
-            let spelling = hex_spelling(&left_text, &right_text);
-            scalar(spelling, pointer, left, right, found);
-        }
-        ('0', '0') => {
-            let same = matches!((exact(left), exact(right)), (Some(a), Some(b)) if a == b);
-            scalar(same.then_some(Spelling::Number), pointer, left, right, found);
-        }
-        ('t' | 'f', 't' | 'f') => push(found, DifferenceClass::Value, pointer, left, right),
-        ('n', _) | (_, 'n') => push(found, DifferenceClass::Null, pointer, left, right),
-        (a, b) if a == b => push(found, DifferenceClass::Value, pointer, left, right),
-        _ => push(found, DifferenceClass::Type, pointer, left, right),
-    }
-}
-
-fn scalar(
-    spelling: Option<Spelling>,
-    pointer: &str,
-    left: &str,
-    right: &str,
-    found: &mut Vec<ClassifiedDifference>,
-) {
-    let class = match spelling {
-        Some(_) => DifferenceClass::Spelling,
-        None => DifferenceClass::Value,
-    };
-    push(found, class, pointer, left, right);
-    if let Some(last) = found.last_mut() {
-        last.spelling = spelling;
-    }
-}
-
-fn objects(
-    left: &str,
-    right: &str,
-    pointer: &str,
-    depth: usize,
-    found: &mut Vec<ClassifiedDifference>,
-) {
-    let Some(members) = member_pairs(left, right, pointer) else {
-        push(found, DifferenceClass::Value, pointer, left, right);
-        return;
-    };
-    for (pointer, left, right) in members {
-        if found.len() >= DIFFERENCES_MAX {
+impl Walk<'_> {
+    /// Compares two values at a pointer.
+    pub(super) fn compare_values(&mut self, left: &str, right: &str, pointer: &str, depth: usize) {
+        let (left, right) = (left.trim(), right.trim());
+        if left == right || self.found.len() >= self.differences_max || self.is_ignored(pointer) {
             return;
         }
-        if let (Some(left), Some(right)) = (left, right) {
-            walk(left.get(), right.get(), &pointer, depth + 1, found);
-            continue;
+        match (kind(left), kind(right)) {
+            ('{', '{') if depth < DEPTH_MAX => self.compare_objects(left, right, pointer, depth),
+            ('[', '[') if depth < DEPTH_MAX => self.compare_arrays(left, right, pointer, depth),
+            ('"', '"') => {
+                let (left_text, right_text) = (parse_string(left), parse_string(right));
+                let tolerance = self.allowed.tolerance;
+                if left_text != right_text
+                    && !are_close_quantities(&left_text, &right_text, tolerance)
+                {
+                    self.push_scalar(hex_spelling(&left_text, &right_text), pointer, left, right);
+                }
+            }
+            ('0', '0') => {
+                let same = are_equal_numbers(left, right, self.allowed.tolerance);
+                if !same || self.reports_form {
+                    self.push_scalar(same.then_some(Spelling::Number), pointer, left, right);
+                }
+            }
+            ('t' | 'f', 't' | 'f') => self.push(DifferenceClass::Value, pointer, left, right),
+            ('n', _) | (_, 'n') => self.push(DifferenceClass::Null, pointer, left, right),
+            (a, b) if a == b => self.push(DifferenceClass::Value, pointer, left, right),
+            _ => self.push(DifferenceClass::Type, pointer, left, right),
         }
-        let (class, left, right) =
-            (DifferenceClass::MissingMember, Side::of(left), Side::of(right));
-        found.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
     }
-}
 
-fn arrays(
-    left: &str,
-    right: &str,
-    pointer: &str,
-    depth: usize,
-    found: &mut Vec<ClassifiedDifference>,
-) {
-    let parse = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
-    let (Some(left_elements), Some(right_elements)) = (parse(left), parse(right)) else {
-        push(found, DifferenceClass::Value, pointer, left, right);
-        return;
-    };
-    if left_elements.len() != right_elements.len() {
-        found.push(ClassifiedDifference {
-            class: DifferenceClass::Length,
-            spelling: None,
-            pointer: pointer.to_owned(),
-            left: Side::Elements(left_elements.len()),
-            right: Side::Elements(right_elements.len()),
-        });
-        return;
+    fn is_ignored(&self, pointer: &str) -> bool {
+        self.allowed.ignore.iter().any(|pattern| matches_segments(pattern, pointer))
     }
-    if is_reordered(&left_elements, &right_elements, depth) {
-        push(found, DifferenceClass::Order, pointer, left, right);
-        return;
+
+    fn push_scalar(&mut self, spelling: Option<Spelling>, pointer: &str, left: &str, right: &str) {
+        let class = match spelling {
+            Some(_) => DifferenceClass::Spelling,
+            None => DifferenceClass::Value,
+        };
+        self.push(class, pointer, left, right);
+        if let Some(last) = self.found.last_mut() {
+            last.spelling = spelling;
+        }
     }
-    for (index, (left, right)) in left_elements.iter().zip(&right_elements).enumerate() {
-        walk(left.get(), right.get(), &format!("{pointer}/{index}"), depth + 1, found);
+
+    fn compare_objects(&mut self, left: &str, right: &str, pointer: &str, depth: usize) {
+        let Some(members) = member_pairs(left, right, pointer) else {
+            return self.push(DifferenceClass::Value, pointer, left, right);
+        };
+        for (pointer, left, right) in members {
+            if self.found.len() >= self.differences_max {
+                return;
+            }
+            match (left, right) {
+                (Some(left), Some(right)) => {
+                    self.compare_values(left.get(), right.get(), &pointer, depth + 1);
+                }
+                _ if self.is_ignored(&pointer) => {}
+                _ => {
+                    let (left, right) = (Side::of(left), Side::of(right));
+                    self.add(DifferenceClass::MissingMember, &pointer, left, right);
+                }
+            }
+        }
+    }
+
+    fn compare_arrays(&mut self, left: &str, right: &str, pointer: &str, depth: usize) {
+        let parse = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
+        let (Some(a), Some(b)) = (parse(left), parse(right)) else {
+            return self.push(DifferenceClass::Value, pointer, left, right);
+        };
+        if a.len() != b.len() {
+            let (left, right) = (Side::Elements(a.len()), Side::Elements(b.len()));
+            return self.add(DifferenceClass::Length, pointer, left, right);
+        }
+        if self.allowed.sets.iter().any(|pattern| matches_segments(pattern, pointer)) {
+            return self.compare_sets(&a, &b, pointer, depth);
+        }
+        if self.reports_form && is_reordered(&a, &b, depth) {
+            return self.push(DifferenceClass::Order, pointer, left, right);
+        }
+        for (index, (left, right)) in a.iter().zip(&b).enumerate() {
+            self.compare_values(left.get(), right.get(), &format!("{pointer}/{index}"), depth + 1);
+        }
+    }
+
+    /// Compares unordered arrays. Each element of one array needs an equal element in the other.
+    fn compare_sets(&mut self, a: &[&RawValue], b: &[&RawValue], pointer: &str, depth: usize) {
+        if a.len() > MATCHED_MAX {
+            let sorted = |values: &[&RawValue]| {
+                let texts = values.iter().map(|value| canonical(value.get(), depth));
+                let mut texts: Vec<String> = texts.collect();
+                texts.sort_unstable();
+                texts
+            };
+            let (a, b) = (sorted(a), sorted(b));
+            if let Some((left, right)) = a.iter().zip(&b).find(|(left, right)| left != right) {
+                self.push(DifferenceClass::Value, pointer, left, right);
+            }
+            return;
+        }
+        let mut unmatched: Vec<&RawValue> = b.to_vec();
+        for (index, value) in a.iter().enumerate() {
+            let pointer = format!("{pointer}/{index}");
+            let is_equal = |right: &&RawValue| {
+                let mut walk = Walk { differences_max: 1, found: Vec::new(), ..*self };
+                walk.compare_values(value.get(), right.get(), &pointer, depth + 1);
+                walk.found.is_empty()
+            };
+            match unmatched.iter().position(is_equal) {
+                Some(matched) => _ = unmatched.swap_remove(matched),
+                None => {
+                    let value = Side::of(Some(value));
+                    return self.add(DifferenceClass::Value, &pointer, value, Side::NothingLike);
+                }
+            }
+        }
+    }
+
+    fn compare_errors(&mut self, left: &Outcome<'_>, right: &Outcome<'_>) {
+        let (
+            Outcome::Error { code, message, data, .. },
+            Outcome::Error { code: right_code, message: right_message, data: right_data, .. },
+        ) = (left, right)
+        else {
+            return;
+        };
+        if code != right_code {
+            let (left, right) = (code.to_string(), right_code.to_string());
+            self.push(DifferenceClass::ErrorCode, "/error/code", &left, &right);
+        }
+        if message != right_message {
+            let quoted = |message: &str| serde_json::Value::from(message).to_string();
+            let (left, right) = (quoted(message), quoted(right_message));
+            self.push(DifferenceClass::ErrorMessage, "/error/message", &left, &right);
+        }
+        let canonical_data = |data: &Option<&[u8]>| data.map(|data| canonical(text(data), 0));
+        if canonical_data(data) != canonical_data(right_data) {
+            let side =
+                |data: &Option<&[u8]>| data.map_or(Side::Nothing, |data| Side::Json(lossy(data)));
+            self.add(DifferenceClass::ErrorData, "/error/data", side(data), side(right_data));
+        }
+    }
+
+    /// Adds a difference between two JSON texts.
+    pub(super) fn push(&mut self, class: DifferenceClass, pointer: &str, left: &str, right: &str) {
+        let (left, right) = (Side::Json(left.to_owned()), Side::Json(right.to_owned()));
+        self.add(class, pointer, left, right);
+    }
+
+    fn add(&mut self, class: DifferenceClass, pointer: &str, left: Side, right: Side) {
+        let pointer = pointer.to_owned();
+        self.found.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
     }
 }
 

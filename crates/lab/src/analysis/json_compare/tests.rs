@@ -1,9 +1,9 @@
 //! Answers that say the same in different ways are equal, and a planted difference is found where
 //! it is.
 
-use super::{AllowedDifferences, JsonDifference, difference};
+use super::{AllowedDifferences, ClassifiedDifference, difference};
 
-fn of(left: &str, right: &str, allowed: &AllowedDifferences) -> Option<JsonDifference> {
+fn of(left: &str, right: &str, allowed: &AllowedDifferences) -> Option<ClassifiedDifference> {
     let answer =
         |id: &str, result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
     difference(answer("1", left).as_bytes(), answer("\"other\"", right).as_bytes(), allowed)

@@ -9,7 +9,7 @@ fn state(names: &[&str]) -> ProbeState {
     let mut state = ProbeState::new(names.iter().map(|name| (*name).to_owned()), RULES);
     for index in 0..names.len() {
         let chain_id = Some("0x1".to_owned());
-        state.identify(index, TargetFacts { chain_id, ..TargetFacts::default() });
+        state.targets[index].facts = Some(TargetFacts { chain_id, ..TargetFacts::default() });
     }
     state
 }

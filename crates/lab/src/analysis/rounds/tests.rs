@@ -65,6 +65,7 @@ fn each_limit_ends_the_study_and_only_when_it_is_reached() {
 
 #[test]
 fn a_drift_is_distinguished_from_noise() {
+    let drift = |values: &[f64]| drift(DriftSubject::Machine, None, values.to_vec());
     let rising = drift(&[1.0, 1.02, 1.04, 1.06, 1.08, 1.1]).unwrap();
     assert!(is_trend(rising.p), "{rising:?}");
     assert!(

@@ -1,6 +1,6 @@
 //! Curves made from known laws must be found again; what is no curve must not become one.
 
-use super::{at, fit, little};
+use super::{at, fit};
 
 fn near(actual: f64, expected: f64, share: f64) {
     assert!((actual - expected).abs() <= share * expected.abs().max(1e-9), "{actual} {expected}");
@@ -50,9 +50,4 @@ fn too_few_points_are_no_curve() {
     assert_eq!(fit(&[]), None);
     let zeros: Vec<(f64, f64)> = (0..10).map(|n| (f64::from(n), 0.0)).collect();
     assert_eq!(fit(&zeros), None);
-}
-
-#[test]
-fn littles_law() {
-    assert_eq!(little(1000.0, 0.02), 20.0);
 }

@@ -45,7 +45,7 @@ pub struct ProbeRun<'a> {
 
 /// The outcome of a probe with its reasons.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judgement {
+pub struct ProbeVerdict {
     /// The outcome.
     pub outcome: ProbeOutcome,
     /// Reasons, most important first; empty for a plain pass.
@@ -102,7 +102,7 @@ pub enum Limit {
     Objective(String),
     /// The least share of scheduled iterations that must start.
     Delivered,
-    /// The largest allowed growth of the backlog.
+    /// The largest allowed growth of the backlog, as a share of the rate.
     BacklogGrowth,
     /// A method must not fail completely.
     MethodFails,
@@ -118,22 +118,11 @@ const GROWTH_MIN: f64 = 3.0;
 /// averaged first.
 const GROWTH_VALUES_MAX: usize = 1000;
 
-/// A broken limit of the delivery: too few iterations started, or the backlog grew.
-struct DeliveryBreach {
-    limit: Limit,
-    /// Observed share: of the scheduled iterations that started, or of the rate by which the
-    /// backlog grew.
-    observed: f64,
-    /// Allowed value of this share.
-    allowed: f64,
-}
-
 /// Judges one probe.
-pub fn judge(probe: ProbeRun<'_>) -> Judgement {
+pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     let seconds = measured_seconds(&probe);
-    let (scheduled, started) = seconds
-        .iter()
-        .fold((0, 0), |sum, second| (sum.0 + second.scheduled, sum.1 + second.started));
+    let scheduled: u64 = seconds.iter().map(|second| second.scheduled).sum();
+    let started: u64 = seconds.iter().map(|second| second.started).sum();
     // Iterations that waited since the warm-up may start now, so more may start than are scheduled.
     let delivered_share =
         if scheduled > 0 { (started as f64 / scheduled as f64).min(1.0) } else { 1.0 };
@@ -147,22 +136,20 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
 
     let of_run = probe.verdict.reasons.iter().cloned();
     let mut reasons: Vec<Reason> = of_run.map(Reason::OfRun).collect();
+    let broken = |limit, observed, allowed| BindingLimit {
+        limit,
+        method: find_busiest_method(probe),
+        observed: Some(observed),
+        allowed: Some(allowed),
+    };
     let mut behind = None;
     if delivered_share < probe.delivered_min {
         reasons.push(Reason::Delivered { share: delivered_share, started, scheduled });
-        behind = Some(DeliveryBreach {
-            limit: Limit::Delivered,
-            observed: delivered_share,
-            allowed: probe.delivered_min,
-        });
+        behind = Some(broken(Limit::Delivered, delivered_share, probe.delivered_min));
     }
     if growth > allowed * probe.rate {
         reasons.push(Reason::BacklogGrew { growth, rate: super::round_rate(probe.rate) });
-        behind.get_or_insert(DeliveryBreach {
-            limit: Limit::BacklogGrowth,
-            observed: growth / probe.rate,
-            allowed,
-        });
+        behind.get_or_insert(broken(Limit::BacklogGrowth, growth / probe.rate, allowed));
     }
     let kept_up = behind.is_none();
     let outcome = match probe.verdict.outcome {
@@ -185,7 +172,7 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
     }
     let spare = (delivered_share - probe.delivered_min).min(allowed - growth / probe.rate);
     let margin = smallest_margin(probe, spare / allowed.max(1e-6), outcome);
-    Judgement {
+    ProbeVerdict {
         outcome,
         reasons,
         margin,
@@ -286,7 +273,7 @@ fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
 /// agrees with the outcome.
 fn smallest_margin(probe: ProbeRun<'_>, kept_up: f64, outcome: ProbeOutcome) -> Option<f64> {
     let relative_margin = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
-        relative(threshold, outcome.observed?)
+        relative_margin(threshold, outcome.observed?)
     };
     let margins = probe.thresholds.iter().zip(probe.outcomes).filter_map(relative_margin);
     let smallest = margins.chain([kept_up]).fold(1.0, f64::min).clamp(-1.0, 1.0);
@@ -302,7 +289,7 @@ fn smallest_margin(probe: ProbeRun<'_>, kept_up: f64, outcome: ProbeOutcome) -> 
 
 /// Returns the distance of a value to its limit, as a share of the limit; none for equality
 /// operators.
-fn relative(threshold: &Threshold, observed: f64) -> Option<f64> {
+fn relative_margin(threshold: &Threshold, observed: f64) -> Option<f64> {
     let limit = threshold.limit;
     let scale = if limit == 0.0 { 1.0 } else { limit.abs() };
     match threshold.operator {
@@ -313,48 +300,43 @@ fn relative(threshold: &Threshold, observed: f64) -> Option<f64> {
 }
 
 /// Returns the limit that a failed probe broke. A threshold comes first: the one that broke
-/// earliest. Among several that broke then, it is the one farthest outside its limit.
-fn binding_limit(probe: ProbeRun<'_>, behind: Option<DeliveryBreach>) -> BindingLimit {
+/// earliest. Among several that broke then, it is the one farthest outside its limit. `behind` is
+/// the broken limit of the delivery.
+fn binding_limit(probe: ProbeRun<'_>, behind: Option<BindingLimit>) -> BindingLimit {
     let broken = probe.thresholds.iter().zip(probe.outcomes).filter(|(_, outcome)| !outcome.kept);
-    let first_broken =
-        broken.min_by(|a, b| order(a).partial_cmp(&order(b)).expect("no part is NaN"));
+    let first_broken = broken.min_by(|a, b| {
+        order_of_breach(a).partial_cmp(&order_of_breach(b)).expect("no part is NaN")
+    });
     if let Some((threshold, outcome)) = first_broken {
         let method = threshold.selector.method.and_then(|index| probe.names.get(index));
         return BindingLimit {
             limit: Limit::Objective(outcome.text.clone()),
-            method: method.map(|name| name.to_string()).or_else(|| worst(probe, threshold)),
+            method: method
+                .map(|name| name.to_string())
+                .or_else(|| find_worst_method(probe, threshold)),
             observed: outcome.observed,
             allowed: Some(threshold.limit),
         };
     }
     let failing = probe.methods.iter().filter(|row| row.calls > 0 && row.failed_share > 0.5);
     let failing = failing.max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
-    match (behind, failing) {
-        (Some(DeliveryBreach { limit, observed, allowed }), _) => {
-            let (observed, allowed) = (Some(observed), Some(allowed));
-            BindingLimit { limit, method: busiest(probe), observed, allowed }
-        }
-        (None, Some(row)) => {
-            let (method, observed) = (Some(row.method.clone()), Some(row.failed_share));
-            BindingLimit { limit: Limit::MethodFails, method, observed, allowed: None }
-        }
-        (None, None) => BindingLimit {
-            limit: Limit::Verdict,
-            method: busiest(probe),
-            observed: None,
-            allowed: None,
-        },
-    }
+    behind.unwrap_or_else(|| {
+        let (limit, method, observed) = match failing {
+            Some(row) => (Limit::MethodFails, Some(row.method.clone()), Some(row.failed_share)),
+            None => (Limit::Verdict, find_busiest_method(probe), None),
+        };
+        BindingLimit { limit, method, observed, allowed: None }
+    })
 }
 
-fn order(broken: &(&Threshold, &ThresholdOutcome)) -> (f64, f64) {
+fn order_of_breach(broken: &(&Threshold, &ThresholdOutcome)) -> (f64, f64) {
     let (threshold, outcome) = broken;
-    let outside = outcome.observed.and_then(|observed| relative(threshold, observed));
+    let outside = outcome.observed.and_then(|observed| relative_margin(threshold, observed));
     (outcome.broken_at.unwrap_or(f64::MAX), outside.unwrap_or_default())
 }
 
 /// Returns the worst method under a threshold about all methods.
-fn worst(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
+fn find_worst_method(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
     let by = |value: &dyn Fn(&Row) -> f64| {
         let rows = probe.methods.iter().filter(|row| row.calls > 0);
         let worst = rows.max_by(|a, b| value(a).total_cmp(&value(b)));
@@ -362,18 +344,18 @@ fn worst(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
     };
     match threshold.selector.metric.samples() {
         Samples::CallTimes(_, quantiles_of) => {
-            by(&|row| quantile(quantiles_of(row), threshold.aggregation))
+            by(&|row| quantile_of(quantiles_of(row), threshold.aggregation))
         }
         Samples::CallShare(is) => by(&|row| {
             let counted = row.classes.iter().filter(|class| is(class.class));
             counted.map(|class| class.calls).sum::<u64>() as f64
         }),
-        _ => busiest(probe),
+        _ => find_busiest_method(probe),
     }
 }
 
 /// Returns the published quantile of an aggregation. Other percentiles use the next higher one.
-fn quantile(quantiles: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
+fn quantile_of(quantiles: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
     match aggregation {
         Aggregation::Avg => quantiles.mean_ms,
         Aggregation::Min => quantiles.min_ms,
@@ -389,7 +371,7 @@ fn quantile(quantiles: &lab_model::results::Quantiles, aggregation: Aggregation)
 /// Returns the method on which the target spends most of its time. That is the method with the
 /// largest product of calls and mean service time at the baseline. Service times of the probe
 /// itself are useless under overload, because all methods wait equally long.
-fn busiest(probe: ProbeRun<'_>) -> Option<String> {
+fn find_busiest_method(probe: ProbeRun<'_>) -> Option<String> {
     let work = |row: &&Row| {
         let calm = probe.baseline.iter().find(|calm| calm.method == row.method);
         row.calls as f64 * calm.map_or(row.service.mean_ms, |calm| calm.service.mean_ms)

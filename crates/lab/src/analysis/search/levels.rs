@@ -20,7 +20,7 @@ pub(super) enum Majority {
 }
 
 /// All probes at one rate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Level {
     rate: f64,
     passes: usize,
@@ -32,6 +32,21 @@ struct Level {
 }
 
 impl Level {
+    fn add(&mut self, probe: &Probe) {
+        match probe.outcome {
+            ProbeOutcome::Pass => self.passes += 1,
+            ProbeOutcome::Fail => self.fails += 1,
+            ProbeOutcome::ClientLimited => self.limited += 1,
+            ProbeOutcome::Invalid => self.invalid += 1,
+        }
+        if super::is_valid(probe) {
+            if probe.kind == Kind::Soak {
+                self.soak = Some(probe.outcome);
+            }
+            self.margins.extend(probe.margin.map(|margin| (probe.outcome, margin)));
+        }
+    }
+
     fn majority(&self) -> Majority {
         match self.soak {
             Some(ProbeOutcome::Pass) => return Majority::Pass,
@@ -60,22 +75,14 @@ impl Levels {
     pub(super) fn of(history: &[Probe]) -> Levels {
         let mut levels: Vec<Level> = Vec::new();
         for probe in history.iter().filter(|probe| probe.kind != Kind::Baseline) {
-            let index = match levels.iter().position(|level| level.rate == probe.rate) {
-                Some(index) => index,
+            match levels.iter_mut().find(|level| level.rate == probe.rate) {
+                Some(level) => level.add(probe),
                 None => {
-                    levels.push(Level {
-                        rate: probe.rate,
-                        passes: 0,
-                        fails: 0,
-                        limited: 0,
-                        invalid: 0,
-                        soak: None,
-                        margins: Vec::new(),
-                    });
-                    levels.len() - 1
+                    let mut level = Level { rate: probe.rate, ..Level::default() };
+                    level.add(probe);
+                    levels.push(level);
                 }
-            };
-            levels[index].add(probe);
+            }
         }
         levels.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         Levels(levels)
@@ -126,8 +133,8 @@ impl Levels {
         self.with_majority(Majority::Pass).all(|level| level.rate < fail)
     }
 
-    /// If a rate fails and a higher rate passes, returns the one with fewer probes until both are
-    /// decided.
+    /// Returns a rate to repeat if a rate fails and a higher rate passes: the one with fewer probes,
+    /// until both are decided.
     pub(super) fn contradicted_rate(&self, repeats: usize) -> Option<f64> {
         let fail = self.with_majority(Majority::Fail).next()?;
         let pass = self.with_majority(Majority::Pass).find(|level| level.rate > fail.rate)?;
@@ -153,24 +160,5 @@ impl Levels {
 
     fn at(&self, rate: f64) -> Option<&Level> {
         self.0.iter().find(|level| level.rate == rate)
-    }
-}
-
-impl Level {
-    fn add(&mut self, probe: &Probe) {
-        match probe.outcome {
-            ProbeOutcome::Pass => self.passes += 1,
-            ProbeOutcome::Fail => self.fails += 1,
-            ProbeOutcome::ClientLimited => self.limited += 1,
-            ProbeOutcome::Invalid => self.invalid += 1,
-        }
-        if probe.kind == Kind::Soak
-            && matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
-        {
-            self.soak = Some(probe.outcome);
-        }
-        if matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail) {
-            self.margins.extend(probe.margin.map(|margin| (probe.outcome, margin)));
-        }
     }
 }

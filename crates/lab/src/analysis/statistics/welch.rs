@@ -16,7 +16,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The mean of independent values; none for fewer than two.
+    /// Estimates the mean of independent values; none for fewer than two.
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let count = values.len() as f64;
         let variance = variance(values)? / count;

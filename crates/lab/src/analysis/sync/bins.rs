@@ -74,8 +74,8 @@ pub fn round_step(minimum: u64) -> u64 {
     steps.into_iter().find(|step| *step >= minimum.max(1)).unwrap_or(u64::MAX)
 }
 
-/// For each bin: true if the first variant is faster, false if the second is; none if their
-/// rates are within 1 % or unknown.
+/// Returns the faster variant of each bin: true for the first variant, false for the second. None
+/// if their rates are within 1 % or unknown.
 pub fn faster_by_bin(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
     let faster_of = |(a, b): (&Option<f64>, &Option<f64>)| {
         let (a, b) = (*a).zip(*b)?;
@@ -84,7 +84,8 @@ pub fn faster_by_bin(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> 
     a.iter().zip(b).map(faster_of).collect()
 }
 
-/// Heights at which the other variant becomes the faster one; bins with equal rates are skipped.
+/// Returns the heights at which the other variant becomes the faster one. Bins with equal rates are
+/// skipped.
 pub fn rate_crosses(faster: &[Option<bool>], width: u64) -> Vec<RateCross> {
     let mut crosses = Vec::new();
     let mut leader = None;

@@ -2,11 +2,10 @@
 //!
 //! Times are compared by ratio, with the rules of `analysis/compare.rs`. A lower time is better.
 
-use lab_model::results::ComparisonVerdict;
-use lab_model::results::compare::Metric;
+use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::study::{Against, StudyResult, TimeComparison, TimeRow};
 
-use crate::analysis::compare::{Design, MetricDifference, Values, classify_all, compare};
+use crate::analysis::compare::{Compared, Design, Values, compare, judge_all};
 use crate::analysis::statistics::{median, sorted};
 
 /// The metric as which times are compared. Like a time, it is compared by ratio, and lower is
@@ -31,22 +30,25 @@ pub struct Times {
 /// corrected. The p-values of the other heights are corrected for the number of these heights. None
 /// for a height that a variant never reached.
 pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<TimeComparison>> {
-    let differences: Vec<Option<MetricDifference>> =
-        heights.iter().map(|times| compare_times(times, random)).collect();
-    let (main, others) = differences.split_at(differences.len().min(1));
-    let mut verdicts = Vec::new();
+    let (main, others) = heights.split_at(heights.len().min(1));
+    let mut comparisons = Vec::with_capacity(heights.len());
     for family in [main, others] {
-        let known: Vec<MetricDifference> = family.iter().flatten().cloned().collect();
-        let mut classified = classify_all(&known).into_iter();
-        verdicts.extend(
-            family.iter().map(|difference| difference.as_ref().and_then(|_| classified.next())),
-        );
+        let compared: Vec<Option<Compared>> =
+            family.iter().map(|times| compare_times(times, random)).collect();
+        let is_known: Vec<bool> = compared.iter().map(Option::is_some).collect();
+        let mut judged = judge_all(compared.into_iter().flatten().collect()).into_iter();
+        let rows = family.iter().zip(is_known);
+        comparisons.extend(rows.map(|(times, is_known)| {
+            is_known
+                .then(|| judged.next())
+                .flatten()
+                .map(|difference| compare_with_spread(times, &difference))
+        }));
     }
-    let rows = heights.iter().zip(differences).zip(verdicts);
-    rows.map(|((times, difference), verdict)| Some(row(times, &difference?, verdict?))).collect()
+    comparisons
 }
 
-fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<MetricDifference> {
+fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Compared> {
     let known = |runs: &[Option<f64>]| Values {
         runs: runs.iter().flatten().copied().filter(|time| *time > 0.0).collect(),
         ..Values::default()
@@ -55,8 +57,7 @@ fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Metri
     let pairs = complete_pairs(times);
     let paired = times.paired && pairs.len() >= 2;
     if paired {
-        a.runs = pairs.iter().map(|pair| pair.0).collect();
-        b.runs = pairs.iter().map(|pair| pair.1).collect();
+        (a.runs, b.runs) = pairs.into_iter().unzip();
     }
     let shortest = sorted(&[a.runs.as_slice(), &b.runs].concat()).first().copied()?;
     // A single run has no spread. So the medians are compared, even if the other variant has
@@ -76,11 +77,7 @@ fn complete_pairs(times: &Times) -> Vec<(f64, f64)> {
     pairs.filter(|(a, b)| *a > 0.0 && *b > 0.0).collect()
 }
 
-fn row(
-    times: &Times,
-    difference: &MetricDifference,
-    (verdict, p): (ComparisonVerdict, Option<f64>),
-) -> TimeComparison {
+fn compare_with_spread(times: &Times, difference: &Difference) -> TimeComparison {
     let known = |runs: &[Option<f64>]| sorted(&runs.iter().flatten().copied().collect::<Vec<_>>());
     let (a, b) = (known(&times.a), known(&times.b));
     let spread = |runs: &[f64]| match runs {
@@ -97,11 +94,11 @@ fn row(
         b_spread: spread(&b),
         pairs: pairs.iter().map(|(a, b)| b - a).collect(),
         change: difference.change,
-        interval: difference.interval.map(|interval| (interval.low, interval.high)),
-        p,
+        interval: difference.interval,
+        p: difference.p,
         floor: difference.floor,
         basis: difference.basis,
-        verdict,
+        verdict: difference.verdict,
     }
 }
 
@@ -115,6 +112,8 @@ pub fn main_row<'a>(result: &StudyResult, against: &'a Against) -> Option<&'a Ti
 #[cfg(test)]
 mod tests {
     //! The reported values of few runs are consistent.
+
+    use lab_model::results::ComparisonVerdict;
 
     use super::*;
 

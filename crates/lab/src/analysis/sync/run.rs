@@ -12,12 +12,12 @@ const FULL_SHARE: f64 = 0.995;
 const FULL_SAMPLES: usize = 3;
 
 impl SyncRun {
-    /// The first sample.
+    /// Returns the first sample.
     pub fn first(&self) -> Sample {
         self.samples.first().copied().unwrap_or_default()
     }
 
-    /// The last sample.
+    /// Returns the last sample.
     pub fn last(&self) -> Sample {
         self.samples.last().copied().unwrap_or_default()
     }

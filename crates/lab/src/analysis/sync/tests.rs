@@ -4,7 +4,7 @@
 use lab_model::results::study::{Accesses, Align};
 
 use super::bins::{bins, default_width, faster_by_bin, rate_crosses, round_step};
-use super::lead::{crosses, largest, over_height, over_time};
+use super::lead::{block_leads, find_lead_changes, largest_block_leads, time_leads};
 use super::pauses::{find_stalls, find_tip, stalled_until};
 use super::*;
 
@@ -41,8 +41,8 @@ fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
     let flat = run_of(&[100; 12]);
     let check = |heights: &[u64]| -> Vec<(f64, bool)> {
         let own = run_of(heights);
-        let leads = over_time(&own, &flat, Align::Clock);
-        crosses(&own, &leads).iter().map(|one| (one.elapsed, one.to_first)).collect()
+        let leads = block_leads(&own, &flat, Align::Clock);
+        find_lead_changes(&own, &leads).iter().map(|one| (one.elapsed, one.to_first)).collect()
     };
     // Behind for two samples only: no other leader.
     assert_eq!(check(&[101, 101, 101, 99, 99, 101, 101, 101, 101, 101, 101, 101]), []);
@@ -53,7 +53,7 @@ fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
     let own = run_of(&[90, 95, 101, 101, 101, 101]);
     // As a curve the other falls against it once.
     let other = run_of(&[80, 90, 100, 102, 103, 104]);
-    let actual = crosses(&own, &over_time(&own, &other, Align::Clock));
+    let actual = find_lead_changes(&own, &block_leads(&own, &other, Align::Clock));
     assert_eq!(actual.len(), 1);
     assert_eq!((actual[0].elapsed, actual[0].height, actual[0].to_first), (180.0, 101, false));
 }
@@ -66,12 +66,12 @@ fn leads_by_the_clock_and_since_the_start() {
         sample.at += 3_600.0;
     }
     b.origin += 3_600.0;
-    assert_eq!(over_time(&a, &b, Align::Clock), [], "they did not run at one time");
-    let leads = over_time(&a, &b, Align::Start);
+    assert_eq!(block_leads(&a, &b, Align::Clock), [], "they did not run at one time");
+    let leads = block_leads(&a, &b, Align::Start);
     assert_eq!(leads.iter().map(|one| one.blocks).collect::<Vec<_>>(), [0.0, -100.0, -200.0]);
-    let (first, second) = largest(&leads);
+    let (first, second) = largest_block_leads(&leads);
     assert_eq!((first, second.map(|one| one.elapsed)), (None, Some(120.0)));
-    let times = over_height(&a, &b, Align::Start, &[100.0, 200.0, 1_000.0]);
+    let times = time_leads(&a, &b, Align::Start, &[100.0, 200.0, 1_000.0]);
     assert_eq!(times.iter().map(|one| one.seconds).collect::<Vec<_>>(), [30.0, 60.0]);
 }
 

@@ -279,7 +279,7 @@ fn counts_shares_and_iterations_are_correct() {
         (M::Limited, A::Rate, 0.1),
         (M::Iterations, A::Count, 300.0),
         (M::Dropped, A::Count, 0.0),
-        (M::Delivered, A::Value, 1.0),
+        (M::Delivered, A::Rate, 1.0),
     ];
     for (metric, aggregation, expected) in checks {
         let result = outcome(threshold(metric, aggregation, Operator::Equal, expected), |at| {

@@ -8,7 +8,7 @@ use lab_model::record::{Class, Iterations, Totals};
 use lab_model::results::run::{Row, Second};
 use lab_model::samples;
 
-use super::{Doubt, Doubts, ValidityInput, few, find_doubts};
+use super::{Doubt, Doubts, ValidityInput, find_doubts, find_few_calls};
 use crate::wording::verdict::sentences;
 
 fn iterations(scheduled: u64, started: u64) -> Iterations {
@@ -222,13 +222,13 @@ fn weak_percentiles_are_named() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let calls = [(0, 0, Class::Ok, 1_000, 2), (0, 1, Class::Ok, 50, 2)];
     let totals = samples::counted(&plan, &calls, iterations(1_050, 1_050));
-    let (_, rows): (Row, Vec<Row>) = aggregate::methods(&plan, &totals, 10.0);
-    let doubts_found = few(&rows).unwrap().to_string();
+    let (_, rows): (Row, Vec<Row>) = aggregate::compute_method_rows(&plan, &totals, 10.0);
+    let doubts_found = find_few_calls(&rows).unwrap().to_string();
     assert!(
         doubts_found.contains("eth_getLogs (50 calls)") && !doubts_found.contains("eth_call"),
         "{doubts_found}"
     );
-    assert_eq!(few(&rows[..1]), None);
+    assert_eq!(find_few_calls(&rows[..1]), None);
 }
 
 /// 320 MB/s on two threads: only where something is wrong with the generator is it said.

@@ -9,7 +9,7 @@ use lab_model::results::run::{Compared, Difference, Row};
 use lab_model::results::{Outcome, ThresholdOutcome};
 use lab_model::samples;
 
-use super::{Early, Evidence, Reason, RunVerdict, verdict};
+use super::{Early, Reason, RunVerdict, VerdictInput, judge_run};
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::Stalls;
 use crate::analysis::thresholds::ThresholdResult;
@@ -34,7 +34,7 @@ impl Case {
         let mut calls = vec![(0, 0, Class::Ok, 10_000, 5)];
         calls.extend(logs.iter().map(|&(class, count)| (0, 1, class, count, 50)));
         let totals = samples::counted(&plan, &calls, Iterations::default());
-        let (overall, methods) = aggregate::methods(&plan, &totals, 10.0);
+        let (overall, methods) = aggregate::compute_method_rows(&plan, &totals, 10.0);
         Case {
             plan,
             threshold_results: Vec::new(),
@@ -100,7 +100,7 @@ impl Case {
     }
 
     fn verdict(&self) -> (Outcome, Vec<String>, Vec<String>) {
-        let RunVerdict { outcome, reasons, findings, warnings } = verdict(Evidence {
+        let RunVerdict { outcome, reasons, findings, warnings } = judge_run(VerdictInput {
             plan: &self.plan,
             threshold_results: &self.threshold_results,
             subscription_results: &[],
@@ -162,7 +162,7 @@ fn hang() -> FailurePeriod {
         until: None,
         calls: 60,
         failed: 60,
-        answered_before: 40,
+        succeeded_before: 40,
         class: Class::Timeout,
         rate: 140.0,
     }
@@ -202,7 +202,8 @@ fn a_method_that_fails_completely_fails_the_run_though_all_thresholds_are_kept()
 #[test]
 fn a_method_of_which_every_call_is_refused_fails_the_run() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
-    let refused = FailurePeriod { answered_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
+    let refused =
+        FailurePeriod { succeeded_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
     let case = Case::new(plan, &[(Class::RpcError, 60)]).period(refused);
     let (outcome, reasons, _) = case.verdict();
     assert_eq!(outcome, Outcome::Fail);
@@ -264,7 +265,7 @@ fn a_run_in_which_everything_failed_fails() {
     let mut case = Case::open();
     let totals =
         samples::counted(&case.plan, &[(0, 0, Class::RpcError, 5, 1)], Iterations::default());
-    (case.overall, case.methods) = aggregate::methods(&case.plan, &totals, 1.0);
+    (case.overall, case.methods) = aggregate::compute_method_rows(&case.plan, &totals, 1.0);
     let (outcome, reasons, _) = case.verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(reasons, ["all 5 calls of eth_call failed (rpc_error)"]);
@@ -288,7 +289,7 @@ fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
         let mut case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]).doubt(busy);
         let calls = [(0, 0, Class::Ok, answered, 5), (0, 1, Class::Timeout, 60, 5)];
         let totals = samples::counted(&case.plan, &calls, Iterations::default());
-        (case.overall, _) = aggregate::methods(&case.plan, &totals, 10.0);
+        (case.overall, _) = aggregate::compute_method_rows(&case.plan, &totals, 10.0);
         case.period(hang()).verdict().0
     };
     assert_eq!(hanging(1_000), Outcome::Fail);

@@ -1,12 +1,12 @@
 //! Goal: a distribution is the same in every form. Method: known values, and the quantiles that a
 //! reader of the form would compute.
 
-use lab_model::record::times;
+use lab_model::record::empty_times;
 
 use super::*;
 
 fn seen(values_ms: impl IntoIterator<Item = f64>) -> Times {
-    let mut all = times();
+    let mut all = empty_times();
     values_ms.into_iter().for_each(|ms| all.saturating_record((ms * 1e6) as u64));
     all
 }
@@ -78,7 +78,7 @@ fn classic_buckets_count_up() {
 #[test]
 fn nothing_is_nothing() {
     let stats = vec![Stat::Avg, Stat::Max, Stat::Percentile(99.0)];
-    let distribution = Distribution::of(&times(), &Form::Trends(Trends::Stats(stats)));
+    let distribution = Distribution::of(&empty_times(), &Form::Trends(Trends::Stats(stats)));
     let Shape::Stats(stats) = distribution.shape else { panic!("{distribution:?}") };
     assert!(stats.iter().all(|(_, value)| *value == 0.0), "{stats:?}");
 }

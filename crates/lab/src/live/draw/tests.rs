@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::live::scene::Scene;
-use crate::live::state::Span;
+use crate::live::state::TimePeriod;
 
 fn state(scene: &Scene, colour: bool) -> State {
     let mut state = State::new(Arc::clone(&scene.plan), colour);
@@ -151,7 +151,7 @@ fn before_the_first_second() {
 #[test]
 fn the_other_span() {
     let mut state = state(&Scene::new(), true);
-    state.table_span = Span::WholeRun;
+    state.table_period = TimePeriod::WholeRun;
     let text = letters(&state, 80, 24);
     assert!(text.contains("ms, whole run"), "{text}");
 }
@@ -193,9 +193,9 @@ fn without_colours_there_is_none() {
 
 #[test]
 fn no_tone_is_unreadable_on_a_light_ground() {
-    for tone in [Tone::Plain, Tone::Quiet, Tone::Strong, Tone::Good, Tone::Doubtful, Tone::Bad] {
-        let tint = tone.style(true).fg.unwrap_or(Color::Reset);
+    for style in [QUIET, STRONG, GOOD, DOUBTFUL, BAD] {
+        let tint = style.fg.unwrap_or(Color::Reset);
         let pale = [Color::Yellow, Color::White, Color::Gray, Color::LightYellow, Color::LightCyan];
-        assert!(!pale.contains(&tint), "{tone:?} is {tint}");
+        assert!(!pale.contains(&tint), "{style:?} is {tint}");
     }
 }

@@ -148,7 +148,7 @@ fn an_end_in_order_gives_the_terminal_back() {
 
 #[test]
 fn keys_act_as_the_screen_documents() {
-    let key = |code, modifiers| command(KeyEvent::new(code, modifiers));
+    let key = |code, modifiers| command_of(KeyEvent::new(code, modifiers));
     let none = KeyModifiers::NONE;
     assert_eq!(key(KeyCode::Char('q'), none), Some(Command::Stop));
     assert_eq!(key(KeyCode::Esc, none), Some(Command::Stop));

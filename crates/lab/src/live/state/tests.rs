@@ -57,8 +57,8 @@ fn the_rates_of_a_day_stay_small_and_correct() {
     let seconds = rates.seconds();
     assert!((86_000..=86_400).contains(&seconds), "{seconds} seconds are shown");
     let half = rates.points.len() / 2;
-    assert_eq!(rates.points[half - 2], (1_000.0, 1_000.0));
-    assert_eq!(rates.points[half + 2], (1_000.0, 500.0));
+    assert_eq!(rates.points[half - 2], Rates { planned: 1_000.0, started: 1_000.0 });
+    assert_eq!(rates.points[half + 2], Rates { planned: 1_000.0, started: 500.0 });
 }
 
 #[test]

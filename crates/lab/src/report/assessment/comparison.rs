@@ -3,49 +3,55 @@
 use lab_model::results::compare::CompareResult;
 
 use super::super::compare;
-use super::super::document::{Block, Column, FILES, List, On, Section, table, tone};
+use super::super::document::{Block, Column, FILES, List, Section, table, tone};
+use super::super::parts::or_dash;
 use super::section;
-use crate::analysis::assessment::{Caveat, Comparison};
+use crate::analysis::assessment::{Caveat, Labelled};
 use crate::assessment::Assessed;
-use crate::wording::assessment::Writer;
+use crate::wording::assessment::AssessmentText;
 use crate::wording::number::rate;
 
 /// Returns the comparisons of capacities and runs.
 pub(super) fn comparison(assessed: &Assessed) -> Section {
     let mut section = section("comparison", "Comparison");
-    let writer = Writer(assessed.evidence());
+    let assessment_text = AssessmentText::new(&assessed.evidence);
     let unlike: Vec<String> = assessed
         .assessment
         .caveats
         .iter()
         .filter(|caveat| matches!(caveat, Caveat::UnlikePlans(_) | Caveat::UnlikeSystems(_)))
-        .map(|caveat| writer.caveat(caveat))
+        .map(|caveat| assessment_text.caveat(caveat))
         .collect();
-    let has_none = assessed.comparisons.is_empty() && assessed.capacities.is_empty();
+    let has_none =
+        assessed.evidence.comparisons.is_empty() && assessed.evidence.capacities.is_empty();
     if has_none && unlike.is_empty() {
         let none =
             "Nothing is compared: the results belong to one system, or have no valid numbers.";
         return section.on(FILES, Block::Paragraph(none.into()));
     }
     section = section.on(FILES, (!unlike.is_empty()).then(|| Block::List(List::of(unlike))));
-    section = capacities(assessed, section, writer);
-    for comparison in &assessed.comparisons {
+    section = capacities(assessed, section, assessment_text);
+    for comparison in &assessed.evidence.comparisons {
         section = add(section, comparison);
     }
     section
 }
 
-fn capacities(assessed: &Assessed, section: Section, writer: Writer<'_>) -> Section {
-    if assessed.capacities.is_empty() {
+fn capacities(
+    assessed: &Assessed,
+    section: Section,
+    assessment_text: AssessmentText<'_>,
+) -> Section {
+    if assessed.evidence.capacities.is_empty() {
         return section;
     }
-    let system = |index: usize| assessed.systems[index].name.as_str();
-    let table = table!(&assessed.capacities, |pair|
+    let system = |index: usize| assessed.evidence.systems[index].name.as_str();
+    let table = table!(&assessed.evidence.capacities, |pair|
         Column::text("A") => system(pair.a),
         Column::text("B") => system(pair.b),
-        Column::number("A, highest pass") => value(pair.difference.as_ref().map(|found| found.a)),
-        Column::number("B, highest pass") => value(pair.difference.as_ref().map(|found| found.b)),
-        Column::prose("change, 95 % interval") => writer.capacities(pair),
+        Column::number("A, highest pass") => or_dash(pair.difference.as_ref(), |found| rate(found.a)),
+        Column::number("B, highest pass") => or_dash(pair.difference.as_ref(), |found| rate(found.b)),
+        Column::prose("change, 95 % interval") => assessment_text.capacities(pair),
         Column::text("verdict") => pair.difference.as_ref().map_or_else(
             || tone("weak", "cannot tell"),
             |found| tone(compare::tone_class(found.verdict), found.verdict.as_str()),
@@ -56,15 +62,11 @@ fn capacities(assessed: &Assessed, section: Section, writer: Writer<'_>) -> Sect
         .on(FILES, Block::Table(table))
 }
 
-fn value(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), rate)
-}
-
 /// Adds one comparison: its conclusions, mismatches, differences, and values per core.
-fn add(section: Section, comparison: &Comparison) -> Section {
+fn add(section: Section, comparison: &Labelled<CompareResult>) -> Section {
     let result: &CompareResult = &comparison.result;
     let mut section = section
-        .on(FILES, Block::Subheading(format!("Plan {}", comparison.name)))
+        .on(FILES, Block::Subheading(format!("Plan {}", comparison.label)))
         .on(FILES, Block::List(List::of(&result.conclusions)));
     let differences = result.variants.iter().skip(1);
     let differences = differences.map(|variant| compare::differences(result, &variant.name));
@@ -73,10 +75,7 @@ fn add(section: Section, comparison: &Comparison) -> Section {
         .chain([compare::normalised_section(result)]);
     for part in parts.flatten() {
         section = section.on(FILES, Block::Subheading(part.title.clone()));
-        section.blocks.extend(part.blocks.into_iter().filter_map(|(on, block)| {
-            let files: On = on & FILES;
-            files.has(FILES).then_some((files, block))
-        }));
+        section.blocks.extend(part.only(FILES).blocks);
     }
     section
 }

@@ -9,12 +9,14 @@ use super::super::document::{
     Block, Column, FILES, MARKDOWN, PAGE, Section, Span, Table, Text, cells, code, name, table,
     text, tone,
 };
-use super::super::{capacity, parts, run};
+use super::super::parts::{self, or_dash};
+use super::super::{capacity, run};
 use super::section;
 use crate::analysis::assessment::{PlanRuns, System};
 use crate::analysis::statistics::median;
 use crate::assessment::Assessed;
-use crate::wording::number::{WEAK_P99, bare_ms, count, percent, rate, short, with_unit};
+use crate::distinct;
+use crate::wording::number::{WEAK_P99, bare_ms, count, percent, rate, short};
 
 /// Maximum number of runs with charts. A page with more charts is too long to print.
 const CHARTS_MAX: usize = 8;
@@ -31,11 +33,11 @@ pub(super) fn results(assessed: &Assessed) -> Section {
         "Medians over the valid runs of each system, in milliseconds, all outcomes. A ~ marks a \
          figure with [too few calls](uncertain figures). A bar shows the share of the largest p99.",
     );
-    if assessed.plans.is_empty() {
+    if assessed.evidence.plans.is_empty() {
         let none = "No valid load run is among the results, so there are no figures per method.";
         section = section.on(FILES, Block::Paragraph(none.into()));
     }
-    for plan in &assessed.plans {
+    for plan in &assessed.evidence.plans {
         section = section
             .on(FILES, Block::Subheading(format!("Plan {}", plan.name)))
             .on(FILES, Block::Table(methods(assessed, plan)))
@@ -90,16 +92,12 @@ fn methods(assessed: &Assessed, plan: &PlanRuns) -> Table {
         .systems
         .iter()
         .map(|(index, runs)| {
-            let system = &assessed.systems[*index];
+            let system = &assessed.evidence.systems[*index];
             (system.name.as_str(), runs_of(system, runs))
         })
         .collect();
-    let mut names: Vec<&str> = Vec::new();
-    for row in systems.iter().flat_map(|(_, runs)| runs).flat_map(|run| &run.methods) {
-        if !names.contains(&row.method.as_str()) {
-            names.push(&row.method);
-        }
-    }
+    let method_rows = systems.iter().flat_map(|(_, runs)| runs).flat_map(|run| &run.methods);
+    let names = distinct(method_rows.map(|row| row.method.as_str()));
     let mut rows: Vec<(Option<&str>, &str, MethodRow)> = Vec::new();
     for method in std::iter::once(None).chain(names.into_iter().map(Some)) {
         let row_of = |run: &RunResult| match method {
@@ -154,7 +152,7 @@ fn methods(assessed: &Assessed, plan: &PlanRuns) -> Table {
 /// Returns the thresholds of all runs of a plan; none if the plan has none.
 fn thresholds(assessed: &Assessed, plan: &PlanRuns) -> Option<Block> {
     let runs = plan.systems.iter().flat_map(|(index, runs)| {
-        let system = &assessed.systems[*index];
+        let system = &assessed.evidence.systems[*index];
         runs.iter().map(move |run| (system.name.as_str(), &system.runs[*run]))
     });
     let rows = runs.flat_map(|(system, run)| {
@@ -164,12 +162,8 @@ fn thresholds(assessed: &Assessed, plan: &PlanRuns) -> Option<Block> {
         Column::text("system") => system,
         Column::text("run") => name(label),
         Column::prose("[threshold](threshold)") => code(&threshold.text),
-        Column::text("") => if threshold.kept { tone("kept", "kept") } else { tone("broken", "broken") },
-        Column::number("observed") => match (threshold.observed, threshold.unit) {
-            (Some(observed), Some(unit)) => with_unit(observed, unit),
-            (Some(observed), None) => short(observed),
-            (None, _) => "no data".to_owned(),
-        },
+        Column::text("") => run::verdict_of(threshold),
+        Column::number("observed") => run::format_observed(threshold),
     );
     (!table.groups.is_empty()).then_some(Block::Table(table))
 }
@@ -177,6 +171,7 @@ fn thresholds(assessed: &Assessed, plan: &PlanRuns) -> Option<Block> {
 /// Adds the capacities, with a chart.
 fn capacities(assessed: &Assessed, section: Section) -> Section {
     let searches: Vec<_> = assessed
+        .evidence
         .systems
         .iter()
         .flat_map(|system| system.searches.iter().map(move |search| (system, search)))
@@ -187,8 +182,8 @@ fn capacities(assessed: &Assessed, section: Section) -> Section {
     let table = table!(&searches, |(system, search)|
         Column::text("system") => &system.name,
         Column::text("search") => name(&search.label),
-        Column::number("[highest pass](capacity)") => optional_rate(search.result.answer.highest_pass),
-        Column::number("[lowest fail](capacity)") => optional_rate(search.result.answer.lowest_fail),
+        Column::number("[highest pass](capacity)") => or_dash(search.result.answer.highest_pass, rate),
+        Column::number("[lowest fail](capacity)") => or_dash(search.result.answer.lowest_fail, rate),
         Column::text("[soak](soak)") => match search.result.answer.soak_held {
             None => Text::from("not made"),
             Some(true) => tone("kept", "held"),
@@ -197,7 +192,7 @@ fn capacities(assessed: &Assessed, section: Section) -> Section {
         Column::prose("[boundary](boundary)") =>
             capacity::describe_boundary(search.result.answer.boundary).unwrap_or("unknown"),
         Column::prose("first broken limit") =>
-            search.result.binding.as_ref().map_or_else(|| "–".to_owned(), capacity::binding),
+            or_dash(search.result.binding.as_ref(), capacity::binding),
     );
     section
         .on(FILES, Block::Subheading("Capacity".to_owned()))
@@ -205,13 +200,10 @@ fn capacities(assessed: &Assessed, section: Section) -> Section {
         .on(PAGE, capacity_chart(assessed))
 }
 
-fn optional_rate(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), rate)
-}
-
 /// Draws a line from the highest pass to the lowest fail of each search, by system.
 fn capacity_chart(assessed: &Assessed) -> Option<Block> {
-    let with_searches = || assessed.systems.iter().filter(|system| !system.searches.is_empty());
+    let with_searches =
+        || assessed.evidence.systems.iter().filter(|system| !system.searches.is_empty());
     let rates = with_searches().flat_map(|system| &system.searches).flat_map(|search| {
         let answer = &search.result.answer;
         [answer.highest_pass, answer.lowest_fail].into_iter().flatten()
@@ -252,6 +244,7 @@ fn capacity_chart(assessed: &Assessed) -> Option<Block> {
 /// Adds charts: probes by rate of each search, latency over time of one run by plan and system.
 fn charts(assessed: &Assessed, mut section: Section) -> Section {
     let searches = assessed
+        .evidence
         .systems
         .iter()
         .flat_map(|system| system.searches.iter().map(move |search| (system, search)));
@@ -260,9 +253,9 @@ fn charts(assessed: &Assessed, mut section: Section) -> Section {
         let title = format!("Probes by rate: {} ({})", system.name, search.label);
         section = add_blocks(section, title, curves);
     }
-    let runs = assessed.plans.iter().flat_map(|plan| {
+    let runs = assessed.evidence.plans.iter().flat_map(|plan| {
         plan.systems.iter().filter_map(move |(index, runs)| {
-            let system = &assessed.systems[*index];
+            let system = &assessed.evidence.systems[*index];
             Some((system, &system.runs[*runs.first()?]))
         })
     });
@@ -279,15 +272,14 @@ fn charts(assessed: &Assessed, mut section: Section) -> Section {
 /// Adds the blocks of another section on the page, below a heading.
 fn add_blocks(section: Section, title: String, other: Section) -> Section {
     let mut section = section.on(PAGE, Block::Subheading(title));
-    let blocks = other.blocks.into_iter().filter(|(on, _)| on.has(PAGE));
-    section.blocks.extend(blocks.map(|(_, block)| (PAGE, block)));
+    section.blocks.extend(other.only(PAGE).blocks);
     section
 }
 
 /// Returns the first bottleneck of each result, with its evidence.
 pub(super) fn bottlenecks(assessed: &Assessed) -> Section {
     let mut found: Vec<(String, &Finding)> = Vec::new();
-    for system in &assessed.systems {
+    for system in &assessed.evidence.systems {
         let title = |label: &str| format!("{} ({label})", system.name);
         let runs = system
             .runs

@@ -1,7 +1,7 @@
 //! Sections about the origin of the data: scope, set-up and fingerprints, method.
 
 use lab_model::results::run::StageRow;
-use lab_model::results::{Fingerprint, Outcome, PlanFacts, TargetFacts, ThresholdOutcome};
+use lab_model::results::{Fingerprint, Outcome, PlanFacts, TargetFacts};
 
 use super::super::capacity;
 use super::super::document::{
@@ -10,6 +10,7 @@ use super::super::document::{
 use super::section;
 use crate::analysis::assessment::System;
 use crate::assessment::Assessed;
+use crate::distinct;
 use crate::wording::number::{bytes, count, percent, plural, rate, short, span};
 
 /// Maximum number of stages of a plan that the table lists.
@@ -33,7 +34,7 @@ pub(super) struct ResultFacts<'a> {
 
 /// Returns the facts of all results, by system.
 pub(super) fn results(assessed: &Assessed) -> Vec<ResultFacts<'_>> {
-    assessed.systems.iter().flat_map(of_system).collect()
+    assessed.evidence.systems.iter().flat_map(of_system).collect()
 }
 
 fn of_system(system: &System) -> Vec<ResultFacts<'_>> {
@@ -50,7 +51,7 @@ fn of_system(system: &System) -> Vec<ResultFacts<'_>> {
             machine: &run.fingerprint,
             verdict: outcome(run.verdict.outcome),
             load: stages(&run.stages),
-            thresholds: texts(&run.thresholds),
+            thresholds: run.thresholds.iter().map(|threshold| threshold.text.clone()).collect(),
             warnings: &run.warnings,
         }
     });
@@ -92,10 +93,6 @@ fn outcome(outcome: Outcome) -> Text {
         Outcome::Invalid | Outcome::ClientLimited => "limited",
     };
     tone(class, outcome.as_str())
-}
-
-fn texts(thresholds: &[ThresholdOutcome]) -> Vec<String> {
-    thresholds.iter().map(|threshold| threshold.text.clone()).collect()
 }
 
 /// Describes the stages of a run: `main/ramp: 20 to 100/s for 1 min`.
@@ -178,16 +175,20 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
             format!("HTTP/{}, {}", result.plan.http, result.plan.connections)
         }),
     ];
-    let systems: Vec<Vec<ResultFacts<'_>>> = assessed.systems.iter().map(of_system).collect();
-    let names = assessed.systems.iter().map(|system| Column {
+    let systems: Vec<Vec<ResultFacts<'_>>> =
+        assessed.evidence.systems.iter().map(of_system).collect();
+    let names = assessed.evidence.systems.iter().map(|system| Column {
         page_head: Text::from(&system.name),
         head: Text::from(&system.name),
         ..Column::prose("")
     });
     let mut table = Table::new(std::iter::once(Column::text("fact")).chain(names));
     for (fact, value_of) in facts {
-        let values: Vec<String> =
-            systems.iter().map(|results| distinct(results.iter().map(value_of))).collect();
+        let join_values = |results: &Vec<ResultFacts<'_>>| {
+            let known = results.iter().map(value_of).filter(|value| !value.is_empty());
+            distinct(known).join(" / ")
+        };
+        let values: Vec<String> = systems.iter().map(join_values).collect();
         if values.iter().all(String::is_empty) {
             continue;
         }
@@ -205,18 +206,6 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
         )
         .on(FILES, Block::Table(table));
     (!systems.is_empty()).then_some(section)
-}
-
-/// Joins the different values of several results.
-fn distinct(values: impl Iterator<Item = String>) -> String {
-    let mut different: Vec<String> = Vec::new();
-    for value in values {
-        if !different.contains(&value) {
-            different.push(value);
-        }
-    }
-    different.retain(|value| !value.is_empty());
-    different.join(" / ")
 }
 
 /// Returns the plans, and the rules by which numbers are measured and compared.
@@ -270,16 +259,11 @@ pub(super) fn method(assessed: &Assessed) -> Section {
 
 /// Returns the texts of the plans, folded.
 fn plan_texts(plans: &[(ResultFacts<'_>, Vec<&str>)]) -> Option<Block> {
-    let mut texts: Vec<(&str, &str)> = Vec::new();
-    for (result, _) in plans {
-        let plan = (result.plan.name.as_str(), result.plan.text.as_str());
-        if !plan.1.is_empty() && !texts.contains(&plan) {
-            texts.push(plan);
-        }
-    }
-    let blocks = texts.iter().flat_map(|(name, text)| {
-        [Block::Subheading((*name).to_owned()), Block::Code((*text).to_owned())]
-    });
+    let plans = plans.iter().map(|(result, _)| result.plan);
+    let texts = plans.map(|plan| (&plan.name, &plan.text)).filter(|(_, text)| !text.is_empty());
+    let blocks = distinct(texts)
+        .into_iter()
+        .flat_map(|(name, text)| [Block::Subheading(name.clone()), Block::Code(text.clone())]);
     let blocks: Vec<Block> = blocks.collect();
     (!blocks.is_empty()).then(|| Block::Fold("Texts of the plans".to_owned(), false, blocks))
 }
@@ -297,9 +281,9 @@ pub(super) fn warnings(assessed: &Assessed) -> Vec<Text> {
         let from = format!("{} ({})", result.system, result.label);
         result.warnings.iter().for_each(|warning| add(warning.as_str(), from.clone()));
     }
-    for comparison in &assessed.comparisons {
+    for comparison in &assessed.evidence.comparisons {
         let warnings = comparison.result.warnings.iter();
-        warnings.for_each(|warning| add(warning.as_str(), comparison.name.clone()));
+        warnings.for_each(|warning| add(warning.as_str(), comparison.label.clone()));
     }
     for study in &assessed.studies {
         let warnings = study.result.warnings.iter();

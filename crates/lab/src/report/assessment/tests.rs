@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use expect_test::expect_file;
 use lab_model::results::{Cause, Confidence};
 
+use crate::analysis::assessment::Basis;
 use crate::assessment::tests::{
     assessed, run_on, runs_on, search_on, with_bottleneck, with_failing_method,
 };
@@ -63,7 +64,8 @@ fn every_recommendation_links_to_its_finding() {
     let (section, _) = section.split_once("<h2").unwrap();
     assert_eq!(section.matches("<li>").count(), given.len());
     for given in given {
-        let link = format!("href=\"#finding-{}\"", given.finding + 1);
+        let Basis::Finding(finding) = given.basis else { panic!("{given:?}") };
+        let link = format!("href=\"#finding-{}\"", finding + 1);
         assert!(section.contains(&link), "{link}: {section}");
     }
 }

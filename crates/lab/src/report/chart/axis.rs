@@ -55,7 +55,7 @@ impl Scale {
 }
 
 /// Removes trailing zeros after the decimal point.
-fn tidy(text: &str) -> String {
+pub(crate) fn tidy(text: &str) -> String {
     let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
     let number = match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
@@ -65,6 +65,19 @@ fn tidy(text: &str) -> String {
 }
 
 impl Axis {
+    /// Returns an axis with ticks at the multiples of `step`; `from` is one of them.
+    pub(crate) fn stepped(from: f64, to: f64, step: f64, label: impl Fn(f64) -> String) -> Axis {
+        let mut ticks = Vec::new();
+        let mut at = from;
+        while at <= to + step * 1e-6 {
+            // The rounding removes the error of the sum, and the sign of a negative zero.
+            let multiple = (at / step).round() * step + 0.0;
+            ticks.push(Tick { at: multiple, label: label(multiple) });
+            at += step;
+        }
+        Axis { from, to, ticks }
+    }
+
     /// Returns an axis of the time since the start of a run, in seconds.
     pub(crate) fn time(duration: f64) -> Axis {
         let end = duration.max(1.0);
@@ -73,28 +86,15 @@ impl Axis {
             7200.0, 14400.0, 21600.0, 43200.0, 86400.0,
         ];
         let step = steps.iter().copied().find(|step| end / step <= 10.0).unwrap_or(end / 8.0);
-        let mut ticks = Vec::new();
-        let mut position = 0.0;
-        while position <= end * 1.000_001 {
-            let label = if end < 60.0 { span(position) } else { clock(position) };
-            ticks.push(Tick { at: position, label });
-            position += step;
-        }
-        Axis { from: 0.0, to: end, ticks }
+        Axis::stepped(0.0, end, step, if end < 60.0 { span } else { clock })
     }
 
     /// Returns an axis from zero to a round value above `maximum`.
     pub(crate) fn up_to(maximum: f64, scale: Scale) -> Axis {
         let maximum = if maximum.is_finite() && maximum > 0.0 { maximum } else { 1.0 };
-        let step = round_step(maximum / 4.0);
+        let step = round_step(maximum / 4.0, &[1.0, 2.0, 2.5, 5.0, 10.0]);
         let end = (maximum * 1.05 / step).ceil() * step;
-        let mut ticks = Vec::new();
-        let mut position = 0.0;
-        while position <= end * 1.000_001 {
-            ticks.push(Tick { at: position, label: scale.write(position) });
-            position += step;
-        }
-        Axis { from: 0.0, to: end, ticks }
+        Axis::stepped(0.0, end, step, |value| scale.write(value))
     }
 
     /// Returns an axis of milliseconds on a logarithmic scale, from below `minimum` to above
@@ -187,9 +187,10 @@ pub(crate) fn rarity(quantile: f64) -> f64 {
     -(1.0 - quantile).max(1e-12).log10()
 }
 
-/// Returns the smallest of 1, 2, 2.5, 5 or 10 × a power of ten that is at least `minimum`.
-fn round_step(minimum: f64) -> f64 {
+/// Returns the smallest product of a factor and a power of ten that is at least `minimum`. The
+/// factors are 1 to 10, in ascending order.
+pub(crate) fn round_step(minimum: f64, factors: &[f64]) -> f64 {
     let power = 10f64.powf(minimum.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 5.0, 10.0];
-    steps.iter().map(|step| step * power).find(|step| *step >= minimum * 0.999).unwrap_or(power)
+    let steps = factors.iter().map(|factor| factor * power);
+    steps.into_iter().find(|step| *step >= minimum * 0.999).unwrap_or(10.0 * power)
 }

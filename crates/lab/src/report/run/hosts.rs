@@ -12,6 +12,7 @@ use lab_model::results::run::{HostFacts, HostSample, RunResult};
 use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, HUES, Ink, curve};
 use super::super::document::{Block, Column, List, PAGE, Section, Text, table, tone};
+use super::super::parts::or_dash;
 use super::over_time::{WIDE, marks, marks_note, time};
 use crate::wording::number::{bytes, short, with_unit};
 
@@ -55,7 +56,7 @@ fn processes(watched: &HostFacts) -> Option<Block> {
         Column::text("role") => process.role.as_str(),
         Column::number("CPU seconds") => short(process.cpu),
         Column::number("[CPU ms per request](CPU per request)") =>
-            process.cpu_ms_per_request.map_or_else(|| "–".to_owned(), short),
+            or_dash(process.cpu_ms_per_request, short),
         Column::number("memory, maximum") => bytes(process.memory_bytes_max),
         Column::text("") => restarted(process.restarted),
     );

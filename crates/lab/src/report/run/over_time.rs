@@ -169,7 +169,7 @@ fn all_methods(result: &RunResult, timeline: &Timeline, y: &Axis) -> Chart {
         shapes.push(method_curve(timeline, series, |point| point.p99_ms, Ink::Series(index), 17));
     }
     let axes = (time(result), y.clone());
-    Chart::new("99th percentile by method", (WIDE, 300), axes, shapes).strip(STRIP)
+    Chart::new("99th percentile by method", (WIDE, 300), axes, shapes).with_strip(STRIP)
 }
 
 fn one_method(result: &RunResult, timeline: &Timeline, series: &MethodSeries, y: &Axis) -> Block {
@@ -191,7 +191,7 @@ fn one_method(result: &RunResult, timeline: &Timeline, series: &MethodSeries, y:
     let axes = (with_fewer_ticks(time(result)), y.clone());
     let chart = Chart::new(series.method.clone(), (HALF, 190), axes, shapes);
     let keys = quantiles.map(|(key, _, ink)| (ink, key.to_owned())).to_vec();
-    Block::Figure(chart.strip(STRIP), keys)
+    Block::Figure(chart.with_strip(STRIP), keys)
 }
 
 /// Removes every second label of an axis, for charts of half the width.

@@ -2,7 +2,7 @@
 
 use lab_model::results::study::{Against, Bin, RunRow, StudyResult, VariantRow};
 
-use super::super::chart::axis::{Axis, Scale, Tick};
+use super::super::chart::axis::{Axis, Scale, round_step, tidy};
 use super::super::chart::{Chart, Ink, Points, Shape, curve};
 use super::super::document::{Block, PAGE, Section};
 use super::signed;
@@ -76,45 +76,22 @@ pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Se
     let seconds =
         seconds.map(|pair| pair.by_height.iter().map(|lead| (lead.height, lead.seconds)).collect());
     let last_elapsed = blocks.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
+    let times = Axis::time(last_elapsed);
+    let by_time = figure("in blocks over time", times, last_elapsed, blocks, in_blocks);
     let max_height = most_height(result);
-    let heights = Axis::up_to(max_height, Scale::Number);
+    let (heights, seconds) = (Axis::up_to(max_height, Scale::Number), seconds.collect());
+    let by_height = figure("in time at equal height", heights, max_height * 2.0, seconds, in_time);
     let lead = format!("Above the line {other} is ahead, below it {first}.");
     let mut section = Section::new(format!("lead-{index}"), format!("Lead of {other}"));
     section.nav = (index == 0).then_some("Leads");
-    section
-        .on(PAGE, Block::Lead(lead.into()))
-        .on(
-            PAGE,
-            figure(
-                "in blocks over time",
-                Axis::time(last_elapsed),
-                last_elapsed,
-                blocks,
-                in_blocks,
-            ),
-        )
-        .on(
-            PAGE,
-            figure(
-                "in time at equal height",
-                heights,
-                max_height * 2.0,
-                seconds.collect(),
-                in_time,
-            ),
-        )
+    section.on(PAGE, Block::Lead(lead.into())).on(PAGE, by_time).on(PAGE, by_height)
 }
 
 fn in_blocks(blocks: f64) -> String {
-    // Labels have no trailing zeros after the decimal point.
-    let tidy = |text: String| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    };
     match blocks.abs() {
-        n if n >= 1e6 => format!("{}M", tidy(short(blocks / 1e6))),
-        n if n >= 1e4 => format!("{}k", tidy(short(blocks / 1e3))),
-        _ => tidy(short(blocks)),
+        n if n >= 1e6 => format!("{}M", tidy(&short(blocks / 1e6))),
+        n if n >= 1e4 => format!("{}k", tidy(&short(blocks / 1e3))),
+        _ => tidy(&short(blocks)),
     }
 }
 
@@ -126,29 +103,20 @@ fn in_time(seconds: f64) -> String {
 fn around_zero(curves: &[Vec<(f64, f64)>], write: fn(f64) -> String) -> Axis {
     let values = || curves.iter().flatten().map(|point| point.1).filter(|value| value.is_finite());
     let (minimum, maximum) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    let step = round_step((maximum - minimum).max(1e-9) / 5.0, write(120.0).contains(':'));
+    let step = lead_step((maximum - minimum).max(1e-9) / 5.0, write(120.0).contains(':'));
     let (start, end) =
         ((minimum / step).floor() * step, ((maximum / step).ceil() * step).max(step));
-    let mut ticks = Vec::new();
-    let mut tick = start;
-    while tick <= end + step * 1e-6 {
-        let rounded = (tick / step).round() * step;
-        ticks.push(Tick { at: rounded, label: write(rounded + 0.0) });
-        tick += step;
-    }
-    Axis { from: start, to: end, ticks }
+    Axis::stepped(start, end, step, write)
 }
 
 /// Returns the smallest round step of at least `minimum`. For times in clock format it is whole
 /// minutes or hours.
-fn round_step(minimum: f64, clock: bool) -> f64 {
+fn lead_step(minimum: f64, clock: bool) -> f64 {
     const CLOCK: [f64; 9] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0];
     if let Some(step) = CLOCK.iter().find(|step| clock && minimum > 12.0 && **step >= minimum) {
         return *step;
     }
-    let power = 10f64.powf(minimum.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    steps.into_iter().find(|step| *step >= minimum * 0.999).unwrap_or(power * 10.0)
+    round_step(minimum, &[1.0, 2.0, 5.0, 10.0])
 }
 
 /// Draws rates and hit ratios by height.

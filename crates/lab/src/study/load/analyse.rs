@@ -9,7 +9,7 @@ use lab_model::results::load_study::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::counts::count_rows;
+use super::counts::summarize_pairs;
 use super::file::LoadStudy;
 use crate::analysis::statistics::median;
 use crate::analysis::{calendar, rounds};
@@ -33,15 +33,22 @@ pub struct RunFacts {
     pub counts: Option<RunCounts>,
 }
 
-/// A finished run.
-#[derive(Clone, Debug)]
-pub struct FinishedRun {
+/// Identifies a run of a study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunId {
     /// Its round, from 0.
     pub round: usize,
     /// Index of its plan.
     pub plan: usize,
     /// Index of its variant.
     pub variant: usize,
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct FinishedRun {
+    /// Its round, plan and variant.
+    pub id: RunId,
     /// How it was made.
     pub facts: RunFacts,
     /// Its values; none if it could not be made.
@@ -60,6 +67,11 @@ pub(super) fn unusable(run: &FinishedRun) -> Option<String> {
     }
 }
 
+/// Returns the number of rounds of runs, which are in the order of time.
+pub(super) fn count_rounds(runs: &[FinishedRun]) -> usize {
+    runs.last().map_or(0, |run| run.id.round + 1)
+}
+
 /// The state of a study between two rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StudyState {
@@ -75,9 +87,9 @@ pub(super) fn progress(
     runs: &[FinishedRun],
     random: &mut dyn FnMut() -> u64,
 ) -> StudyState {
-    let count = runs.last().map_or(0, |run| run.round + 1);
+    let count = count_rounds(runs);
     let is_faulty =
-        |round: &usize| runs.iter().any(|run| run.round == *round && run.facts.fault.is_some());
+        |round: &usize| runs.iter().any(|run| run.id.round == *round && run.facts.fault.is_some());
     let faulty = (0..count).rev().take_while(is_faulty).count();
     let plans: Vec<PlanResult> =
         (0..study.plans.len()).map(|plan| compare_plan(study, runs, plan, random)).collect();
@@ -128,7 +140,7 @@ pub fn analyse(
         },
         variants: study.variants.iter().map(|variant| variant.facts(&study.variants)).collect(),
         plans,
-        counts: count_rows(study, runs),
+        counts: summarize_pairs(study, runs),
         rounds: round_rows(study, runs),
         drifts: drifts(study, runs),
         conclusions: Vec::new(),
@@ -153,13 +165,13 @@ fn compare_plan(
     random: &mut dyn FnMut() -> u64,
 ) -> PlanResult {
     let mut variants: Vec<Variant> =
-        study.variants.iter().map(|variant| empty(&variant.name)).collect();
+        study.variants.iter().map(|variant| Variant::named(&variant.name)).collect();
     let mut left_out = Vec::new();
     let mut usable = 0;
-    for round in 0..runs.last().map_or(0, |run| run.round + 1) {
+    for round in 0..count_rounds(runs) {
         let of_round: Vec<&FinishedRun> =
-            runs.iter().filter(|run| run.round == round && run.plan == plan).collect();
-        let reason = of_round.iter().find_map(|run| Some((run.variant, unusable(run)?)));
+            runs.iter().filter(|run| run.id.round == round && run.id.plan == plan).collect();
+        let reason = of_round.iter().find_map(|run| Some((run.id.variant, unusable(run)?)));
         if let Some((variant, reason)) = reason {
             let name = &study.variants[variant].name;
             left_out.push(format!("round {}: {name}: {reason}", round + 1));
@@ -167,7 +179,7 @@ fn compare_plan(
         }
         usable += 1;
         for run in of_round {
-            variants[run.variant].runs.extend(run.run.clone());
+            variants[run.id.variant].runs.extend(run.run.clone());
         }
     }
     let control = study.variants.iter().position(|variant| variant.control_of.is_some());
@@ -196,16 +208,12 @@ fn compare_plan(
     }
 }
 
-fn empty(name: &str) -> Variant {
-    Variant { name: name.to_owned(), runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() }
-}
-
 /// Returns the runs of two equal variants in turn, as the comparison expects the runs of the A/A
 /// control.
 fn interleave(first: &Variant, second: &Variant) -> Variant {
     let pairs = first.runs.iter().zip(&second.runs);
     let runs = pairs.flat_map(|(first, second)| [first.clone(), second.clone()]).collect();
-    Variant { runs, ..empty("control") }
+    Variant { runs, ..Variant::named("control") }
 }
 
 /// Returns the half-width of each interval of a metric as a share of the value; none for a
@@ -228,9 +236,9 @@ fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
 }
 
 fn round_rows(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<RoundRow> {
-    let count = runs.last().map_or(0, |run| run.round + 1);
+    let count = count_rounds(runs);
     let row = |round: usize| {
-        let of_round = || runs.iter().filter(move |run| run.round == round);
+        let of_round = || runs.iter().filter(move |run| run.id.round == round);
         RoundRow {
             round: round + 1,
             started: of_round().next().map_or_else(String::new, started),
@@ -244,8 +252,8 @@ fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
     let RunFacts { started_unix, seconds, calibration_ms, .. } = run.facts;
     let counts = run.facts.counts.clone();
     StudyRunRow {
-        plan: study.plans[run.plan].clone(),
-        variant: study.variants[run.variant].name.clone(),
+        plan: study.plans[run.id.plan].clone(),
+        variant: study.variants[run.id.variant].name.clone(),
         started_unix,
         seconds,
         outcome: run.run.as_ref().and_then(|run| run.facts.outcome),
@@ -266,8 +274,8 @@ fn total(run: &Run, metric: Metric) -> Option<f64> {
 
 /// Returns the drift of the machine, and that of the baseline under each plan.
 fn drifts(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<Drift> {
-    let count = runs.last().map_or(0, |run| run.round + 1);
-    let of_round = |round| runs.iter().filter(move |run: &&FinishedRun| run.round == round);
+    let count = count_rounds(runs);
+    let of_round = |round| runs.iter().filter(move |run: &&FinishedRun| run.id.round == round);
     let machine: Vec<f64> = (0..count)
         .filter_map(|round| {
             median(&of_round(round).map(|run| run.facts.calibration_ms).collect::<Vec<_>>())
@@ -275,21 +283,14 @@ fn drifts(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<Drift> {
         .collect();
     let baseline = |plan: usize| -> Vec<f64> {
         let value = |round| {
-            let run = of_round(round).find(|run| run.plan == plan && run.variant == 0)?;
+            let run = of_round(round).find(|run| run.id.plan == plan && run.id.variant == 0)?;
             total(run.run.as_ref()?, Metric::LatencyP50)
         };
         (0..count).filter_map(value).collect()
     };
-    let named = study
-        .plans
-        .iter()
-        .enumerate()
-        .map(|(plan, name)| drift(DriftSubject::Baseline, Some(name.clone()), baseline(plan)));
-    let machine = drift(DriftSubject::Machine, None, machine);
+    let named = study.plans.iter().enumerate().map(|(plan, name)| {
+        rounds::drift(DriftSubject::Baseline, Some(name.clone()), baseline(plan))
+    });
+    let machine = rounds::drift(DriftSubject::Machine, None, machine);
     std::iter::once(machine).chain(named).flatten().collect()
-}
-
-fn drift(subject: DriftSubject, plan: Option<String>, values: Vec<f64>) -> Option<Drift> {
-    let rounds::Drift { change, spread, p } = rounds::drift(&values)?;
-    Some(Drift { subject, plan, values, change, spread, p })
 }

@@ -1,16 +1,17 @@
-//! Counts of the runs of a load study: rates, CPU of the servers, TLS handshakes, access logs.
+//! Counts of each run of a load study, and their summary for each variant under each plan or case.
+//! The counts cover requests, latency, CPU of the servers, TLS handshakes and access logs. A
+//! summary holds medians of the runs, with counts as rates per second.
 
 use lab_model::results::load_study::{
     AccessLogCounts, AccessLogRow, CountRow, CpuLimit, RunCounts,
 };
 use lab_model::results::run::{ProcessRole, RunResult};
 
+use super::access_log::TOO_MANY_REQUESTS;
 use super::analyse::FinishedRun;
 use super::file::LoadStudy;
 use crate::analysis::statistics::median;
-
-/// HTTP status of requests above a rate limit.
-const TOO_MANY_REQUESTS: u16 = 429;
+use crate::distinct;
 
 /// Returns the counts of a run.
 pub(super) fn count_run(
@@ -19,23 +20,22 @@ pub(super) fn count_run(
     access_log: Option<AccessLogCounts>,
 ) -> RunCounts {
     let processes = result.watched.processes.iter();
-    let cpu: Vec<f64> = processes
+    // CPU seconds of each process of the target.
+    let cpu_seconds: Vec<f64> = processes
         .filter(|process| process.role == ProcessRole::Target)
         .map(|process| process.cpu)
         .collect();
-    let with_status = |wanted: u16| {
-        let statuses = result.wire.statuses.iter();
-        statuses.filter(|(status, _)| *status == wanted).map(|(_, count)| count).sum()
-    };
+    let statuses = result.wire.statuses.iter();
+    let limited = statuses.filter(|(status, _)| *status == TOO_MANY_REQUESTS);
     RunCounts {
         seconds: result.duration,
         requests: result.wire.traffic.requests,
-        limited: with_status(TOO_MANY_REQUESTS),
+        limited: limited.map(|(_, count)| count).sum(),
         goodput: result.overall.goodput,
         failed_share: result.overall.failed_share,
         p50_ms: result.overall.latency.p50_ms,
         p95_ms: result.overall.latency.p95_ms,
-        server_cpu: (!cpu.is_empty()).then(|| cpu.iter().sum()),
+        server_cpu: (!cpu_seconds.is_empty()).then(|| cpu_seconds.iter().sum()),
         handshakes_full: result.wire.traffic.handshakes_full,
         handshakes_resumed: result.wire.traffic.handshakes_resumed,
         cpu_limit,
@@ -43,59 +43,60 @@ pub(super) fn count_run(
     }
 }
 
-/// Returns the counts of each variant under each plan or case.
-pub(super) fn count_rows(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<CountRow> {
+/// Summarizes the runs of each variant under each plan or case. Pairs without counts are omitted.
+pub(super) fn summarize_pairs(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<CountRow> {
     let row = |(plan, variant)| {
-        let of_pair = runs.iter().filter(|run| (run.plan, run.variant) == (plan, variant));
+        let of_pair = runs.iter().filter(|run| (run.id.plan, run.id.variant) == (plan, variant));
         let counted: Vec<(&FinishedRun, &RunCounts)> =
             of_pair.filter_map(|run| Some((run, run.facts.counts.as_ref()?))).collect();
         let names = (study.plans[plan].as_str(), study.variants[variant].name.as_str());
-        (!counted.is_empty()).then(|| count_row(names, &counted))
+        (!counted.is_empty()).then(|| summarize_pair(names, &counted))
     };
     study.pairs().filter_map(row).collect()
 }
 
+/// Summarizes the runs of one variant under one plan or case. `counted` is not empty.
 #[expect(clippy::cast_precision_loss, reason = "counts of a run are below 2^53")]
-fn count_row((plan, variant): (&str, &str), counted: &[(&FinishedRun, &RunCounts)]) -> CountRow {
+fn summarize_pair(
+    (plan, variant): (&str, &str),
+    counted: &[(&FinishedRun, &RunCounts)],
+) -> CountRow {
     let all = || counted.iter().map(|(_, counts)| *counts);
+    // The default is never used, since there is at least one run.
     let median_of = |value: &dyn Fn(&RunCounts) -> f64| {
         median(&all().map(value).collect::<Vec<_>>()).unwrap_or_default()
     };
+    // The clamp gives a run of 0 seconds without requests the rate 0 instead of NaN.
     let rate_of = |count: &dyn Fn(&RunCounts) -> u64| {
         median_of(&|counts| count(counts) as f64 / counts.seconds.max(f64::MIN_POSITIVE))
     };
-    let cpu = |counts: &RunCounts| {
-        let cpu = counts.server_cpu.filter(|_| counts.requests > 0)?;
-        Some(cpu * 1_000.0 / counts.requests as f64)
+    let cpu_ms_per_request = |counts: &RunCounts| {
+        let cpu_seconds = counts.server_cpu.filter(|_| counts.requests > 0)?;
+        Some(cpu_seconds * 1_000.0 / counts.requests as f64)
     };
-    let mut outcomes = Vec::new();
-    let outcomes_of = counted.iter().filter_map(|(run, _)| run.run.as_ref()?.facts.outcome);
-    outcomes_of.for_each(|outcome| {
-        if !outcomes.contains(&outcome) {
-            outcomes.push(outcome);
-        }
-    });
+    let outcomes = counted.iter().filter_map(|(run, _)| run.run.as_ref()?.facts.outcome);
     CountRow {
         plan: plan.to_owned(),
         variant: variant.to_owned(),
         runs: counted.len(),
-        outcomes,
+        outcomes: distinct(outcomes),
         requests: rate_of(&|counts| counts.requests),
         goodput: median_of(&|counts| counts.goodput),
         limited: rate_of(&|counts| counts.limited),
         failed_share: median_of(&|counts| counts.failed_share),
         p50_ms: median_of(&|counts| counts.p50_ms),
         p95_ms: median_of(&|counts| counts.p95_ms),
-        cpu_ms_per_request: median(&all().filter_map(cpu).collect::<Vec<_>>()),
+        cpu_ms_per_request: median(&all().filter_map(cpu_ms_per_request).collect::<Vec<_>>()),
         handshakes_full: rate_of(&|counts| counts.handshakes_full),
         handshakes_resumed: rate_of(&|counts| counts.handshakes_resumed),
         cpu_limit: all().find_map(|counts| counts.cpu_limit),
-        access_log: access_log_row(&all().collect::<Vec<_>>()),
+        access_log: summarize_access_logs(&all().collect::<Vec<_>>()),
     }
 }
 
+/// Summarizes the access logs of runs. Returns `None` if no run has one.
 #[expect(clippy::cast_precision_loss, reason = "counts of a run are below 2^53")]
-fn access_log_row(counts: &[&RunCounts]) -> Option<AccessLogRow> {
+fn summarize_access_logs(counts: &[&RunCounts]) -> Option<AccessLogRow> {
     let with_log: Vec<(&RunCounts, &AccessLogCounts)> =
         counts.iter().filter_map(|counts| Some((*counts, counts.access_log.as_ref()?))).collect();
     let rates: Vec<f64> = with_log

@@ -27,23 +27,23 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Returns the name of the port, for the placeholder of a port.
-pub(super) fn port(name: &str) -> Option<&str> {
+pub(super) fn port_name(name: &str) -> Option<&str> {
     name.strip_prefix(PORT).filter(|port| !port.is_empty())
 }
 
 /// Returns true for the placeholder of a value of the case.
-pub(super) fn is_of_case(name: &str) -> bool {
+pub(super) fn is_case_value(name: &str) -> bool {
     name.starts_with(CASE)
 }
 
-/// Name of the placeholder of a case's value.
-pub(super) fn of_case(value: &str) -> String {
+/// Returns the name of the placeholder of a case's value.
+pub(super) fn case_placeholder(value: &str) -> String {
     format!("{CASE}{value}")
 }
 
 /// Returns true for a placeholder that has a value in every study.
 pub(super) fn is_known(name: &str) -> bool {
-    NAMES.contains(&name) || port(name).is_some()
+    NAMES.contains(&name) || port_name(name).is_some()
 }
 
 /// Values of placeholders, by name.
@@ -72,8 +72,15 @@ pub(super) fn replace(text: &str, values: &PlaceholderValues) -> String {
     replaced
 }
 
-/// Name of the placeholder of a port.
-pub(super) fn of_port(port: &str) -> String {
+/// Replaces every placeholder by a port, so that the syntax of an address can be checked.
+pub(super) fn replace_by_port(text: &str) -> String {
+    const ANY_PORT: &str = "1";
+    let values = names(text).map(|name| (name.to_owned(), ANY_PORT.to_owned()));
+    replace(text, &values.collect())
+}
+
+/// Returns the name of the placeholder of a port.
+pub(super) fn port_placeholder(port: &str) -> String {
     format!("{PORT}{port}")
 }
 

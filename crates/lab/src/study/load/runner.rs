@@ -6,42 +6,63 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use lab_model::plan::Plan;
 use lab_model::results::load_study::EndReason;
 use lab_model::results::run::RunResult;
 
 use super::access_log::AccessLog;
-use super::analyse::{FinishedRun, RunFacts, progress, unusable};
+use super::analyse::{FinishedRun, RunFacts, RunId, count_rounds, progress, unusable};
 use super::counts::count_run;
 use super::file::LoadStudy;
 use super::machine;
 use super::servers::Servers;
 use super::store::{Store, WriteRun, label};
 use crate::analysis::rounds;
-use crate::run::{self, Finished, Progress, Stop};
+use crate::run::{self, Finished, Progress, Stop, unix_now};
 use crate::study::StudyFault;
-use crate::study::runner::Groups;
+use crate::study::runner::ProcessGroups;
 use crate::variant;
-
-/// How often a pause checks if the study is stopped.
-const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// An event of a running study.
 pub enum Event<'a> {
     /// The study continues after this number of finished rounds.
     Continues(usize),
-    /// A round starts: its number from 1, or none for a warm-up round, and its variants in order.
-    RoundBegins(Option<usize>, Vec<&'a str>),
-    /// A run starts: plan, variant.
-    RunBegins(&'a str, &'a str),
+    /// A round starts.
+    RoundBegins {
+        /// Its number from 1; none for a warm-up round.
+        round: Option<usize>,
+        /// Names of its variants, in order.
+        variants: Vec<&'a str>,
+    },
+    /// A run starts.
+    RunBegins {
+        /// Name of its plan.
+        plan: &'a str,
+        /// Name of its variant.
+        variant: &'a str,
+    },
     /// A second of a run has ended.
     Second(&'a Progress<'a>),
-    /// A run has ended: plan, variant, result, and the reason if it cannot be used.
-    RunEnded(&'a str, &'a str, Option<&'a RunResult>, Option<String>),
-    /// A round has ended: its number, and the largest half-width of an interval, if all are known.
-    RoundEnded(usize, Option<f64>),
+    /// A run has ended.
+    RunEnded {
+        /// Name of its plan.
+        plan: &'a str,
+        /// Name of its variant.
+        variant: &'a str,
+        /// Its result; none if the run could not be made.
+        result: Option<&'a RunResult>,
+        /// The reason if the run cannot be used.
+        left_out: Option<String>,
+    },
+    /// A round has ended.
+    RoundEnded {
+        /// Its number, from 1.
+        round: usize,
+        /// The largest half-width of an interval, as a share of the value, if all are known.
+        precision: Option<f64>,
+    },
 }
 
 /// The runs of a study.
@@ -53,14 +74,14 @@ pub struct LoadStudyRuns {
     pub end: EndReason,
 }
 
-/// What a running study needs from outside.
-pub struct Surroundings<'a> {
+/// What a running study gets from its caller.
+pub struct StudyContext<'a> {
     /// The program that replaces `{weir}`.
     pub weir_binary: &'a Path,
     /// Stops the study.
     pub stop: &'a Stop,
     /// The process groups of the servers.
-    pub groups: &'a Groups,
+    pub groups: &'a ProcessGroups,
     /// Writes the files of a run.
     pub write_run: WriteRun<'a>,
     /// Source of randomness for the analysis.
@@ -76,13 +97,13 @@ pub struct Surroundings<'a> {
 pub fn run(
     study: &LoadStudy,
     store: &Store,
-    surroundings: Surroundings<'_>,
+    context: StudyContext<'_>,
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<LoadStudyRuns, StudyFault> {
     let start = Instant::now();
     let mut runs = store.load_complete_rounds(study)?;
     let before: Duration = runs.iter().map(|run| seconds(run.facts.seconds)).sum();
-    let Surroundings { weir_binary, stop, groups, write_run, random } = surroundings;
+    let StudyContext { weir_binary, stop, groups, write_run, random } = context;
     if !runs.is_empty() {
         on_event(Event::Continues(count_rounds(&runs)));
     }
@@ -91,21 +112,20 @@ pub fn run(
         let rounds = count_rounds(&runs);
         let state = progress(study, &runs, random);
         if rounds > 0 && session.is_some() {
-            on_event(Event::RoundEnded(rounds, state.precision));
+            on_event(Event::RoundEnded { round: rounds, precision: state.precision });
         }
         let elapsed = before + start.elapsed();
         let with_time = rounds::Progress { elapsed, ..state.progress };
         if let Some(end) = rounds::end(with_time, study.limits()) {
             return Ok(LoadStudyRuns { runs, end });
         }
-        let interrupted = LoadStudyRuns { runs: Vec::new(), end: EndReason::Interrupted };
         if stop.is_requested() {
-            return Ok(LoadStudyRuns { runs, ..interrupted });
+            return Ok(LoadStudyRuns { runs, end: EndReason::Interrupted });
         }
         let session = match &mut session {
             Some(session) => session,
             none => {
-                let servers = Servers::start(study, store, weir_binary, (stop, groups))?;
+                let servers = Servers::start(study, store, weir_binary, stop, groups)?;
                 let session = none.insert(Session { study, store, stop, servers });
                 for _ in 0..*study.file.warm_up_rounds {
                     session.round(None, write_run, on_event)?;
@@ -117,14 +137,10 @@ pub fn run(
         // The runs of an interrupted round stay in the folder, and are removed when the study
         // continues.
         if round.len() < study.plans.len() * study.variants.len() {
-            return Ok(LoadStudyRuns { runs, ..interrupted });
+            return Ok(LoadStudyRuns { runs, end: EndReason::Interrupted });
         }
         runs.extend(round);
     }
-}
-
-fn count_rounds(runs: &[FinishedRun]) -> usize {
-    runs.last().map_or(0, |run| run.round + 1)
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -151,25 +167,28 @@ impl Session<'_> {
         let study = self.study;
         let order = study.order(round.unwrap_or(0));
         let names = order.iter().map(|variant| study.variants[*variant].name.as_str());
-        on_event(Event::RoundBegins(round.map(|round| round + 1), names.collect()));
+        let (number, variants) = (round.map(|round| round + 1), names.collect());
+        on_event(Event::RoundBegins { round: number, variants });
         self.servers.before_round();
         let mut finished = Vec::new();
         for plan in 0..study.plans.len() {
             for variant in &order {
-                self.wait(*study.file.pause);
+                self.stop.wait(*study.file.pause);
                 if self.stop.is_requested() {
                     return Ok(finished);
                 }
-                let place = (round.unwrap_or(0), plan, *variant);
-                let (run, result) = self.run(place, on_event)?;
+                let id = RunId { round: round.unwrap_or(0), plan, variant: *variant };
+                let (run, finished_run) = self.run(id, on_event)?;
                 if self.stop.is_requested() {
                     return Ok(finished);
                 }
-                let result = result.as_ref();
                 let name = &study.variants[*variant].name;
-                let why = unusable(&run);
-                let ended = result.map(|finished| &finished.result);
-                on_event(Event::RunEnded(&study.plans[plan], name, ended, why));
+                on_event(Event::RunEnded {
+                    plan: &study.plans[plan],
+                    variant: name,
+                    result: finished_run.as_ref().map(|finished| &finished.result),
+                    left_out: unusable(&run),
+                });
                 match round {
                     None | Some(0) if run.facts.fault.is_some() => {
                         let why = run.facts.fault.unwrap_or_default();
@@ -178,7 +197,7 @@ impl Session<'_> {
                     None => {}
                     Some(_) => {
                         let methods = &study.variants[*variant].plans[plan].methods;
-                        let result = result.map(|finished| {
+                        let result = finished_run.as_ref().map(|finished| {
                             (&finished.result, &finished.totals, methods.as_slice())
                         });
                         self.store.write_run(study, &run, result, write_run)?;
@@ -193,20 +212,23 @@ impl Session<'_> {
     /// Executes a run. A run that cannot be made is finished with its fault.
     fn run(
         &mut self,
-        (round, plan, variant): (usize, usize, usize),
+        id: RunId,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(FinishedRun, Option<Finished>), StudyFault> {
         let study = self.study;
+        let RunId { round, plan, variant } = id;
         let start = Instant::now();
-        let started_unix =
-            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let started_unix = unix_now();
         let prepared = self.servers.before_run(plan, variant);
         if round == 0 {
             // A server that does not start at first will not start later.
             prepared.as_ref().map_err(|fault| StudyFault::Operation(fault.to_string()))?;
         }
         let calibration_ms = machine::measure();
-        on_event(Event::RunBegins(&study.plans[plan], &study.variants[variant].name));
+        on_event(Event::RunBegins {
+            plan: &study.plans[plan],
+            variant: &study.variants[variant].name,
+        });
         let access_log = self.servers.access_log(plan, variant);
         let access_log = access_log.map(|path| AccessLog::before_run(&path));
         let outcome = prepared.map_err(|fault| fault.to_string()).and_then(|()| {
@@ -235,7 +257,7 @@ impl Session<'_> {
         };
         let run =
             result.as_ref().map(|finished| variant::of_result(&label(round), &finished.result));
-        Ok((FinishedRun { round, plan, variant, facts, run }, result))
+        Ok((FinishedRun { id, facts, run }, result))
     }
 
     /// Returns the plan of a run, with the variant's target.
@@ -246,13 +268,5 @@ impl Session<'_> {
             plan.target.point_at(&target).map_err(str::to_owned)?;
         }
         Ok(Arc::new(plan))
-    }
-
-    /// Waits until the time is over or the study is stopped.
-    fn wait(&self, time: Duration) {
-        let start = Instant::now();
-        while start.elapsed() < time && !self.stop.is_requested() {
-            std::thread::park_timeout(POLL_INTERVAL.min(time));
-        }
     }
 }

@@ -16,13 +16,12 @@ use lab_model::results::load_study::{CpuLimit, Restart};
 use settings::url::NodeUrl;
 
 use super::cpu_limit::CpuLimiter;
-use super::file::{LoadStudy, Server};
+use super::file::{LoadStudy, ServerTable};
 use super::placeholders::{self, PlaceholderValues};
 use super::store::Store;
 use crate::run::Stop;
-use crate::study::StudyFault;
-use crate::study::runner::exit_reason;
-use crate::study::runner::process::{Groups, Process};
+use crate::study::runner::process::{Process, ProcessGroups};
+use crate::study::{StudyFault, remove_folder};
 
 /// Interval between two attempts to connect to a server that starts.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -46,7 +45,7 @@ pub(super) struct Servers<'a> {
     /// The program that replaces `{weir}`.
     weir_binary: &'a Path,
     stop: &'a Stop,
-    groups: &'a Groups,
+    groups: &'a ProcessGroups,
     /// Values of the placeholders of the shared servers.
     shared_values: PlaceholderValues,
     /// Values of the placeholders of each variant's servers.
@@ -67,7 +66,8 @@ impl<'a> Servers<'a> {
         study: &'a LoadStudy,
         store: &'a Store,
         weir_binary: &'a Path,
-        (stop, groups): (&'a Stop, &'a Groups),
+        stop: &'a Stop,
+        groups: &'a ProcessGroups,
     ) -> Result<Servers<'a>, StudyFault> {
         let mut servers = Servers {
             study,
@@ -85,7 +85,7 @@ impl<'a> Servers<'a> {
         servers.choose_ports()?;
         let folder = servers.store.shared_folder();
         let values = with_folder(&servers.shared_values, &folder);
-        servers.shared = servers.start_all("", &study.servers, &folder, &values, None)?;
+        servers.shared = servers.start_all("", &study.file.server, &folder, &values, None)?;
         Ok(servers)
     }
 
@@ -96,15 +96,18 @@ impl<'a> Servers<'a> {
         let mut choose = |texts: &mut dyn Iterator<Item = &str>, known: &PlaceholderValues| {
             let mut values = known.clone();
             for name in texts.flat_map(placeholders::names) {
-                if let Some(port) = placeholders::port(name)
-                    && !values.contains_key(&placeholders::of_port(port))
+                if let Some(port) = placeholders::port_name(name)
+                    && !values.contains_key(&placeholders::port_placeholder(port))
                 {
-                    values.insert(placeholders::of_port(port), free_port(&mut taken)?.to_string());
+                    values.insert(
+                        placeholders::port_placeholder(port),
+                        free_port(&mut taken)?.to_string(),
+                    );
                 }
             }
             Ok::<_, StudyFault>(values)
         };
-        let mut texts = self.study.servers.iter().flat_map(Server::texts);
+        let mut texts = self.study.file.server.iter().flat_map(ServerTable::texts);
         self.shared_values = choose(&mut texts, &PlaceholderValues::from([weir]))?;
         self.shared_values.insert("variant".to_owned(), String::new());
         for (index, variant) in self.study.variants.iter().enumerate() {
@@ -115,7 +118,7 @@ impl<'a> Servers<'a> {
                 self.values.push(values);
                 continue;
             }
-            let texts = variant.servers.iter().flat_map(Server::texts);
+            let texts = variant.servers.iter().flat_map(ServerTable::texts);
             let of_cases = self.study.cases.iter().flat_map(|case| case.values.values());
             let mut texts =
                 texts.chain(variant.target.as_deref()).chain(of_cases.map(String::as_str));
@@ -177,7 +180,7 @@ impl<'a> Servers<'a> {
     /// # Errors
     /// If a server cannot be started, or a shared server has ended.
     pub(super) fn before_run(&mut self, plan: usize, variant: usize) -> Result<(), StudyFault> {
-        check_running("", &self.study.servers, &mut self.shared)?;
+        check_running("", &self.study.file.server, &mut self.shared)?;
         let owner = self.owner(variant);
         let restart = *self.study.file.restart;
         if restart == Restart::Run || self.needs_other_servers(plan) {
@@ -236,13 +239,14 @@ impl<'a> Servers<'a> {
             StudyFault::Operation(format!("variant {:?}: {error}", variant_settings.name))
         })?;
         let description = format!("the target of variant {:?}", variant_settings.name);
-        self.await_connection(&description, &authority(&url), TARGET_READY_TIMEOUT, None)
+        let address = format!("{}:{}", url.host(), url.port());
+        self.await_connection(&description, &address, TARGET_READY_TIMEOUT, None)
     }
 
     fn start_all(
         &self,
         variant: &str,
-        servers: &[Server],
+        servers: &[ServerTable],
         folder: &Path,
         values: &PlaceholderValues,
         limiter: Option<&CpuLimiter>,
@@ -254,7 +258,7 @@ impl<'a> Servers<'a> {
         empty_folder(folder)?;
         for server in servers {
             let description = describe_server(variant, server);
-            for (name, text) in &server.files {
+            for (name, text) in server.files.iter() {
                 write_private(&folder.join(name), &placeholders::replace(text, values))?;
             }
             let ready = server.ready.as_deref().map(|text| placeholders::replace(text, values));
@@ -282,7 +286,7 @@ impl<'a> Servers<'a> {
             running.push(process);
             if let Some(address) = ready {
                 let process = running.last_mut();
-                self.await_connection(&description, &address, server.ready_timeout, process)?;
+                self.await_connection(&description, &address, *server.ready_timeout, process)?;
             }
         }
         Ok(running)
@@ -303,11 +307,8 @@ impl<'a> Servers<'a> {
         let fault = |what: String| StudyFault::Operation(format!("{description}: {what}"));
         let start = Instant::now();
         loop {
-            if let Some(process) = process.as_mut()
-                && let Some(status) = process.exit_status()
-            {
-                let why = exit_reason(status, process);
-                return Err(fault(format!("not ready: {why}")));
+            if let Some(reason) = process.as_mut().and_then(|process| process.exit_reason()) {
+                return Err(fault(format!("not ready: {reason}")));
             }
             if self.stop.is_requested() || accepts_connections(address) {
                 return Ok(());
@@ -323,23 +324,20 @@ impl<'a> Servers<'a> {
 /// Fails if a server has ended.
 fn check_running(
     variant: &str,
-    servers: &[Server],
+    servers: &[ServerTable],
     running: &mut [Process],
 ) -> Result<(), StudyFault> {
     for (server, process) in servers.iter().zip(running) {
-        if let Some(status) = process.exit_status() {
-            let why = exit_reason(status, process);
-            return Err(StudyFault::Operation(format!(
-                "{}: {why}",
-                describe_server(variant, server)
-            )));
+        if let Some(reason) = process.exit_reason() {
+            let description = describe_server(variant, server);
+            return Err(StudyFault::Operation(format!("{description}: {reason}")));
         }
     }
     Ok(())
 }
 
 /// Describes a server for messages. The variant of a shared server is `""`.
-fn describe_server(variant: &str, server: &Server) -> String {
+fn describe_server(variant: &str, server: &ServerTable) -> String {
     match variant {
         "" => format!("server {:?}", server.name),
         _ => format!("server {:?} of variant {variant:?}", server.name),
@@ -352,11 +350,6 @@ fn with_folder(values: &PlaceholderValues, folder: &Path) -> PlaceholderValues {
     values
 }
 
-/// Returns host and port of a URL.
-fn authority(url: &NodeUrl) -> String {
-    format!("{}:{}", url.host(), url.port())
-}
-
 /// Returns true if a program accepts connections at an address.
 fn accepts_connections(address: &str) -> bool {
     let addresses = address.to_socket_addrs().into_iter().flatten();
@@ -366,11 +359,7 @@ fn accepts_connections(address: &str) -> bool {
 }
 
 fn empty_folder(folder: &Path) -> Result<(), StudyFault> {
-    let removed = match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    removed.and_then(|()| fs::create_dir_all(folder)).map_err(|error| {
+    remove_folder(folder).and_then(|()| fs::create_dir_all(folder)).map_err(|error| {
         StudyFault::Operation(format!("cannot create the folder {}: {error}", folder.display()))
     })
 }

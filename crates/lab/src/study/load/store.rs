@@ -16,11 +16,11 @@ use lab_model::results::run::RunResult;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use super::analyse::{FinishedRun, RunFacts};
+use super::analyse::{FinishedRun, RunFacts, RunId};
 use super::file::LoadStudy;
 use crate::import;
-use crate::study::StudyFault;
 use crate::study::runner::process::signal;
+use crate::study::{StudyFault, remove_folder};
 
 /// Version of the format of [`STATE_FILE`].
 const SCHEMA: &str = "weir.study-load-state/1";
@@ -115,13 +115,9 @@ impl Store {
         self.base.join("shared-servers")
     }
 
-    fn run_folder(
-        &self,
-        study: &LoadStudy,
-        (round, plan, variant): (usize, usize, usize),
-    ) -> PathBuf {
-        let runs = self.base.join(RUNS_FOLDER).join(&study.variants[variant].name);
-        runs.join(&study.plans[plan]).join(label(round))
+    fn run_folder(&self, study: &LoadStudy, id: RunId) -> PathBuf {
+        let runs = self.base.join(RUNS_FOLDER).join(&study.variants[id.variant].name);
+        runs.join(&study.plans[id.plan]).join(label(id.round))
     }
 
     /// Writes a finished run.
@@ -135,7 +131,7 @@ impl Store {
         result: Option<(&RunResult, &Totals, &[Box<str>])>,
         write_result: WriteRun<'_>,
     ) -> Result<(), StudyFault> {
-        let folder = self.run_folder(study, (run.round, run.plan, run.variant));
+        let folder = self.run_folder(study, run.id);
         let fault = |error: String| {
             StudyFault::Operation(format!("cannot write the run to {}: {error}", folder.display()))
         };
@@ -172,7 +168,7 @@ impl Store {
             round += 1;
         }
         for (plan, variant) in study.pairs() {
-            let folder = self.run_folder(study, (round, plan, variant));
+            let folder = self.run_folder(study, RunId { round, plan, variant });
             remove_run(&folder).map_err(|error| {
                 StudyFault::Operation(format!("cannot remove {}: {error}", folder.display()))
             })?;
@@ -184,9 +180,10 @@ impl Store {
     fn read_round(&self, study: &LoadStudy, round: usize) -> Result<Vec<FinishedRun>, StudyFault> {
         let mut runs = Vec::new();
         for (plan, variant) in study.pairs() {
-            let folder = self.run_folder(study, (round, plan, variant));
+            let id = RunId { round, plan, variant };
+            let folder = self.run_folder(study, id);
             if folder.join(RUN_FILE).exists() {
-                let read = read_run(&folder, (round, plan, variant)).map_err(|error| {
+                let read = read_run(&folder, id).map_err(|error| {
                     let advice = "remove the folder of the study to begin again";
                     StudyFault::Operation(format!("{}: {error}; {advice}", folder.display()))
                 })?;
@@ -252,10 +249,7 @@ fn check_state(bytes: &[u8], expected: &State) -> Result<(), String> {
     Ok(())
 }
 
-fn read_run(
-    folder: &Path,
-    (round, plan, variant): (usize, usize, usize),
-) -> Result<FinishedRun, String> {
+fn read_run(folder: &Path, id: RunId) -> Result<FinishedRun, String> {
     let bytes = fs::read(folder.join(RUN_FILE)).map_err(|error| format!("{RUN_FILE}: {error}"))?;
     let facts: RunFacts =
         serde_json::from_slice(&bytes).map_err(|error| format!("{RUN_FILE}: {error}"))?;
@@ -267,7 +261,7 @@ fn read_run(
             read.into_iter().next().and_then(|variant| variant.runs.into_iter().next())
         }
     };
-    Ok(FinishedRun { round, plan, variant, facts, run })
+    Ok(FinishedRun { id, facts, run })
 }
 
 /// Writes a file under a temporary name and renames it.
@@ -284,14 +278,6 @@ fn remove_run(folder: &Path) -> io::Result<()> {
     match fs::remove_file(folder.join(RUN_FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => remove_folder(folder),
-    }
-}
-
-/// Removes a folder if it exists.
-fn remove_folder(folder: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::analyse::{FinishedRun, RunFacts, analyse, progress};
+use super::analyse::{FinishedRun, RunFacts, RunId, analyse, progress};
 use super::file::{LoadStudy, read};
 use super::store::Store;
 use crate::analysis::comparability::Tool;
@@ -99,7 +99,7 @@ fn runs_with_noise(
                     counts: None,
                 };
                 let run = Some(run(&mut random, level, factors[variant], width));
-                all.push(FinishedRun { round, plan, variant, facts, run });
+                all.push(FinishedRun { id: RunId { round, plan, variant }, facts, run });
             }
         }
     }
@@ -109,7 +109,7 @@ fn runs_with_noise(
 pub(crate) fn analysed(study: &LoadStudy, runs: &[FinishedRun]) -> LoadStudyResult {
     let mut random = StdRng::seed_from_u64(1);
     let result = analyse(study, runs, EndReason::RoundsMax, &mut || random.random());
-    let schema: Value = serde_json::from_str(&schema::load_study()).unwrap();
+    let schema: Value = serde_json::from_str(&schema::closed::<LoadStudyResult>()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let value = serde_json::to_value(&result).unwrap();
     let faults: Vec<String> =
@@ -237,10 +237,10 @@ fn a_round_with_an_unusable_run_is_left_out_for_all() {
     let study = study(&folder, "");
     let mut runs = runs(&study, 7, [1.0; 4], 1);
     let place =
-        runs.iter().position(|run| (run.round, run.plan, run.variant) == (2, 0, 1)).unwrap();
+        runs.iter().position(|run| run.id == RunId { round: 2, plan: 0, variant: 1 }).unwrap();
     runs[place].run.as_mut().unwrap().facts.outcome = Some(Outcome::ClientLimited);
     let place =
-        runs.iter().position(|run| (run.round, run.plan, run.variant) == (6, 1, 0)).unwrap();
+        runs.iter().position(|run| run.id == RunId { round: 6, plan: 1, variant: 0 }).unwrap();
     runs[place].run = None;
     runs[place].facts.fault = Some("connection refused".to_owned());
     let result = analysed(&study, &runs);
@@ -290,8 +290,8 @@ fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
     drop(store);
     let store = Store::open(&out, &study).unwrap();
     let taken = store.load_complete_rounds(&study).unwrap();
-    let place = |run: &FinishedRun| (run.round, run.plan, run.variant);
-    let two: Vec<_> = all.iter().filter(|run| run.round < 2).map(place).collect();
+    let place = |run: &FinishedRun| run.id;
+    let two: Vec<_> = all.iter().filter(|run| run.id.round < 2).map(place).collect();
     assert_eq!(taken.iter().map(place).collect::<Vec<_>>(), two);
     assert!(!out.join("runs/direct/reads/round-003").exists(), "it belongs to no complete round");
     assert!(out.join("runs/direct/reads/round-002/run.json").exists());
@@ -332,7 +332,7 @@ fn a_study_that_is_cut_at_any_instant_counts_each_round_once() {
     let study = study(&folder, "");
     let all = runs(&study, 3, [1.0; 4], 1);
     assert!(all.len() > 20);
-    let place = |run: &FinishedRun| (run.round, run.plan, run.variant);
+    let place = |run: &FinishedRun| run.id;
     let places: Vec<_> = all.iter().map(place).collect();
     for cut in 0..=all.len() {
         let out = folder.path().join(format!("out-{cut}"));
@@ -366,13 +366,13 @@ fn a_study_that_is_cut_at_any_instant_counts_each_round_once() {
 #[test]
 fn the_published_schema_refuses_a_wrong_word() {
     expect_test::expect_file!["../../../../../docs/study-load.schema.json"]
-        .assert_eq(&schema::load_study());
+        .assert_eq(&schema::closed::<LoadStudyResult>());
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let result = analysed(&study, &runs(&study, 2, [1.0; 4], 1));
     let mut value = serde_json::to_value(&result).unwrap();
     value["end"] = "sometime".into();
-    let schema: Value = serde_json::from_str(&schema::load_study()).unwrap();
+    let schema: Value = serde_json::from_str(&schema::closed::<LoadStudyResult>()).unwrap();
     assert!(!jsonschema::validator_for(&schema).unwrap().is_valid(&value));
 }
 

@@ -108,9 +108,11 @@ impl RunBuilder {
     fn store(&mut self, sample: Sample) {
         let same_instant = |previous: &Sample| previous.at >= sample.at;
         self.pending = match self.pending.take() {
-            Some((previous, merged_count)) => Some((join(previous, sample), merged_count + 1)),
+            Some((previous, merged_count)) => {
+                Some((merge_samples(previous, sample), merged_count + 1))
+            }
             None if self.samples.last().is_some_and(same_instant) => {
-                self.samples.pop().map(|previous| (join(previous, sample), self.stride))
+                self.samples.pop().map(|previous| (merge_samples(previous, sample), self.stride))
             }
             None => Some((sample, 1)),
         };
@@ -123,7 +125,7 @@ impl RunBuilder {
         if self.samples.len() >= self.limits.samples {
             let (first_sample, others) = self.samples.split_at(1);
             let pairs = others.chunks(2).map(|pair| match pair {
-                [a, b] => join(*a, *b),
+                [a, b] => merge_samples(*a, *b),
                 _ => pair[0],
             });
             self.samples = first_sample.iter().copied().chain(pairs).collect();
@@ -203,7 +205,7 @@ impl RunBuilder {
 }
 
 /// Merges two samples. The result is the later sample with the accesses of both.
-fn join(earlier: Sample, later: Sample) -> Sample {
+fn merge_samples(earlier: Sample, later: Sample) -> Sample {
     let accesses = match (earlier.accesses, later.accesses) {
         (Some(earlier), Some(later)) => Some(earlier.plus(later)),
         (earlier, later) => earlier.or(later),

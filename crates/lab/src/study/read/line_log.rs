@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use regex::{Captures, Regex};
 use serde::Deserialize;
 
-use super::{Lines, RunBuilder, StudyFault, excerpt, instant};
+use super::{Lines, RunBuilder, StudyFault, excerpt, parse_instant};
 use crate::analysis::sync::Sample;
 
 /// The year of the first sample of a log without years. It is a leap year.
@@ -41,12 +41,9 @@ struct LineFormat {
     /// lists the formats.
     #[serde(skip)]
     compiled: OnceLock<Regex>,
-    #[serde(default = "has_year")]
-    has_year: bool,
-}
-
-fn has_year() -> bool {
-    true
+    /// True if the times have no year.
+    #[serde(default)]
+    lacks_year: bool,
 }
 
 impl LineFormat {
@@ -72,7 +69,7 @@ pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilde
             .iter()
             .find_map(|line_format| Some((line_format, line_format.regex().captures(line)?)));
         let Some((line_format, captures)) = found else { continue };
-        let sample = sample(line_format, &captures, &mut clock);
+        let sample = parse_sample(line_format, &captures, &mut clock);
         let added = sample.and_then(|sample| run.push(sample));
         added.map_err(|what| lines.fault(what))?;
     }
@@ -82,7 +79,7 @@ pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilde
     Ok(run)
 }
 
-fn sample(
+fn parse_sample(
     format: &LineFormat,
     captures: &Captures<'_>,
     clock: &mut Clock,
@@ -90,8 +87,8 @@ fn sample(
     let group = |name: &str| captures.name(name).map_or("", |found| found.as_str());
     let height = group("height").replace(',', "");
     let height = height.parse().map_err(|_| format!("{:?} is not a height", excerpt(&height)))?;
-    let at =
-        if format.has_year { instant(group("time"))? } else { clock.instant(group("time"))? };
+    let time = group("time");
+    let at = if format.lacks_year { clock.parse_time(time)? } else { parse_instant(time)? };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let bytes = |mib: f64| (mib * 1_048_576.0) as u64;
     let used = captures.name("cache_mib").and_then(|found| found.as_str().parse().ok()).map(bytes);
@@ -108,7 +105,7 @@ struct Clock {
 impl Clock {
     /// Returns the seconds since 1970 of a time such as `01-31|23:59:59.999`. A year begins after
     /// December.
-    fn instant(&mut self, text: &str) -> Result<f64, String> {
+    fn parse_time(&mut self, text: &str) -> Result<f64, String> {
         let parse = |year: i16| {
             let full = format!("{year}-{}", text.replace('|', "T"));
             let fault = |_| format!("{:?} is not a time such as 01-31|23:59:59.999", excerpt(text));

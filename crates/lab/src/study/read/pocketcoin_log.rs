@@ -9,7 +9,7 @@
 use lab_model::results::study::Accesses;
 use serde::Deserialize;
 
-use super::{Lines, RunBuilder, StudyFault, instant};
+use super::{Lines, RunBuilder, StudyFault, parse_instant};
 use crate::analysis::sync::{Sample, Timeout};
 use crate::wording::number::count;
 
@@ -65,7 +65,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
                 match serde_json::from_str::<Record>(&statistic.text) {
                     Ok(record) => {
                         let number = statistic.line;
-                        run.push(sample(statistic.at, &record)).map_err(|what| {
+                        run.push(to_sample(statistic.at, &record)).map_err(|what| {
                             StudyFault::Line { path: lines.path.to_owned(), line: number, what }
                         })?;
                     }
@@ -99,7 +99,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
 fn split_timestamp(line: &str) -> Option<(f64, &str)> {
     let (stamp, words) = line.split_once(' ')?;
     let looks_like = stamp.len() >= 20 && stamp.as_bytes().get(10) == Some(&b'T');
-    Some((instant(stamp).ok().filter(|_| looks_like)?, words))
+    Some((parse_instant(stamp).ok().filter(|_| looks_like)?, words))
 }
 
 /// Returns the number after a mark.
@@ -110,7 +110,7 @@ fn number_after(text: &str, mark: &str) -> Option<u64> {
     after_mark[..digits].parse().ok()
 }
 
-fn sample(at: f64, record: &Record) -> Sample {
+fn to_sample(at: f64, record: &Record) -> Sample {
     let sql = record.sql.as_ref();
     let accesses = sql.filter(|sql| sql.cache_hit.is_some()).map(|sql| Accesses {
         hit: sql.cache_hit.unwrap_or(0),

@@ -4,12 +4,12 @@
 use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};
 
-use super::{Lines, RunBuilder, StudyFault, excerpt, instant, truncate};
+use super::{Lines, RunBuilder, StudyFault, excerpt, parse_instant, truncate};
 use crate::analysis::sync::Sample;
 
 /// A line of a sample file. Unknown values are left out; other keys are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Line {
+pub struct SampleLine {
     /// Time in RFC 3339.
     pub time: String,
     /// Block height; null while there is none.
@@ -41,13 +41,13 @@ pub struct Line {
     pub done: bool,
 }
 
-impl Line {
+impl SampleLine {
     /// Converts the line to a sample; none while there is no height.
     ///
     /// # Errors
     /// Fails if its time is invalid.
-    fn sample(&self, run: &mut RunBuilder) -> Result<Option<Sample>, String> {
-        let at = instant(&self.time)?;
+    fn to_sample(&self, run: &mut RunBuilder) -> Result<Option<Sample>, String> {
+        let at = parse_instant(&self.time)?;
         let Some(height) = self.height else { return Ok(None) };
         let accesses = self.page_cache_hit.is_some() || self.page_cache_miss.is_some();
         let accesses = accesses.then(|| {
@@ -76,7 +76,8 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
         if text.trim().is_empty() {
             continue;
         }
-        let parsed = serde_json::from_str::<Line>(text).map_err(|error| (error, excerpt(text)));
+        let parsed =
+            serde_json::from_str::<SampleLine>(text).map_err(|error| (error, excerpt(text)));
         let line = match parsed {
             Ok(line) => line,
             // The writer was stopped in the middle of a line.
@@ -94,7 +95,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
                 return Err(lines.fault(what));
             }
         };
-        let sample = line.sample(&mut run).map_err(|what| lines.fault(what))?;
+        let sample = line.to_sample(&mut run).map_err(|what| lines.fault(what))?;
         if let Some(sample) = sample {
             run.push(sample).map_err(|what| lines.fault(what))?;
         }

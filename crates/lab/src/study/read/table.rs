@@ -12,61 +12,20 @@
 
 use lab_model::results::study::Accesses;
 
-use super::{Lines, RunBuilder, StudyFault, excerpt, instant};
+use super::{Lines, RunBuilder, StudyFault, excerpt, parse_instant};
 use crate::analysis::sync::Sample;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
-    Time,
-    Seconds,
-    Height,
-    Used,
-    Hit,
-    Miss,
-    Spill,
-    HitTotal,
-    MissTotal,
-    SpillTotal,
-    Memory,
-    Disk,
-    Peers,
-    Cpu,
-    Other,
-}
-
-impl Column {
-    fn of(name: &str) -> Column {
-        match clean(name).to_ascii_lowercase().as_str() {
-            "time" => Column::Time,
-            "seconds" => Column::Seconds,
-            "height" => Column::Height,
-            "used" | "cacheused" | "page_cache_used" => Column::Used,
-            "hit" | "cachehit" => Column::Hit,
-            "miss" | "cachemiss" => Column::Miss,
-            "spill" | "cachespill" => Column::Spill,
-            "page_cache_hit" => Column::HitTotal,
-            "page_cache_miss" => Column::MissTotal,
-            "page_cache_spill" => Column::SpillTotal,
-            "memory" | "memoryused" => Column::Memory,
-            "disk" => Column::Disk,
-            "peers" | "peersall" => Column::Peers,
-            "cpu" => Column::Cpu,
-            _ => Column::Other,
-        }
-    }
-}
-
-fn clean(cell: &str) -> &str {
+fn trim_cell(cell: &str) -> &str {
     cell.trim().trim_matches('"').trim_start_matches('\u{feff}').trim()
 }
 
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
-    let (mut start, mut columns): (f64, Option<Vec<Column>>) = (0.0, None);
+    let (mut start, mut columns): (f64, Option<Vec<String>>) = (0.0, None);
     let mut run = lines.run();
     while let Some(line) = lines.next()? {
         if let Some(comment) = line.strip_prefix('#') {
             if let Some(text) = comment.trim().strip_prefix("start ") {
-                start = instant(text).map_err(|what| lines.fault(what))?;
+                start = parse_instant(text).map_err(|what| lines.fault(what))?;
             }
             continue;
         }
@@ -74,9 +33,9 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
             continue;
         }
         match &columns {
-            None => columns = Some(header(line).map_err(|what| lines.fault(what))?),
+            None => columns = Some(parse_header(line).map_err(|what| lines.fault(what))?),
             Some(columns) => {
-                let sample = row(line, columns, start, &mut run);
+                let sample = parse_row(line, columns, start, &mut run);
                 let added = sample.and_then(|sample| run.push(sample));
                 added.map_err(|what| lines.fault(what))?;
             }
@@ -85,9 +44,11 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     Ok(run)
 }
 
-fn header(line: &str) -> Result<Vec<Column>, String> {
-    let columns: Vec<Column> = line.split(',').map(Column::of).collect();
-    let has = |column| columns.contains(&column);
+/// Returns the names of the columns, in lower case.
+fn parse_header(line: &str) -> Result<Vec<String>, String> {
+    let columns: Vec<String> =
+        line.split(',').map(|name| trim_cell(name).to_ascii_lowercase()).collect();
+    let has = |name: &str| columns.iter().any(|column| column == name);
     let missing = |column: &str| {
         format!(
             "the header {:?} has no column {column}; known columns are time or seconds, height, used, hit, \
@@ -97,57 +58,58 @@ fn header(line: &str) -> Result<Vec<Column>, String> {
         )
     };
     match () {
-        () if !has(Column::Time) && !has(Column::Seconds) => Err(missing("time")),
-        () if !has(Column::Height) => Err(missing("height")),
+        () if !has("time") && !has("seconds") => Err(missing("time")),
+        () if !has("height") => Err(missing("height")),
         () => Ok(columns),
     }
 }
 
-fn row(line: &str, columns: &[Column], start: f64, run: &mut RunBuilder) -> Result<Sample, String> {
+fn parse_row(
+    line: &str,
+    columns: &[String],
+    start: f64,
+    run: &mut RunBuilder,
+) -> Result<Sample, String> {
     let cells = line.split(',').count();
     if cells != columns.len() {
         return Err(format!("the row has {cells} cells, but the header has {}", columns.len()));
     }
-    let (mut sample, mut seen) = (Sample { at: f64::NAN, ..Sample::default() }, false);
+    let mut sample = Sample { at: f64::NAN, ..Sample::default() };
     let (mut since, mut total): (Option<Accesses>, Option<Accesses>) = (None, None);
     for (cell, column) in line.split(',').zip(columns) {
-        let cell = clean(cell);
-        if cell.is_empty() && !matches!(column, Column::Time | Column::Seconds | Column::Height) {
+        let cell = trim_cell(cell);
+        if cell.is_empty() && !["time", "seconds", "height"].contains(&column.as_str()) {
             continue;
         }
-        match column {
-            Column::Time => sample.at = instant(cell)?,
-            Column::Seconds => sample.at = start + seconds(cell)?,
-            Column::Height => (sample.height, seen) = (whole(cell, "height")?, true),
-            Column::Used => sample.used = Some(whole(cell, "used")?),
-            Column::Hit => since.get_or_insert_default().hit = whole(cell, "hit")?,
-            Column::Miss => since.get_or_insert_default().miss = whole(cell, "miss")?,
-            Column::Spill => since.get_or_insert_default().spill = whole(cell, "spill")?,
-            Column::HitTotal => total.get_or_insert_default().hit = whole(cell, "page_cache_hit")?,
-            Column::MissTotal => {
-                total.get_or_insert_default().miss = whole(cell, "page_cache_miss")?;
-            }
-            Column::SpillTotal => {
-                total.get_or_insert_default().spill = whole(cell, "page_cache_spill")?;
-            }
-            Column::Memory => sample.memory = Some(whole(cell, "memory")?),
-            Column::Disk => sample.disk = Some(whole(cell, "disk")?),
-            Column::Peers => sample.peers = Some(whole(cell, "peers")?),
-            Column::Cpu => sample.cpu = Some(seconds(cell)?),
-            Column::Other => {}
+        let integer = |what: &str| parse_integer(cell, what);
+        match column.as_str() {
+            "time" => sample.at = parse_instant(cell)?,
+            "seconds" => sample.at = start + parse_seconds(cell)?,
+            "height" => sample.height = integer("height")?,
+            "used" | "cacheused" | "page_cache_used" => sample.used = Some(integer("used")?),
+            "hit" | "cachehit" => since.get_or_insert_default().hit = integer("hit")?,
+            "miss" | "cachemiss" => since.get_or_insert_default().miss = integer("miss")?,
+            "spill" | "cachespill" => since.get_or_insert_default().spill = integer("spill")?,
+            "page_cache_hit" => total.get_or_insert_default().hit = integer(column)?,
+            "page_cache_miss" => total.get_or_insert_default().miss = integer(column)?,
+            "page_cache_spill" => total.get_or_insert_default().spill = integer(column)?,
+            "memory" | "memoryused" => sample.memory = Some(integer("memory")?),
+            "disk" => sample.disk = Some(integer("disk")?),
+            "peers" | "peersall" => sample.peers = Some(integer("peers")?),
+            "cpu" => sample.cpu = Some(parse_seconds(cell)?),
+            _ => {}
         }
     }
-    debug_assert!(seen, "the header has a height");
     sample.accesses = since.or_else(|| total.map(|total| run.since_last(total)));
     Ok(sample)
 }
 
-fn whole(cell: &str, what: &str) -> Result<u64, String> {
+fn parse_integer(cell: &str, what: &str) -> Result<u64, String> {
     let fault = || format!("{what} {:?} is not an integer of 0 or more", excerpt(cell));
     cell.parse().map_err(|_| fault())
 }
 
-fn seconds(cell: &str) -> Result<f64, String> {
+fn parse_seconds(cell: &str) -> Result<f64, String> {
     let value: Option<f64> =
         cell.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0);
     value.ok_or_else(|| format!("{:?} is not a number of seconds of 0 or more", excerpt(cell)))

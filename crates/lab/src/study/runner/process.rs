@@ -36,9 +36,9 @@ pub(in crate::study) struct Usage {
 
 /// The running process groups. The program kills all of them when it exits.
 #[derive(Clone, Debug, Default)]
-pub struct Groups(Arc<Mutex<Vec<u32>>>);
+pub struct ProcessGroups(Arc<Mutex<Vec<u32>>>);
 
-impl Groups {
+impl ProcessGroups {
     /// Kills every process of every group.
     pub fn kill(&self) {
         self.0.lock().iter().for_each(|id| signal(*id, Signal::KILL));
@@ -47,7 +47,7 @@ impl Groups {
 
 /// A process with its children. Dropping it stops them.
 pub(in crate::study) struct Process {
-    groups: Groups,
+    groups: ProcessGroups,
     child: Child,
     /// The last lines of its standard error.
     last_lines: Arc<Mutex<VecDeque<String>>>,
@@ -59,7 +59,7 @@ impl Process {
     pub(in crate::study) fn start(
         command: &[String],
         env: &BTreeMap<String, String>,
-        groups: &Groups,
+        groups: &ProcessGroups,
     ) -> std::io::Result<Process> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(std::io::Error::other("there is no command"));
@@ -111,9 +111,14 @@ impl Process {
         self.ended
     }
 
-    /// Returns the last lines of its standard error.
-    pub(in crate::study) fn last_lines(&self) -> Vec<String> {
-        self.last_lines.lock().iter().cloned().collect()
+    /// Returns the exit status with the last lines of standard error; none while the process runs.
+    pub(in crate::study) fn exit_reason(&mut self) -> Option<String> {
+        let status = self.exit_status()?;
+        let lines: Vec<String> = self.last_lines.lock().iter().cloned().collect();
+        Some(match lines.is_empty() {
+            true => format!("it ended with {status} without output"),
+            false => format!("it ended with {status}: {}", lines.join(" / ")),
+        })
     }
 
     /// Sends SIGTERM, waits for the grace period, then sends SIGKILL.

@@ -25,21 +25,25 @@ fn run_it(
 ) -> (Result<StudyRuns, StudyFault>, Vec<String>, tempfile::TempDir) {
     let base = tempfile::tempdir().unwrap();
     let mut seen = Vec::new();
-    let made =
-        run(study, Path::new("/weir"), base.path(), (stop, &Groups::default()), &mut |event| {
-            match event {
-                Event::Begins { repeat, variants, .. } => {
-                    seen.push(format!("{repeat}: {}", variants.join(" ")))
-                }
-                Event::Ended { variant, height, reason, .. } => {
-                    seen.push(format!(
-                        "{variant} {}",
-                        reason.unwrap_or_else(|| height.unwrap_or(0).to_string())
-                    ));
-                }
-                Event::Second(_) => {}
+    let made = run(
+        study,
+        Path::new("/weir"),
+        base.path(),
+        stop,
+        &ProcessGroups::default(),
+        &mut |event| match event {
+            Event::Begins { repeat, variants, .. } => {
+                seen.push(format!("{repeat}: {}", variants.join(" ")))
             }
-        });
+            Event::Ended { variant, height, reason, .. } => {
+                seen.push(format!(
+                    "{variant} {}",
+                    reason.unwrap_or_else(|| height.unwrap_or(0).to_string())
+                ));
+            }
+            Event::Second(_) => {}
+        },
+    );
     (made, seen, base)
 }
 
@@ -125,16 +129,22 @@ fn who_asks_ends_it_and_nothing_runs_on() {
     let study = study("alternate", "repeats = 1", &[("a", &endless), ("b", "true")]);
     let stop = Stop::new();
     let mut seconds = 0;
-    let made =
-        run(&study, Path::new("/weir"), base.path(), (&stop, &Groups::default()), &mut |event| {
+    let made = run(
+        &study,
+        Path::new("/weir"),
+        base.path(),
+        &stop,
+        &ProcessGroups::default(),
+        &mut |event| {
             if let Event::Second(_) = event {
                 seconds += 1;
                 if seconds >= 3 && mark.exists() {
                     stop.request();
                 }
             }
-        })
-        .unwrap();
+        },
+    )
+    .unwrap();
     assert!(made.partial);
     assert_eq!(made.left_out[0], ["repeat 1: it was stopped by the user"]);
     let pid = std::fs::read_to_string(&mark).unwrap();
@@ -178,7 +188,7 @@ fn a_setup_that_ends_meanwhile_is_reported() {
 
 #[test]
 fn all_groups_can_be_killed_at_once() {
-    let groups = Groups::default();
+    let groups = ProcessGroups::default();
     let command = ["sh", "-c", "trap '' TERM; sleep 600 & wait"].map(str::to_owned);
     let mut process = process::Process::start(&command, &BTreeMap::new(), &groups).unwrap();
     groups.kill();

@@ -1,18 +1,20 @@
 //! Sentences of caveats: what may not be concluded, and why.
 
 use lab_model::results::Finding;
+use lab_model::results::capacity::CapacityResult;
 use lab_model::results::compare::Weight;
 use lab_model::results::run::RunResult;
 
-use super::Writer;
-use crate::analysis::assessment::{Caveat, Setting, Source};
+use super::AssessmentText;
+use crate::analysis::assessment::{Caveat, Source};
+use crate::analysis::comparability::Fact;
 use crate::analysis::validity::CALLS_MIN;
-use crate::wording::number::{count, rate, span};
+use crate::wording::number::{count, join_first, rate, span};
 
 /// Maximum number of names that a sentence lists.
 const LISTED_MAX: usize = 6;
 
-impl Writer<'_> {
+impl AssessmentText<'_> {
     /// Returns a caveat as a sentence.
     pub(crate) fn caveat(&self, caveat: &Caveat) -> String {
         match caveat {
@@ -37,12 +39,12 @@ impl Writer<'_> {
             Caveat::SingleRun { system, plan } => format!(
                 "It is unknown how much the numbers of {} vary, because only one run of the plan \
                  {plan} is valid.",
-                self.system(*system)
+                self.system_name(*system)
             ),
             Caveat::NoCapacity { system } => format!(
                 "The highest load that {} sustains is unknown, because no capacity was searched. A \
                  planned rate, or the mean of several, is no capacity.",
-                self.system(*system)
+                self.system_name(*system)
             ),
             Caveat::ClosedLoad(sources) => format!(
                 "The latencies of {} do not hold for a fixed rate, because its workers send less \
@@ -52,16 +54,16 @@ impl Writer<'_> {
             Caveat::SharedMachine { system } => format!(
                 "The numbers of {} do not hold for a machine without the generator, because target \
                  and generator shared one machine, without a network between them.",
-                self.system(*system)
+                self.system_name(*system)
             ),
             Caveat::MachineUnknown { system } => format!(
                 "The effect of the machine of {} is unknown, because the fingerprint of a remote \
                  target describes only the generator.",
-                self.system(*system)
+                self.system_name(*system)
             ),
             Caveat::CauseUnknown(source) => format!(
                 "The cause of the limit in {} is unknown{}.",
-                self.named(*source),
+                self.system_and_label(*source),
                 self.bottleneck(*source).map_or_else(String::new, |found| {
                     let sentence = found.sentence.trim_end_matches('.');
                     let reason = sentence.strip_prefix("cannot tell: ").unwrap_or(sentence);
@@ -70,7 +72,7 @@ impl Writer<'_> {
             ),
             Caveat::CauseUncertain { source, cause } => format!(
                 "The cause of the limit in {} is uncertain: the evidence for \"{}\" has several gaps.",
-                self.named(*source),
+                self.system_and_label(*source),
                 cause.as_str()
             ),
             Caveat::FewCalls { sources, methods } => format!(
@@ -79,101 +81,73 @@ impl Writer<'_> {
                 self.list(sources),
                 count(CALLS_MIN)
             ),
-            search @ (Caveat::LowerBound(source)
-            | Caveat::CapacityUnknown(source)
-            | Caveat::NoSoak(source)
-            | Caveat::NotMonotone(source)) => self.search(search, *source),
-            _ => self.comparison(caveat),
-        }
-    }
-
-    fn search(&self, caveat: &Caveat, source: Source) -> String {
-        let system = source.system().and_then(|system| self.0.systems.get(system));
-        let search = match source {
-            Source::Search { search, .. } => {
-                system.and_then(|system| system.searches.get(search)).map(|search| &search.result)
-            }
-            _ => None,
-        };
-        let (Some(system), Some(search)) = (system, search) else { return String::new() };
-        let (name, pass) = (&system.name, rate(search.answer.highest_pass.unwrap_or(0.0)));
-        match caveat {
-            Caveat::LowerBound(_) => format!(
-                "The capacity of {name} is unknown: the search only shows that it is at least {pass}."
+            Caveat::LowerBound(source) => format!(
+                "The capacity of {} is unknown: the search only shows that it is at least {}.",
+                self.system_name_of_source(*source),
+                self.highest_pass(*source)
             ),
-            Caveat::NoSoak(_) => format!(
-                "It is unknown if {name} sustains {pass} for longer than a probe of {}, because the \
-                 search made no soak.",
-                span(search.settings.probe)
+            Caveat::CapacityUnknown(source) => format!(
+                "The capacity of {} is unknown: no rate of the search has a valid pass.",
+                self.system_name_of_source(*source)
             ),
-            Caveat::NotMonotone(_) => format!(
-                "The capacity of {name} is not one sharp rate: a rate passed above one that failed."
+            Caveat::NoSoak(source) => format!(
+                "It is unknown if {} sustains {} for longer than a probe of {}, because the search \
+                 made no soak.",
+                self.system_name_of_source(*source),
+                self.highest_pass(*source),
+                span(self.search(*source).map_or(0.0, |search| search.settings.probe))
             ),
-            _ => format!(
-                "The capacity of {name} is unknown: no rate of the search has a valid pass."
+            Caveat::NotMonotone(source) => format!(
+                "The capacity of {} is not one sharp rate: a rate passed above one that failed.",
+                self.system_name_of_source(*source)
             ),
-        }
-    }
-
-    fn comparison(&self, caveat: &Caveat) -> String {
-        match caveat {
             Caveat::UnlikePlans(unlike) => format!(
                 "{} and {} may not be compared, because no result of the one has the plan of the \
                  other: {}.",
-                self.system(unlike.a),
-                self.system(unlike.b),
-                differ_in(&unlike.settings, "the plans")
+                self.system_name(unlike.a),
+                self.system_name(unlike.b),
+                differ_in(&unlike.facts, "the plans")
             ),
             Caveat::UnlikeSystems(unlike) => format!(
                 "No single property explains a difference between {} and {}: {}.",
-                self.system(unlike.a),
-                self.system(unlike.b),
-                differ_in(&unlike.properties, "the systems")
+                self.system_name(unlike.a),
+                self.system_name(unlike.b),
+                differ_in(&unlike.facts, "the systems")
             ),
             Caveat::Refused { comparison } => {
-                let Some(comparison) = self.0.comparisons.get(*comparison) else {
-                    return String::new();
-                };
+                let comparison = &self.evidence.comparisons[*comparison];
                 let refused = comparison.result.mismatches.iter();
                 let refused = refused.filter(|mismatch| mismatch.weight == Weight::Refuse);
                 let what: Vec<String> = refused.map(|mismatch| mismatch.what.clone()).collect();
                 format!(
                     "The variants of {} may not be compared, because they differ in {}.",
-                    comparison.name,
+                    comparison.label,
                     listed(&what)
                 )
             }
-            Caveat::CannotTell { comparison, variant, figures, total } => {
-                let comparison = self.0.comparisons.get(*comparison);
-                let baseline = comparison.and_then(|comparison| comparison.result.variants.first());
-                format!(
-                    "In {figures} of {total} figures the data do not show which of {} and {variant} \
-                     is better ({}).",
-                    baseline.map_or("", |baseline| baseline.name.as_str()),
-                    comparison.map_or("", |comparison| comparison.name.as_str())
-                )
-            }
-            Caveat::OneRunEach { comparison, variant } => {
-                let comparison = self.0.comparisons.get(*comparison);
-                let baseline = comparison.and_then(|comparison| comparison.result.variants.first());
-                format!(
-                    "The differences of {variant} from {} hold for these runs only, because not all \
-                     of them rest on several runs of each ({}).",
-                    baseline.map_or("", |baseline| baseline.name.as_str()),
-                    comparison.map_or("", |comparison| comparison.name.as_str())
-                )
-            }
+            Caveat::CannotTell { comparison, variant, figures, total } => format!(
+                "In {figures} of {total} figures the data do not show which of {} and {variant} is \
+                 better ({}).",
+                self.baseline(*comparison),
+                self.label(Source::Comparison(*comparison))
+            ),
+            Caveat::OneRunEach { comparison, variant } => format!(
+                "The differences of {variant} from {} hold for these runs only, because not all of \
+                 them rest on several runs of each ({}).",
+                self.baseline(*comparison),
+                self.label(Source::Comparison(*comparison))
+            ),
             Caveat::OneSearchEach { capacities } => {
-                let Some(pair) = self.0.capacities.get(*capacities) else { return String::new() };
+                let pair = &self.evidence.capacities[*capacities];
                 format!(
                     "The difference between the capacities of {} and {} holds for these searches \
                      only, because it does not rest on several searches of each.",
-                    self.system(pair.a),
-                    self.system(pair.b)
+                    self.system_name(pair.a),
+                    self.system_name(pair.b)
                 )
             }
             Caveat::CapacitiesCannotTell { capacities } => {
-                let Some(pair) = self.0.capacities.get(*capacities) else { return String::new() };
+                let pair = &self.evidence.capacities[*capacities];
                 let reason = match &pair.difference {
                     None => "a capacity is unknown, or only a lower bound",
                     Some(found) if found.a_count.min(found.b_count) < 2 => {
@@ -183,26 +157,32 @@ impl Writer<'_> {
                 };
                 format!(
                     "It is unknown if the capacities of {} and {} differ: {reason}.",
-                    self.system(pair.a),
-                    self.system(pair.b)
+                    self.system_name(pair.a),
+                    self.system_name(pair.b)
                 )
             }
-            _ => String::new(),
         }
     }
 
     fn run(&self, source: Source) -> Option<&RunResult> {
         let Source::Run { system, run } = source else { return None };
-        Some(&self.0.systems.get(system)?.runs.get(run)?.result)
+        Some(&self.evidence.systems[system].runs[run].result)
+    }
+
+    fn search(&self, source: Source) -> Option<&CapacityResult> {
+        let Source::Search { system, search } = source else { return None };
+        Some(&self.evidence.systems[system].searches[search].result)
     }
 
     fn bottleneck(&self, source: Source) -> Option<&Finding> {
-        match source {
-            Source::Search { system, search } => {
-                self.0.systems.get(system)?.searches.get(search)?.result.bottleneck.as_ref()
-            }
-            _ => self.run(source)?.bottleneck.as_ref(),
-        }
+        let of_run = self.run(source).and_then(|run| run.bottleneck.as_ref());
+        of_run.or(self.search(source).and_then(|search| search.bottleneck.as_ref()))
+    }
+
+    /// Returns the highest passing rate of a capacity search.
+    fn highest_pass(&self, source: Source) -> String {
+        let pass = self.search(source).and_then(|search| search.answer.highest_pass);
+        rate(pass.unwrap_or(0.0))
     }
 
     /// Returns the first reason of the verdict of the first run.
@@ -216,22 +196,18 @@ impl Writer<'_> {
     fn list(&self, sources: &[Source]) -> String {
         let labels: Vec<String> =
             sources.iter().map(|source| self.label(*source).to_owned()).collect();
-        let system = sources.first().and_then(|source| source.system());
-        format!("{} ({})", system.map_or("", |system| self.system(system)), listed(&labels))
+        let system = sources.first().map_or("", |source| self.system_name_of_source(*source));
+        format!("{system} ({})", listed(&labels))
     }
 }
 
 /// Joins names with commas; further names are counted.
 fn listed(names: &[String]) -> String {
-    let mut shown: Vec<String> = names.iter().take(LISTED_MAX).cloned().collect();
-    if names.len() > LISTED_MAX {
-        shown.push(format!("and {} more", names.len() - LISTED_MAX));
-    }
-    shown.join(", ")
+    join_first(names, LISTED_MAX, ", ")
 }
 
-fn differ_in(settings: &[Setting], subject: &str) -> String {
-    let names: Vec<String> = settings.iter().map(ToString::to_string).collect();
+fn differ_in(facts: &[Fact], subject: &str) -> String {
+    let names: Vec<String> = facts.iter().map(ToString::to_string).collect();
     match names.is_empty() {
         true => format!("{subject} differ"),
         false => format!("{subject} differ in {}", listed(&names)),

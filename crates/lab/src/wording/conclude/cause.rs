@@ -5,7 +5,6 @@
 use lab_model::results::study::{About, Conclusion, RunRow, VariantRow};
 
 use super::conclusion;
-use super::{rate_over, value_at};
 use crate::wording::number::{count, percent, short};
 
 /// Ratios of the rates of two variants from which the start of the slower one is slow. The second
@@ -20,70 +19,76 @@ const FEWER: f64 = 1.25;
 
 /// Checks if a cold cache explains a slow start of `slow` compared with `quick`: its hit ratio
 /// would be lower at the start than later.
-pub(super) fn warmup(bin: u64, slow: &VariantRow, quick: &VariantRow) -> Option<Conclusion> {
-    let start = SLOW.iter().find_map(|factor| {
-        let is_slower = |index: &usize| {
-            let rates = value_at(&slow.rates, *index).zip(value_at(&quick.rates, *index));
-            rates.is_some_and(|(slow, quick)| quick >= factor * slow)
-        };
-        let bins: Vec<usize> = (0..slow.rates.len()).take_while(is_slower).collect();
-        (!bins.is_empty()).then_some(bins)
+pub(super) fn explain_slow_start(
+    bin: u64,
+    slow: &VariantRow,
+    quick: &VariantRow,
+) -> Option<Conclusion> {
+    let rates = |index: usize| value_at(&slow.rates, index).zip(value_at(&quick.rates, index));
+    let start_bins = SLOW.into_iter().find_map(|factor| {
+        let is_slower =
+            |index: &usize| rates(*index).is_some_and(|(slow, quick)| quick >= factor * slow);
+        let bins = (0..slow.rates.len()).take_while(is_slower).count();
+        (bins > 0).then_some(bins)
     })?;
-    let start_bins = start.len();
     // A variant that is slower all the way has no slow start.
-    let faster_later = (start_bins..slow.rates.len()).any(|index| {
-        value_at(&slow.rates, index)
-            .zip(value_at(&quick.rates, index))
-            .is_some_and(|(slow, quick)| slow > quick)
-    });
-    let hit_ratios_at_start: Vec<f64> =
-        (0..start_bins).filter_map(|index| value_at(&slow.hit_ratios, index)).collect();
-    let hit_ratios_later: Vec<f64> = (start_bins..slow.hit_ratios.len())
-        .filter_map(|index| value_at(&slow.hit_ratios, index))
-        .collect();
-    if !faster_later || hit_ratios_at_start.is_empty() || hit_ratios_later.is_empty() {
+    let is_faster = |index| rates(index).is_some_and(|(slow, quick)| slow > quick);
+    if !(start_bins..slow.rates.len()).any(is_faster) {
         return None;
     }
-    let minimum = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-    let maximum = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let times = rate_over(quick, &start)? / rate_over(slow, &start)?;
+    let (start_low, start_high) = range_of(slow.hit_ratios.iter().take(start_bins))?;
+    let (later_low, later_high) = range_of(slow.hit_ratios.iter().skip(start_bins))?;
+    let times = rate_over(quick, start_bins)? / rate_over(slow, start_bins)?;
     let begin = format!(
         "below {} {} is {times:.1} times slower than {}",
         count(start_bins as u64 * bin),
         slow.name,
         quick.name
     );
-    let range = format!(
-        "later {} to {}",
-        percent(minimum(&hit_ratios_later)),
-        percent(maximum(&hit_ratios_later))
-    );
-    let text = if minimum(&hit_ratios_at_start) >= maximum(&hit_ratios_later) {
+    let later = format!("later {} to {}", percent(later_low), percent(later_high));
+    let (low, high) = (percent(start_low), percent(start_high));
+    let text = if start_low >= later_high {
         format!(
-            "{begin}, although its hit ratio is highest there ({} or more, {range}): cache warm-up is \
-             not the cause of its slow start",
-            percent(minimum(&hit_ratios_at_start))
+            "{begin}, although its hit ratio is highest there ({low} or more, {later}): cache warm-up \
+             is not the cause of its slow start"
         )
-    } else if maximum(&hit_ratios_at_start) < minimum(&hit_ratios_later) {
+    } else if start_high < later_low {
         format!(
-            "{begin}, and its hit ratio is lowest there (at most {}, {range}): cache warm-up may be the \
-             cause of its slow start",
-            percent(maximum(&hit_ratios_at_start))
+            "{begin}, and its hit ratio is lowest there (at most {high}, {later}): cache warm-up may \
+             be the cause of its slow start"
         )
     } else {
         format!(
-            "{begin} at hit ratios that it also has later ({} to {}, {range}): cannot tell whether \
-             cache warm-up is the cause of its slow start",
-            percent(minimum(&hit_ratios_at_start)),
-            percent(maximum(&hit_ratios_at_start))
+            "{begin} at hit ratios that it also has later ({low} to {high}, {later}): cannot tell \
+             whether cache warm-up is the cause of its slow start"
         )
     };
     Some(conclusion(About::Cause, text))
 }
 
+/// Returns the lowest and the highest of the known values; none if none is known.
+fn range_of<'a>(values: impl Iterator<Item = &'a Option<f64>> + Clone) -> Option<(f64, f64)> {
+    let known = values.flatten().copied();
+    known.clone().reduce(f64::min).zip(known.reduce(f64::max))
+}
+
+/// Returns the rate of a variant over its first bins: the sum of blocks of all runs ÷ the sum of
+/// seconds.
+fn rate_over(variant: &VariantRow, bins: usize) -> Option<f64> {
+    let first_bins = || variant.runs.iter().flat_map(|run| run.bins.iter().take(bins));
+    let blocks: f64 = first_bins().map(|bin| bin.blocks as f64).sum();
+    let seconds: f64 = first_bins().map(|bin| bin.seconds).sum();
+    (seconds > 0.0).then(|| blocks / seconds)
+}
+
+/// Returns the value of a bin, if there is one.
+fn value_at(values: &[Option<f64>], index: usize) -> Option<f64> {
+    values.get(index).copied().flatten()
+}
+
 /// Checks if a block costs both variants the same number of page accesses. Only then is a
 /// difference of rates a difference of speed.
-pub(super) fn work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
+pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
     let pairs = a.pages_per_block.iter().zip(&b.pages_per_block).enumerate();
     let differences: Vec<(usize, f64)> = pairs
         .filter_map(|(index, (a, b))| {
@@ -91,23 +96,20 @@ pub(super) fn work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
             Some((index, (a / b).max(b / a) - 1.0))
         })
         .collect();
-    if differences.is_empty() {
-        return None;
-    }
     let same_work: Vec<f64> = differences
         .iter()
-        .map(|difference| difference.1)
+        .map(|(_, difference)| *difference)
         .filter(|difference| *difference <= SAME_WORK)
         .collect();
     let within = percent(same_work.iter().copied().fold(0.0, f64::max));
-    let (total, worst_bin) =
-        (differences.len(), differences.iter().copied().max_by(|x, y| x.1.total_cmp(&y.1))?);
-    let bin = a.runs.first().and_then(|run| run.bins.get(worst_bin.0))?;
+    let total = differences.len();
+    let (index, largest) = differences.iter().copied().max_by(|x, y| x.1.total_cmp(&y.1))?;
+    let bin = a.runs.first().and_then(|run| run.bins.get(index))?;
     let farthest = format!(
         "farthest apart from {} to {}: {}",
         count(bin.from),
         count(bin.to),
-        percent(worst_bin.1)
+        percent(largest)
     );
     let text = match () {
         () if same_work.len() == total => format!(
@@ -130,7 +132,7 @@ pub(super) fn work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
 }
 
 /// Names the variant that reads fewer pages per block, and states if it is faster there.
-pub(super) fn reads(
+pub(super) fn compare_reads(
     bin: u64,
     a: &VariantRow,
     b: &VariantRow,

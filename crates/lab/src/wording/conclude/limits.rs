@@ -3,7 +3,7 @@
 use lab_model::results::study::{About, Against, Conclusion, RunRow, StudyResult};
 
 use super::conclusion;
-use crate::wording::number::{clock, count, plural, span};
+use crate::wording::number::{clock, count, join_first, plural, span};
 
 /// Largest number of runs that a sentence names.
 const NAMED_MAX: usize = 4;
@@ -17,15 +17,6 @@ fn runs_with_names(result: &StudyResult) -> impl Iterator<Item = (String, &RunRo
         1 => (variant.name.clone(), run),
         _ => (format!("{}, {}", variant.name, run.label), run),
     })
-}
-
-fn join_items(mut items: Vec<String>) -> String {
-    let more = items.len().saturating_sub(NAMED_MAX);
-    items.truncate(NAMED_MAX);
-    if more > 0 {
-        items.push(format!("and {more} more"));
-    }
-    items.join("; ")
 }
 
 /// Names the variant that reached the tip first, and its lead.
@@ -64,7 +55,7 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     if !arrived.is_empty() {
         let text = format!(
             "at the tip a run only waits for new blocks, so its analysis ends there: {}",
-            join_items(arrived)
+            join_first(&arrived, NAMED_MAX, "; ")
         );
         conclusions.push(conclusion(About::Tip, text));
     }
@@ -97,7 +88,11 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         })
         .collect();
     if let Some(announced) = announced.filter(|_| !halted.is_empty()) {
-        let text = format!("peers announced {} at most: {}", count(announced), join_items(halted));
+        let text = format!(
+            "peers announced {} at most: {}",
+            count(announced),
+            join_first(&halted, NAMED_MAX, "; ")
+        );
         conclusions.push(conclusion(About::Tip, text));
     }
     conclusions

@@ -77,9 +77,9 @@ fn errors_name_what_is_allowed_and_no_secret() {
 fn the_client_gets_only_its_own_parameters() {
     let text = "postgres://a:b@db/c?schema=one&sslmode=require&port=1&sslrootcert=%2Fca%20s.pem";
     let Ok(Database::Url(url)) = Database::parse(text) else { panic!("{text}") };
-    assert_eq!(url.client_url(), "postgres://a:b@db/c?port=1");
-    assert_eq!((url.schema(), url.tls()), (Some("one"), Some(true)));
-    assert_eq!(url.root_certificates(), Some(Path::new("/ca s.pem")));
+    assert_eq!(url.client_url, "postgres://a:b@db/c?port=1");
+    assert_eq!((url.schema.as_deref(), url.tls), (Some("one"), Some(true)));
+    assert_eq!(url.root_certificates.as_deref(), Some(Path::new("/ca s.pem")));
 }
 
 #[test]

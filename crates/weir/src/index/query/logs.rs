@@ -44,23 +44,23 @@ pub(super) struct Logs {
     database: IndexArgs,
 
     /// Address of the contract; may be repeated
-    #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
+    #[arg(long = "address", value_name = "ADDRESS", value_parser = parse_address)]
     addresses: Vec<String>,
 
     /// First topic of the log; may be repeated
-    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    #[arg(long, value_name = "TOPIC", value_parser = parse_topic)]
     topic0: Vec<String>,
 
     /// Second topic of the log; may be repeated
-    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    #[arg(long, value_name = "TOPIC", value_parser = parse_topic)]
     topic1: Vec<String>,
 
     /// Third topic of the log; may be repeated
-    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    #[arg(long, value_name = "TOPIC", value_parser = parse_topic)]
     topic2: Vec<String>,
 
     /// Fourth topic of the log; may be repeated
-    #[arg(long, value_name = "TOPIC", value_parser = topic)]
+    #[arg(long, value_name = "TOPIC", value_parser = parse_topic)]
     topic3: Vec<String>,
 
     /// First block [default: the first of the index]
@@ -80,11 +80,11 @@ pub(super) struct Logs {
     csv: bool,
 }
 
-fn address(text: &str) -> Result<String, String> {
+fn parse_address(text: &str) -> Result<String, String> {
     digits(text, 40).ok_or_else(|| "an address is 0x and 40 hexadecimal digits".to_owned())
 }
 
-fn topic(text: &str) -> Result<String, String> {
+fn parse_topic(text: &str) -> Result<String, String> {
     digits(text, 64).ok_or_else(|| "a topic is 0x and 64 hexadecimal digits".to_owned())
 }
 

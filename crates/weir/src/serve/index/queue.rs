@@ -19,8 +19,8 @@ const QUEUE_MAX: usize = 1024;
 
 /// A lookup and the sender of its result. Dropping the sender means "not found".
 pub(super) struct Job {
-    pub question: IndexQuery,
-    pub answer: oneshot::Sender<IndexResult>,
+    pub query: IndexQuery,
+    pub sender: oneshot::Sender<IndexResult>,
 }
 
 /// Connects callers and readers. `T` is a [`Job`] except in tests.

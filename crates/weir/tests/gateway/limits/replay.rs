@@ -8,7 +8,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use gateway::policy::limit::{Assessment, CALL, Judgement, Rate, State, Terms, assess, judge};
+use gateway::policy::limit::{
+    Assessment, CALL, KeyState, LimitDecision, LimitTerms, Rate, assess, judge,
+};
 
 use super::arrivals::{Arrival, Kept, bursts, get, poisson, run, send};
 use super::nginx::{KEEP_ALIVE_MS, Nginx};
@@ -47,7 +49,7 @@ const LOCATIONS: [(&str, &[Limit]); 11] = [
 ];
 
 /// The place of a limit, the key in its zone, and what was looked at.
-type LookedAt = (usize, (&'static str, String), (Assessment, Terms));
+type LookedAt = (usize, (&'static str, String), (Assessment, LimitTerms));
 
 /// One decision in the log.
 #[derive(Debug, Default, Clone)]
@@ -176,7 +178,7 @@ fn decisions(log: &str) -> Vec<Decision> {
 /// Makes every decision again, in order.
 fn judge_all(decisions: &[Decision]) {
     let zones = zones();
-    let mut states: HashMap<(&'static str, String), State> = HashMap::new();
+    let mut states: HashMap<(&'static str, String), KeyState> = HashMap::new();
     let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
     for decision in decisions {
         let (name, limits) = LOCATIONS.iter().find(|(name, _)| *name == decision.location).unwrap();
@@ -185,16 +187,20 @@ fn judge_all(decisions: &[Decision]) {
             let (_, key, _, rate) = zones.iter().find(|(name, ..)| name == zone).unwrap();
             let Some(key) = decision.keys.get(*key) else { continue };
             let at = (*zone, key.clone());
-            let terms =
-                Terms { rate: *rate, burst: burst * CALL, delay: delay.map(|delay| delay * CALL) };
+            let terms = LimitTerms {
+                rate: *rate,
+                burst: burst * CALL,
+                delay: delay.map(|delay| delay * CALL),
+            };
             let now = decision.now;
             let look = assess(states.get(&at).copied(), *rate, now, 1);
             looked.push((place, at, (look, terms)));
         }
-        let judged: Vec<(Assessment, Terms)> = looked.iter().map(|(.., judged)| *judged).collect();
+        let judged: Vec<(Assessment, LimitTerms)> =
+            looked.iter().map(|(.., judged)| *judged).collect();
         let judgement = judge(&judged);
         let refused = match judgement {
-            Judgement::Refused { limit_index: at } => Some(at),
+            LimitDecision::Refused { limit_index } => Some(limit_index),
             _ => None,
         };
         // nginx's codes: -3 refused, -2 to be charged once all have passed, 0 charged: the last.
@@ -214,7 +220,7 @@ fn judge_all(decisions: &[Decision]) {
         assert_eq!(decision.looks, due, "{decision:?}");
         let delay = match judgement {
             // A dry run goes on at once.
-            Judgement::Delayed { ms, .. } if *name != "dry" => ms,
+            LimitDecision::Delayed { ms, .. } if *name != "dry" => ms,
             _ => 0,
         };
         assert_eq!(decision.delay, delay, "{decision:?}");
@@ -222,9 +228,9 @@ fn judge_all(decisions: &[Decision]) {
             states.extend(looked.into_iter().map(|(_, at, (look, _))| (at, look.state)));
         }
         let outcome = match judgement {
-            Judgement::Passed => "passed",
-            Judgement::Delayed { .. } => "delayed",
-            Judgement::Refused { .. } => "refused",
+            LimitDecision::Passed => "passed",
+            LimitDecision::Delayed { .. } => "delayed",
+            LimitDecision::Refused { .. } => "refused",
         };
         *counts.entry((*name, outcome)).or_default() += 1;
     }

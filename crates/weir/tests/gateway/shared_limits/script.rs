@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use gateway::policy::limit::{CALL, Judgement, Rate, State, Terms, assess, judge, raise_excess};
+use gateway::policy::limit::{
+    CALL, KeyState, LimitDecision, LimitTerms, Rate, assess, judge, raise_excess,
+};
 
 use crate::support::redis_server::Redis;
 use test_support::wait::pause;
@@ -49,7 +51,7 @@ impl Connection {
 /// One zone of a call.
 struct Asked {
     key: String,
-    terms: Terms,
+    terms: LimitTerms,
     cost: u64,
     least: u64,
 }
@@ -78,7 +80,7 @@ impl Random {
             Rate::per_second(20_000),
             Rate::per_second(1_000_000_000),
         ];
-        let terms = Terms {
+        let terms = LimitTerms {
             rate: rates[zone as usize % rates.len()],
             burst: self.one_of(&[0, 1, 7, 300, 4_000_000]) * CALL,
             delay: None,
@@ -90,7 +92,7 @@ impl Random {
 }
 
 /// What the rule makes of a call at the time that Redis saw.
-fn expect(kept: &mut HashMap<String, State>, call: &[Asked], now: u64) -> Vec<i64> {
+fn expect(kept: &mut HashMap<String, KeyState>, call: &[Asked], now: u64) -> Vec<i64> {
     for asked in call {
         let before = kept.get(&asked.key).copied();
         if let Some(state) = raise_excess(before, asked.terms.rate, now, asked.least) {
@@ -105,7 +107,7 @@ fn expect(kept: &mut HashMap<String, State>, call: &[Asked], now: u64) -> Vec<i6
         })
         .collect();
     let refused = match judge(&looked) {
-        Judgement::Refused { limit_index: at } => at + 1,
+        LimitDecision::Refused { limit_index } => limit_index + 1,
         _ => 0,
     };
     let mut said = vec![now as i64, refused as i64];
@@ -126,7 +128,7 @@ fn alike(said: &[i64], due: &[i64], call: &[Asked]) -> bool {
     said[..2] == due[..2]
         && states.all(|((said, due), asked)| {
             let drained = || {
-                let state = State { excess: due[0] as u64, last: due[1] as u64 };
+                let state = KeyState { excess: due[0] as u64, last: due[1] as u64 };
                 assess(Some(state), asked.terms.rate, now, 1).excess == 0
             };
             said == due || (said[0] == -1 && due[0] >= 0 && drained())
@@ -138,7 +140,7 @@ fn the_script_decides_as_the_rule() {
     let Some(redis) = Redis::start(&[]) else { return };
     let mut connection = Connection::open(&redis);
     let mut random = Random(0x5eed);
-    let mut kept: HashMap<String, State> = HashMap::new();
+    let mut kept: HashMap<String, KeyState> = HashMap::new();
     let mut outcomes = [0u64; 2];
     for turn in 0..12_000u64 {
         // Some pauses, so that slow rates drain and Redis lets keys go.
@@ -171,7 +173,7 @@ fn the_script_decides_as_the_rule() {
 fn clocks_that_were_set_back_are_taken_as_by_the_rule() {
     let Some(redis) = Redis::start(&[]) else { return };
     let mut connection = Connection::open(&redis);
-    let terms = Terms { rate: Rate::per_second(1), burst: 5 * CALL, delay: None };
+    let terms = LimitTerms { rate: Rate::per_second(1), burst: 5 * CALL, delay: None };
     let time = |connection: &mut Connection| {
         let asked =
             ["EVAL".to_owned(), "return {redis.call('TIME')[1] * 1000}".to_owned(), "0".to_owned()];
@@ -180,7 +182,7 @@ fn clocks_that_were_set_back_are_taken_as_by_the_rule() {
     for (at, ahead) in [1_000i64, 50_000, 59_000, 61_500, 3_600_000].into_iter().enumerate() {
         let key = format!("zone:0:{at}");
         let last = time(&mut connection).saturating_add_signed(ahead);
-        let state = State { excess: 3 * CALL, last };
+        let state = KeyState { excess: 3 * CALL, last };
         redis.cli(&["SET", &key, &format!("{} {last}", state.excess)]);
         let mut kept = HashMap::from([(key.clone(), state)]);
         let call = [Asked { key, terms, cost: 1, least: 0 }];

@@ -256,6 +256,13 @@ impl Talk {
         body
     }
 
+    /// Returns everything that the server sends until it closes the connection.
+    pub(crate) fn rest(&mut self) -> io::Result<String> {
+        let mut rest = String::new();
+        self.stream.read_to_string(&mut rest)?;
+        Ok(rest)
+    }
+
     fn head(&mut self) -> io::Result<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {

@@ -62,8 +62,6 @@ impl Sim {
             lag_max: 2,
             jump_max: 16,
             rollback_max: 4,
-            rollback_polls: 3,
-            missed_max: 3,
             block_time: Duration::from_millis(500),
         };
         Self {

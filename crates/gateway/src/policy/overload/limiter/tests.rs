@@ -168,15 +168,15 @@ impl Sim {
                 let (latency, since_arrival) = self.end(upstream, call as usize);
                 latencies.push(latency);
                 in_time += usize::from(since_arrival <= PATIENCE);
-                limits.push(f64::from(self.limiter.limit()));
+                limits.push(f64::from(self.limiter.limit));
             } else {
                 self.now = self.now.max(self.next_arrival);
                 self.next_arrival += self.random.exponential(1.0 / rate);
                 if self.queue.len() < self.queue_max
-                    && !(self.limiter.is_saturated() && self.queue.len() > rate as usize / 5)
+                    && !(self.limiter.saturated && self.queue.len() > rate as usize / 5)
                 {
                     self.queue.push_back(self.now);
-                    if self.in_flight >= self.limiter.limit() as usize {
+                    if self.in_flight >= self.limiter.limit as usize {
                         let typical_latency = self.typical_latency();
                         self.limiter
                             .record_wait(Duration::from_secs_f64(self.now), typical_latency);
@@ -185,12 +185,11 @@ impl Sim {
                     shed += 1;
                 }
             }
-            while self.in_flight < self.limiter.limit() as usize
+            while self.in_flight < self.limiter.limit as usize
                 && let Some(arrived) = self.queue.pop_front()
             {
                 // The queue does the same.
-                if self.limiter.is_saturated() && self.now - arrived > STANDING_AFTER.as_secs_f64()
-                {
+                if self.limiter.saturated && self.now - arrived > STANDING_AFTER.as_secs_f64() {
                     shed += 1;
                 } else {
                     self.send(arrived);
@@ -215,7 +214,7 @@ impl Sim {
             share <= 0.0
         });
         let kind = kind.unwrap_or(self.kinds.len() - 1);
-        let call = Call { kind, arrived, sent: self.now, epoch: self.limiter.epoch() };
+        let call = Call { kind, arrived, sent: self.now, epoch: self.limiter.epoch };
         let upstream = if self.in_turn {
             self.turn += 1;
             self.turn % self.upstreams.len()
@@ -268,7 +267,7 @@ impl Sim {
         } else {
             self.latency_mean + (latency - self.latency_mean) / 10.0
         };
-        if !self.queue.is_empty() || self.limiter.is_limited() {
+        if !self.queue.is_empty() || self.limiter.limited {
             let (epoch, flow, queue) = (call.epoch, Flow::default(), self.queue.len() as u32);
             let sample =
                 ResponseSample { epoch, flow, latency: Duration::from_secs_f64(latency), queue };
@@ -466,22 +465,22 @@ fn goodput_is_never_below_what_it_is_without_a_limit() {
 fn nothing_changes_while_nobody_waits() {
     let mut sim = Sim::new(WIDE, &[(8, 1.0)], &[random(0.9, 0.002), random(0.1, 0.200)]);
     let capacity = sim.capacity();
-    let before = (sim.limiter.limit(), sim.limiter.epoch());
+    let before = (sim.limiter.limit, sim.limiter.epoch);
     let measured = sim.run(capacity * 0.4, 60.0);
-    assert_eq!((sim.limiter.limit(), sim.limiter.epoch()), before);
+    assert_eq!((sim.limiter.limit, sim.limiter.epoch), before);
     assert_eq!(measured.shed, 0);
 }
 
 #[test]
 fn the_bounds_hold() {
     let mut sim = Sim::new((6, 12), &[(100, 1.0)], &[fixed(1.0, 0.010)]);
-    assert_eq!(sim.limiter.limit(), 12);
+    assert_eq!(sim.limiter.limit, 12);
     let measured = sim.run(5_000.0, 20.0);
     assert!(measured.limit_mean > 11.0, "a limit that is too low is kept full: {measured:?}");
     let mut sim = Sim::new((6, 12), &[(1, 1.0)], &[fixed(1.0, 0.010)]);
     let measured = sim.run(5_000.0, 20.0);
     assert!(measured.limit_mean < 8.0, "{measured:?}");
-    assert!(sim.limiter.limit() >= 6);
+    assert!(sim.limiter.limit >= 6);
 }
 
 #[test]
@@ -493,7 +492,7 @@ fn slower_upstreams_with_room_cost_no_call() {
             if overloaded_before {
                 sim.upstreams.iter_mut().for_each(|upstream| upstream.slots = 1);
                 sim.run(9_000.0, 10.0);
-                assert!(sim.limiter.limit() < 20, "{}", sim.limiter.limit());
+                assert!(sim.limiter.limit < 20, "{}", sim.limiter.limit);
                 sim.run(500.0, 1.0);
                 sim.upstreams.iter_mut().for_each(|upstream| upstream.slots = 2_000);
             }
@@ -555,7 +554,7 @@ fn upstreams_that_stall_for_a_while_are_not_overloaded() {
     sim.run(500.0, 2.0);
     sim.upstreams.iter_mut().for_each(|upstream| upstream.slowness = 500.0);
     sim.run(500.0, 1.5);
-    assert!(!sim.limiter.is_saturated());
+    assert!(!sim.limiter.saturated);
     sim.upstreams.iter_mut().for_each(|upstream| upstream.slowness = 1.0);
     assert_eq!(sim.run(500.0, 10.0).shed, 0);
 }

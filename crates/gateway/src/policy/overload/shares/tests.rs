@@ -19,36 +19,36 @@ fn ms(ms: u64) -> Duration {
 #[test]
 fn permits_are_reserved_up_to_an_equal_share_for_a_short_time() {
     let mut shares = Shares::default();
-    (0..60).for_each(|_| shares.enter(Class::Normal, SLOW));
-    (0..40).for_each(|_| shares.enter(Class::Normal, FAST));
-    (0..40).for_each(|_| shares.leave(FAST));
-    shares.renew(ms(500), 64);
-    assert_eq!(shares.spare(Class::Normal, 40), 8, "32 of 64 are kept");
+    (0..60).for_each(|_| shares.take_permit(Class::Normal, SLOW));
+    (0..40).for_each(|_| shares.take_permit(Class::Normal, FAST));
+    (0..40).for_each(|_| shares.return_permit(FAST));
+    shares.divide_permits(ms(500), 64);
+    assert_eq!(shares.count_spare(Class::Normal, 40), 8, "32 of 64 are kept");
     assert!(shares.admits(SLOW, 8) && !shares.admits(SLOW, 0) && shares.admits(FAST, 0));
-    assert_eq!(shares.spare(Class::High, 40), 40, "nothing is kept from a higher class");
+    assert_eq!(shares.count_spare(Class::High, 40), 40, "nothing is kept from a higher class");
     for second in 1..=2 {
-        shares.renew(ms(1000 * second), 64);
+        shares.divide_permits(ms(1000 * second), 64);
     }
-    assert_eq!(shares.spare(Class::Normal, 40), 40, "who stays away keeps nothing");
+    assert_eq!(shares.count_spare(Class::Normal, 40), 40, "who stays away keeps nothing");
 }
 
 #[test]
 fn a_new_flow_gets_the_only_permit_in_turn() {
     let mut shares = Shares::default();
-    shares.enter(Class::Normal, SLOW);
-    shares.wait(Class::Normal, FAST);
-    shares.leave(SLOW);
-    shares.renew(ms(1), 1);
-    assert!(shares.admits(FAST, shares.spare(Class::Normal, 1)));
+    shares.take_permit(Class::Normal, SLOW);
+    shares.record_wait(Class::Normal, FAST);
+    shares.return_permit(SLOW);
+    shares.divide_permits(ms(1), 1);
+    assert!(shares.admits(FAST, shares.count_spare(Class::Normal, 1)));
 }
 
 #[test]
 fn a_lone_flow_uses_all_permits() {
     let mut shares = Shares::default();
     for free in (1..=64).rev() {
-        shares.renew(ms(0), 64);
-        assert!(shares.admits(SLOW, shares.spare(Class::Normal, free)));
-        shares.enter(Class::Normal, SLOW);
+        shares.divide_permits(ms(0), 64);
+        assert!(shares.admits(SLOW, shares.count_spare(Class::Normal, free)));
+        shares.take_permit(Class::Normal, SLOW);
     }
 }
 
@@ -155,25 +155,25 @@ impl Sim {
             // The slow client starts with few calls.
             let few = if next == 0 && now < until / 8 { 10.0 } else { 1.0 };
             next_arrivals[next] += gap(self.clients[next].rate / few);
-            self.shares.wait(Class::Normal, self.clients[next].flow);
+            self.shares.record_wait(Class::Normal, self.clients[next].flow);
             let pushed = self.queue.push(now, Class::Normal, self.clients[next].flow, next);
             if let PushResult::Replaced(_, (shed, _)) = pushed {
                 self.shed(now, shed);
             }
             self.serve(now);
-            if !self.queue.is_empty() {
+            if self.queue.len > 0 {
                 self.limiter.record_wait(now, self.shares.typical_latency());
                 self.serve(now);
             }
-            self.limit_max_seen = self.limit_max_seen.max(self.limiter.limit());
+            self.limit_max_seen = self.limit_max_seen.max(self.limiter.limit);
         }
     }
 
     fn serve(&mut self, now: Duration) {
-        let limit = self.limiter.limit();
-        self.shares.renew(now, limit);
+        let limit = self.limiter.limit;
+        self.shares.divide_permits(now, limit);
         while self.in_flight < limit {
-            let saturated = self.limiter.is_saturated();
+            let saturated = self.limiter.saturated;
             while let Some((shed, _)) = self.queue.take_expired(now, saturated) {
                 self.shed(now, shed);
             }
@@ -185,8 +185,8 @@ impl Sim {
                 self.outcomes[client].waited.push(waited);
             }
             self.in_flight += 1;
-            self.shares.enter(class, self.clients[client].flow);
-            self.inside.push_back((client, self.limiter.epoch(), now));
+            self.shares.take_permit(class, self.clients[client].flow);
+            self.inside.push_back((client, self.limiter.epoch, now));
             self.begin(now);
         }
     }
@@ -205,11 +205,11 @@ impl Sim {
         let flow = self.clients[client].flow;
         self.busy -= 1;
         self.in_flight -= 1;
-        self.shares.leave(flow);
+        self.shares.return_permit(flow);
         self.shares.record_latency(flow, now - sent);
         self.begin(now);
-        if !self.queue.is_empty() || self.limiter.is_limited() {
-            let queue = self.queue.len() as u32;
+        if self.queue.len > 0 || self.limiter.limited {
+            let queue = self.queue.len as u32;
             let sample = ResponseSample { epoch, flow, latency: now - sent, queue };
             self.limiter.record_response(now, sample);
         }

@@ -19,7 +19,8 @@ fn check_selector(text: &str) -> Result<Selector, String> {
         stage("load", "stairs-1", "stairs"),
         stage("load", "stairs-2", "stairs"),
     ];
-    selector(text, Names { methods: &methods, stages: &stages }).map_err(|error| error.message)
+    parse_selector(text, Names { methods: &methods, stages: &stages })
+        .map_err(|error| error.message)
 }
 
 #[test]
@@ -75,8 +76,9 @@ fn expressions_are_read_as_k6_reads_them() {
         ("count===0", Metric::Dropped, (Count, Operator::Equal, 0.0)),
         ("rate>100", Metric::Calls, (Rate, Operator::Greater, 100.0)),
     ];
-    for (text, metric, expected) in cases {
-        assert_eq!(expression(text, metric), Ok(expected), "{text}");
+    for (text, metric, (aggregation, operator, limit)) in cases {
+        let expected = Expression { aggregation, operator, limit };
+        assert_eq!(parse_expression(text, metric), Ok(expected), "{text}");
     }
 }
 
@@ -99,7 +101,7 @@ fn invalid_expressions_are_rejected() {
         ("value<1", Metric::Calls, "calls has no value"),
     ];
     for (text, metric, expected) in cases {
-        let message = expression(text, metric).map_err(|error| error.message);
+        let message = parse_expression(text, metric).map_err(|error| error.message);
         assert_eq!(message, Err(expected.to_owned()), "{text}");
     }
 }

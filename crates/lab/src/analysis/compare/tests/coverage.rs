@@ -10,7 +10,7 @@ use lab_model::results::compare::Metric;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Design, Values, classify_all, compare, normal};
+use super::{Design, Values, compare, judge_all, normal};
 use crate::analysis::statistics::mean;
 use crate::analysis::sync::judge::{Times, judge};
 
@@ -153,10 +153,10 @@ fn comparison(
                 false => Values { runs: values, ..Values::default() },
             };
             let design = Design { paired, ..Design::default() };
-            let difference =
+            let compared =
                 compare(metric, &variant(a), &variant(b), design, &mut || random.random()).unwrap();
-            let word = classify_all(std::slice::from_ref(&difference))[0].0;
-            (difference.interval.map(|interval| (interval.low, interval.high)), word)
+            let difference = judge_all(vec![compared]).remove(0);
+            (difference.interval, difference.verdict)
         }
     };
     let holds = interval.map(|(low, high)| low <= change && change <= high);

@@ -6,8 +6,7 @@ use DifferenceClass::*;
 use super::*;
 
 fn compare(left: &str, right: &str) -> Vec<(DifferenceClass, String)> {
-    let found =
-        differences(Observed::Body(left.as_bytes()), Observed::Body(right.as_bytes()), b"1");
+    let found = differences(&Ok(left.into()), &Ok(right.into()), b"1");
     found.into_iter().map(|difference| (difference.class, difference.pointer)).collect()
 }
 
@@ -86,9 +85,9 @@ fn a_body_that_is_no_response_and_a_missing_body_are_found() {
     let other_id = r#"{"jsonrpc":"2.0","id":2,"result":1}"#;
     assert_eq!(compare(other_id, &result("1")), [(NotJsonRpc, String::new())]);
     let body = result("1");
-    let (body, nothing) = (Observed::Body(body.as_bytes()), Observed::Nothing("timeout"));
-    assert_eq!(differences(body, nothing, b"1")[0].class, NoResponse);
-    assert!(differences(nothing, nothing, b"1").is_empty());
+    let (body, nothing): (Sent, Sent) = (Ok(body.into()), Err("timeout".to_owned()));
+    assert_eq!(differences(&body, &nothing, b"1")[0].class, NoResponse);
+    assert!(differences(&nothing, &nothing, b"1").is_empty());
 }
 
 #[test]

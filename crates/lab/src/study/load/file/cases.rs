@@ -1,13 +1,14 @@
 //! The cases of a load study: each is a load, with values for the texts of the variants. Rows of the
 //! report's table are cases, its columns are variants.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 
 use settings::url::NodeUrl;
-use settings::value::{File, Map, Name, Number, Word};
+use settings::value::{AnyString, File, Map, Name, Number};
 
-use super::{ANY_PORT, Checker, LoadStudyFile, PlanUse, VARIABLE_MAX, VariantTable};
+use super::check::{Checker, PlanUse};
+use super::{LoadStudyFile, VARIABLE_MAX, VariantTable};
 use crate::study::load::placeholders::{self, PlaceholderValues};
 use crate::wording::number::plural;
 
@@ -27,7 +28,7 @@ settings::table! {
         variables: Map<Number<{ -VARIABLE_MAX }, VARIABLE_MAX>> = empty;
         /// Texts by name, for the placeholders `{case.NAME}` in commands, files and targets of the
         /// variants. They may contain the other placeholders.
-        values: Map<Word> = empty;
+        values: Map<AnyString> = empty;
         /// Number of CPUs that the servers of a variant may use together, as the limit of a pod. The
         /// limit is the quota of a cgroup. If no cgroup can be created, it is CPU affinity, and the
         /// report says so. A case with more CPUs than the machine has is left out.
@@ -73,12 +74,10 @@ impl Checker<'_, '_> {
     /// Reads the cases. Returns those that this machine cannot run, each with the reason.
     pub(super) fn read_cases(&mut self, file: &LoadStudyFile) -> Vec<String> {
         let mut left_out = Vec::new();
-        let mut names = BTreeSet::new();
+        let names = file.case.iter().map(|table| &table.name);
+        self.check_distinct(names, None, "another case has this name");
         let machine = machine_cpus();
         for table in file.case.iter() {
-            if !names.insert(table.name.to_string()) {
-                self.report.error(&table.name, "another case has this name", "each name once");
-            }
             self.check_placeholders(&table.values.location, table.values.values());
             if let Some(cpus) = (*table.cpus).filter(|cpus| *cpus > machine) {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -91,7 +90,7 @@ impl Checker<'_, '_> {
             self.cases.push(Case {
                 name: table.name.to_string(),
                 values: values
-                    .map(|(name, text)| (placeholders::of_case(name), text.clone()))
+                    .map(|(name, text)| (placeholders::case_placeholder(name), text.clone()))
                     .collect(),
                 cpus: *table.cpus,
                 variables: (*table.variables).clone().into_iter().collect(),
@@ -135,7 +134,9 @@ impl Checker<'_, '_> {
         let only = study.plans.as_ref().filter(|plans| plans.len() == 1).map(|plans| &plans[0]);
         let mut uses = Vec::new();
         for case in study.case.iter() {
-            let Some(variables) = self.variables_of(&case.name) else { continue };
+            // A case is missing if this machine cannot run it.
+            let read = self.cases.iter().find(|read| *case.name == read.name);
+            let Some(variables) = read.map(|read| read.variables.clone()) else { continue };
             let (file, location) = match (case.plan.as_ref(), only) {
                 (Some(file), _) => (file.clone(), case.plan.location.clone()),
                 (None, Some(file)) => (file.clone(), study.plans.element(0)),
@@ -151,11 +152,6 @@ impl Checker<'_, '_> {
         uses
     }
 
-    /// Returns the variables of a case; none if it is left out.
-    fn variables_of(&self, name: &str) -> Option<Vec<(String, f64)>> {
-        Some(self.cases.iter().find(|case| case.name == name)?.variables.clone())
-    }
-
     /// Checks a target with the values of each case.
     pub(super) fn check_target_of_cases(&mut self, table: &VariantTable) {
         let Some(target) = table.target.as_ref() else { return };
@@ -163,10 +159,7 @@ impl Checker<'_, '_> {
             let mut values = PlaceholderValues::new();
             case.add_values(&mut values);
             let of_case = placeholders::replace(target, &values);
-            let ports: PlaceholderValues = placeholders::names(&of_case)
-                .map(|name| (name.to_owned(), ANY_PORT.to_owned()))
-                .collect();
-            let error = NodeUrl::parse_http(&placeholders::replace(&of_case, &ports)).err()?;
+            let error = NodeUrl::parse_http(&placeholders::replace_by_port(&of_case)).err()?;
             Some(format!("in the case {:?}: {error}", case.name))
         });
         if let Some(message) = faulty {

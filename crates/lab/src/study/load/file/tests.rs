@@ -46,7 +46,7 @@ fn a_study_and_its_summary() {
     let folder = folder();
     let study = study_in(&folder, &text).unwrap();
     assert!(is_load_study(&text) && !is_load_study("study = 'sync'\n") && !is_load_study("x"));
-    let printed = format!("study\n{}{}", study.summary(), study.described_order());
+    let printed = format!("study\n{}{}", study.summary(), study.describe_order());
     expect![[r#"
         study
           variants   direct: http://127.0.0.1:{port.node}

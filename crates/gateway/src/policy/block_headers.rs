@@ -1,0 +1,174 @@
+//! Headers of recent blocks: their bloom filters of logs and their lists of transactions.
+//!
+//! Upstreams announce a block before they have indexed its logs and receipts. The header is
+//! complete from the start. Its bloom filter and its transactions show whether a response about the
+//! block can be complete (`policy/complete.rs`).
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use alloy_primitives::keccak256;
+use wire::hex::{hash_from_value, parse_digits};
+use wire::json::string::JsonString;
+use wire::json::walk;
+use wire::logs::LogMatcher;
+use wire::quantity;
+
+use crate::policy::heads::Hash;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// Maximum number of stored blocks: twice the usual window of the served chain, because a reorg
+/// adds blocks of a second branch.
+pub const BLOCKS_MAX: usize = 512;
+/// Maximum number of transactions of all stored blocks together, at eight bytes each.
+pub const TRANSACTIONS_MAX: usize = 1 << 18;
+/// Maximum number of addresses, or of topics of one position, to look up in a bloom filter. Each
+/// costs one hash.
+const ALTERNATIVES_MAX: usize = 64;
+
+/// Bytes of a bloom filter (yellow paper 4.3.1).
+const BLOOM_BYTES: usize = 256;
+
+/// The stored part of one header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// Height of the block.
+    pub number: u64,
+    /// Time when the gateway first received the header.
+    pub received_at: Duration,
+    bloom: Option<Box<[u8; BLOOM_BYTES]>>,
+    /// The first eight bytes of each transaction's hash, sorted. `None` if the header has no list.
+    transactions: Option<Box<[u64]>>,
+}
+
+impl BlockHeader {
+    /// Parses a raw block that lists its transactions by hash.
+    pub fn parse(raw: &[u8], received_at: Duration) -> Option<BlockHeader> {
+        let [number, bloom, transactions] =
+            walk::fields_of(raw, ["number", "logsBloom", "transactions"]);
+        let transactions = transactions.filter(|raw| raw.first() == Some(&b'[')).map(|raw| {
+            let mut prefixes: Vec<u64> = walk::elements(raw).filter_map(hash_prefix).collect();
+            prefixes.sort_unstable();
+            prefixes.into_boxed_slice()
+        });
+        Some(BlockHeader {
+            number: quantity::from_value(number?)?,
+            received_at,
+            bloom: bloom.and_then(parse_bloom),
+            transactions,
+        })
+    }
+
+    /// Returns true if the block may have matching logs; `None` if the header has no bloom filter.
+    pub fn may_have(&self, query: &BloomQuery) -> Option<bool> {
+        let bloom = self.bloom.as_deref()?;
+        let has_bits = |bits: &[u16; 3]| {
+            bits.iter().all(|bit| {
+                let byte = BLOOM_BYTES - 1 - usize::from(bit / 8);
+                bloom[byte] & (1 << (bit % 8)) != 0
+            })
+        };
+        let is_filled = bloom.iter().any(|byte| *byte != 0);
+        let matches = query.positions.iter().all(|alternatives| alternatives.iter().any(has_bits));
+        Some(is_filled && matches)
+    }
+
+    /// Returns the number of transactions, if the header lists them.
+    pub fn transaction_count(&self) -> Option<usize> {
+        self.transactions.as_ref().map(|list| list.len())
+    }
+}
+
+/// Returns the first eight bytes of a raw hash.
+fn hash_prefix(raw: &[u8]) -> Option<u64> {
+    let hash = hash_from_value(raw)?;
+    Some(u64::from_be_bytes(hash[..8].try_into().ok()?))
+}
+
+fn parse_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
+    let text = JsonString::from_value(raw)?;
+    let text = text.decode();
+    parse_digits(text.strip_prefix(b"0x")?).map(Box::new)
+}
+
+/// The bloom filter bits that a log filter requires. Empty for a filter that matches all logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BloomQuery {
+    /// For the addresses and for each topic position: the alternatives, of which one must match.
+    positions: Vec<Vec<[u16; 3]>>,
+}
+
+impl BloomQuery {
+    /// Computes the bits of a log filter. A position with too many alternatives is omitted.
+    pub fn new(selection: &LogMatcher) -> BloomQuery {
+        let is_bounded = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
+        let addresses = &selection.addresses;
+        let addresses = is_bounded(addresses.len())
+            .then(|| addresses.iter().map(|address| bits_of(address)).collect());
+        let topics = selection.topics.iter().filter(|topics| is_bounded(topics.len()));
+        let topics = topics.map(|topics| topics.iter().map(|topic| bits_of(topic)).collect());
+        BloomQuery { positions: addresses.into_iter().chain(topics).collect() }
+    }
+}
+
+/// Returns the three bits of an entry (yellow paper 4.3.1, go-ethereum `core/types/bloom9.go`).
+fn bits_of(entry: &[u8]) -> [u16; 3] {
+    let hash = keccak256(entry);
+    std::array::from_fn(|index| u16::from_be_bytes([hash[index * 2], hash[index * 2 + 1]]) & 0x7ff)
+}
+
+/// Headers of the newest blocks of one chain, by hash.
+#[derive(Debug, Default)]
+pub struct RecentHeaders {
+    blocks: HashMap<Hash, BlockHeader, foldhash::fast::RandomState>,
+    /// Hashes of the stored blocks, the oldest first.
+    order: VecDeque<Hash>,
+    /// Number of transactions of all stored blocks.
+    transactions: usize,
+    /// True after a block had logs that its bloom filter excludes: nodes of this chain do not fill
+    /// the filters.
+    blooms_unfilled: bool,
+}
+
+impl RecentHeaders {
+    /// Stores a header. The arrival time of a known header does not change.
+    pub fn insert(&mut self, hash: Hash, header: BlockHeader) {
+        if self.blocks.contains_key(&hash) {
+            return;
+        }
+        self.transactions += header.transaction_count().unwrap_or(0);
+        self.blocks.insert(hash, header);
+        self.order.push_back(hash);
+        while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {
+            let Some(oldest) = self.order.pop_front() else { return };
+            let removed = self.blocks.remove(&oldest);
+            self.transactions -= removed.and_then(|header| header.transaction_count()).unwrap_or(0);
+        }
+    }
+
+    /// Returns a stored header.
+    pub fn get(&self, hash: &Hash) -> Option<&BlockHeader> {
+        self.blocks.get(hash)
+    }
+
+    /// Returns true if a block may have matching logs; `None` if that is unknown.
+    pub fn may_have(&self, block: &BlockHeader, query: &BloomQuery) -> Option<bool> {
+        if self.blooms_unfilled { None } else { block.may_have(query) }
+    }
+
+    /// Ignores bloom filters from now on, because a block had logs that its filter excludes.
+    pub fn distrust_blooms(&mut self) {
+        self.blooms_unfilled = true;
+    }
+
+    /// Returns the known blocks that contain a transaction, by its raw hash.
+    pub fn blocks_with(&self, transaction: &[u8]) -> impl Iterator<Item = (&Hash, &BlockHeader)> {
+        let prefix = hash_prefix(transaction);
+        self.blocks.iter().filter(move |(_, header)| {
+            let list = header.transactions.as_deref().unwrap_or_default();
+            prefix.is_some_and(|prefix| list.binary_search(&prefix).is_ok())
+        })
+    }
+}

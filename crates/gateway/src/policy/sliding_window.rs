@@ -1,0 +1,45 @@
+//! A sliding window: values of the recent past, in buckets of equal duration. A value leaves the
+//! window with its whole bucket.
+
+use std::time::Duration;
+
+/// Number of buckets. More buckets make the window more exact and cost more. Finagle's windowed
+/// adder has as many.
+const BUCKETS: u64 = 10;
+
+/// One value per bucket. The caller passes the length of the window with each call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SlidingWindow<T> {
+    buckets: [Bucket<T>; BUCKETS as usize],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Bucket<T> {
+    /// Number of the bucket, counted from time 0.
+    number: u64,
+    value: T,
+}
+
+impl<T: Copy + Default> SlidingWindow<T> {
+    /// Returns the value of the present bucket.
+    pub(super) fn current(&mut self, now: Duration, length: Duration) -> &mut T {
+        let number = bucket_number(now, length);
+        let bucket = &mut self.buckets[(number % BUCKETS) as usize];
+        if bucket.number != number {
+            *bucket = Bucket { number, value: T::default() };
+        }
+        &mut bucket.value
+    }
+
+    /// Returns the values of all buckets in the window, in no particular order.
+    pub(super) fn values(&self, now: Duration, length: Duration) -> impl Iterator<Item = T> {
+        let oldest = (bucket_number(now, length) + 1).saturating_sub(BUCKETS);
+        let in_window = self.buckets.iter().filter(move |bucket| bucket.number >= oldest);
+        in_window.map(|bucket| bucket.value)
+    }
+}
+
+fn bucket_number(now: Duration, length: Duration) -> u64 {
+    let bucket_nanos = (length.as_nanos() / u128::from(BUCKETS)).max(1);
+    u64::try_from(now.as_nanos() / bucket_nanos).unwrap_or(u64::MAX - 1)
+}

@@ -1,0 +1,59 @@
+//! A gateway on the caller's own runtime, for simulations in virtual time: no threads, no sockets.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::io::DuplexStream;
+
+use crate::admin::status::Status;
+use crate::config::Config;
+use crate::downstream::thread::Thread;
+use crate::state::snapshot::Snapshot;
+use crate::upstream::connector::{Connector, MemoryConnector};
+use crate::upstream::watch::Watcher;
+
+/// Buffer of each direction of a stream in memory, in bytes.
+const STREAM_BYTES: usize = 256 * 1024;
+
+/// The gateway. Must be made and used within a `tokio` local runtime.
+pub struct Simulation {
+    thread: Rc<Thread>,
+    _watch: Watcher,
+}
+
+impl Simulation {
+    /// Starts polling the upstreams. `connectors` holds one connector per upstream, in the
+    /// order of the configuration.
+    pub fn start(config: Config, connectors: Vec<MemoryConnector>, seed: u64) -> Simulation {
+        let connectors = connectors.into_iter().map(Connector::Memory).collect();
+        let snapshot = Snapshot::new(config, connectors);
+        let mut watch = Watcher::default();
+        watch.follow(&snapshot.topology, &snapshot.on_event());
+        Simulation { thread: Thread::new(snapshot, 0, seed, &Arc::default()), _watch: watch }
+    }
+
+    /// Connects a client and returns its end of the stream.
+    pub fn connect(&self, client: IpAddr) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
+        self.thread.accept(ours, client);
+        theirs
+    }
+
+    /// Returns the state that `/status` of the admin address prints.
+    pub fn status(&self) -> Status {
+        Status::of(&self.thread.context().snapshot)
+    }
+
+    /// Returns the height of the served head of the first chain.
+    pub fn head(&self) -> Option<u64> {
+        self.thread.context().snapshot.chains[0].view.load().head.map(|head| head.number)
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,105 @@
+//! Describes a study of load runs for `weir check` and `--dry-run`.
+
+use std::time::Duration;
+
+use super::LoadStudy;
+use crate::wording::number::{plural, span};
+
+/// Rounds that a summary lists.
+const LISTED_MAX: usize = 12;
+
+impl LoadStudy {
+    /// Returns a summary of the study for `weir check` and `--dry-run`, in several lines.
+    pub fn summary(&self) -> String {
+        let file = &self.file;
+        let mut text = String::new();
+        let mut line = |name: &str, value: &str| text.push_str(&format!("  {name:<11}{value}\n"));
+        for (index, variant) in self.variants.iter().enumerate() {
+            let servers: Vec<&str> =
+                variant.servers.iter().map(|server| server.name.as_str()).collect();
+            let target = variant.masked_target();
+            let target = target.unwrap_or_else(|| "the plan's target".to_owned());
+            let name = if index == 0 { "variants" } else { "" };
+            let described = match variant.control_of {
+                Some(_) => "the A/A control".to_owned(),
+                None if servers.is_empty() => target,
+                None => format!("{target}, starts {}", servers.join(", ")),
+            };
+            line(name, &format!("{}: {described}", variant.name));
+        }
+        let label = if self.cases.is_empty() { "plans" } else { "cases" };
+        line(label, &self.plans.join(", "));
+        self.cases_left_out.iter().for_each(|case| line("left out", case));
+        line("one round", &self.describe_round());
+        line("rounds", &self.describe_rounds());
+        let (shortest, longest) = self.time();
+        let times = match shortest == longest {
+            true => span(shortest.as_secs_f64()),
+            false => {
+                format!("{} to {}", span(shortest.as_secs_f64()), span(longest.as_secs_f64()))
+            }
+        };
+        line("time", &format!("{times}, and the start of servers"));
+        let restart = *file.restart;
+        if self.variants.iter().any(|variant| !variant.servers.is_empty()) {
+            line("restarts", restart.as_str());
+        }
+        text
+    }
+
+    fn describe_round(&self) -> String {
+        let runs = self.variants.len() * self.plans.len();
+        let time = span(self.round_time().as_secs_f64().ceil());
+        format!("{}, {time}", plural(runs as u64, "run"))
+    }
+
+    fn describe_rounds(&self) -> String {
+        let file = &self.file;
+        let warm_up = match *file.warm_up_rounds {
+            0 => String::new(),
+            count => format!("{} for warm-up, then ", plural(count as u64, "round")),
+        };
+        format!(
+            "{warm_up}{} to {}, {}, until the intervals of {} are ±{} % or {} have passed",
+            *file.rounds_min,
+            *file.rounds_max,
+            file.order.as_str(),
+            file.precision_of.metric().as_str().split(',').next().unwrap_or_default(),
+            (*file.precision * 1000.0).round() / 10.0,
+            span(file.time_max.as_secs_f64()),
+        )
+    }
+
+    /// Returns the shortest and the longest time of the study as planned.
+    pub fn time(&self) -> (Duration, Duration) {
+        let round = self.round_time();
+        let rounds = |count: usize| {
+            let count = u32::try_from(count + *self.file.warm_up_rounds).unwrap_or(u32::MAX);
+            round.saturating_mul(count)
+        };
+        let limit = (*self.file.time_max).max(rounds(1));
+        let longest = rounds(*self.file.rounds_max).min(limit);
+        (rounds(*self.file.rounds_min).min(longest), longest)
+    }
+
+    /// Returns the order of the runs, one line for each round.
+    pub fn describe_order(&self) -> String {
+        let names = |round: usize| -> String {
+            let order = self.order(round).into_iter();
+            order.map(|variant| self.variants[variant].name.clone()).collect::<Vec<_>>().join(", ")
+        };
+        let mut text = String::new();
+        if *self.file.warm_up_rounds > 0 {
+            text.push_str(&format!("  warm-up    {}\n", names(0)));
+        }
+        let block = self.limits().block;
+        let listed = (*self.file.rounds_max).min(block.max(LISTED_MAX));
+        for round in 0..listed {
+            text.push_str(&format!("  round {:<5}{}\n", round + 1, names(round)));
+        }
+        if listed < *self.file.rounds_max {
+            text.push_str(&format!("  …          the same {block} orders again\n"));
+        }
+        text
+    }
+}

@@ -1,0 +1,277 @@
+//! Wording of `weir explain`. Each function describes one decision of the gateway.
+
+use gateway::config::cache::Cache;
+use gateway::config::group::Group;
+use gateway::config::limits::{CallCost, KeyPart, Limit, LimitKind, Zone};
+use gateway::policy::access::{Denial, Grant};
+use gateway::policy::cacheable::CacheRule;
+use gateway::policy::heads::ChainView;
+use gateway::policy::logs::{LogsPlan, Part};
+use gateway::policy::overload::Class;
+use gateway::policy::plan::Lookup;
+use gateway::policy::routing_rules::{Action, Rule, SHARE_ALL};
+use wire::block::{BlockRef, BlockRefError, BlockTag};
+use wire::block_param::BlockParam;
+use wire::call::{Params, Rejection};
+use wire::key::{KeyParts, ResolvedBlock};
+use wire::method::{Method, Repeat, Validity};
+
+use crate::source;
+
+/// Caching and coalescing of an unknown method.
+pub(super) const UNKNOWN_METHOD: &str = "no: the method is unknown; not coalesced either";
+/// Response to a subscription.
+pub(super) const SUBSCRIPTION: &str =
+    "by the gateway itself over a WebSocket; over HTTP with -32601 (docs/subscriptions.md)";
+/// Response to a call of a filter that the gateway may have created.
+pub(super) const FILTER: &str =
+    "by the gateway itself if it created the filter (docs/subscriptions.md); else:";
+/// Caching with a disabled cache.
+pub(super) const CACHE_OFF: &str = "no: the cache is off";
+/// Repetition of a call that is not safe to repeat after it was sent.
+pub(super) const REPEAT_IF_UNSENT: &str = "only if it cannot have reached an upstream";
+
+/// Maximum number of bytes of the parameters that are printed with a key.
+const PARAMS_SHOWN_BYTES_MAX: usize = 300;
+
+/// Maximum number of parts of a log range that are listed.
+const PARTS_SHOWN_MAX: usize = 8;
+
+/// Maximum number of bytes of a key that are printed.
+const KEY_SHOWN_BYTES_MAX: usize = 200;
+
+/// Describes why a body or a call cannot be decoded.
+pub(super) fn rejection(rejection: &Rejection<'_>) -> String {
+    format!("the gateway responds {}: {}", rejection.code.0, rejection.message)
+}
+
+/// Describes why a request or a call is denied.
+pub(super) fn denial(denial: Denial) -> String {
+    let why = match denial {
+        Denial::NoKey => "401: an API key or token is required",
+        Denial::BadKey | Denial::TwoKeys => "401: the key is not valid",
+        Denial::Expired => "401: the key has expired",
+        Denial::Address => "403: this client address is not allowed",
+        Denial::Chain => "403: the key is not valid for this chain",
+        Denial::NodeMethod => {
+            "-32601: the method acts on the node itself, and no node_methods names it"
+        }
+        Denial::Transaction => "-32601: signed transactions are not accepted",
+        Denial::Method => "-32601: a list of methods does not allow it",
+        Denial::Rule => "a rule denies it",
+    };
+    format!("the gateway responds {why}")
+}
+
+/// Describes a rule that matched, and its effect.
+pub(super) fn rule(rule: &Rule) -> String {
+    let effect = match &rule.action {
+        Action::Group(_) => "chooses the group".to_owned(),
+        Action::Deny { status, message } => format!("denies the call: {status}, {message}"),
+        Action::Rewrite(path) => {
+            format!("replaces {} by {path}", rule.path.as_deref().unwrap_or("/"))
+        }
+    };
+    let share = match rule.share {
+        SHARE_ALL => String::new(),
+        share => {
+            format!(" (for {} % of the matching traffic, with this call)", f64::from(share) / 100.0)
+        }
+    };
+    format!("{} {effect}{share}", rule.name)
+}
+
+pub(super) fn group(group: &Group) -> String {
+    format!("{}, which serves {}", group.name, group.methods.join(" "))
+}
+
+/// Describes a limit that applies to a call.
+pub(super) fn limit(
+    limit: &Limit,
+    zone: &Zone,
+    method: Option<&Method>,
+    grant: Option<&Grant>,
+) -> String {
+    let counts = match (zone.cost, method) {
+        (CallCost::Weight, Some(method)) if method.weight > 1 => {
+            format!(", where the call counts as {}", method.weight)
+        }
+        _ => String::new(),
+    };
+    let dry_run = if limit.dry_run { ", in dry run" } else { "" };
+    let mut kind = limit.kind;
+    let mut rate_source = "";
+    if let (LimitKind::Rate(terms), Some(grant)) = (&mut kind, grant)
+        && zone.key.contains(&KeyPart::Key)
+        && (grant.rate.is_some() || grant.burst.is_some())
+    {
+        terms.rate = grant.rate.unwrap_or(terms.rate);
+        terms.burst = grant.burst.unwrap_or(terms.burst);
+        rate_source = " (the key's own)";
+    }
+    let description = source::describe_limit(&kind, zone);
+    format!("{description}{rate_source}{counts}{dry_run}; else status {}", limit.status)
+}
+
+pub(super) fn class(class: Class) -> &'static str {
+    match class {
+        Class::High => "high: the first to be served when upstreams are overloaded",
+        Class::Normal => "normal",
+        Class::Low => "low: the first to be shed when upstreams are overloaded",
+    }
+}
+
+pub(super) fn deadline(group: &Group) -> String {
+    let (deadline, attempt_deadline) = (group.deadline, group.attempt_deadline);
+    format!("{deadline:?} for the whole call, {attempt_deadline:?} for each attempt")
+}
+
+pub(super) fn repeat(repeat: Repeat, group: &Group) -> &'static str {
+    match repeat {
+        _ if group.retries_max == 0 => "no: the group allows no further attempt",
+        Repeat::Safe => "yes: a repetition changes nothing",
+        Repeat::Broadcast => {
+            "yes: the chain executes a signed transaction once, and \"already known\" counts as success"
+        }
+        Repeat::Never => REPEAT_IF_UNSENT,
+    }
+}
+
+/// Describes the block that a call names.
+pub(super) fn block(
+    parameter: BlockParam,
+    block: Result<Option<BlockRef>, BlockRefError>,
+    view: &ChainView,
+) -> String {
+    let position = parameter.at + 1;
+    match block {
+        Err(why) => format!("parameter {position} names none: {why}"),
+        Ok(None) => format!("parameter {position} is absent and has no default"),
+        Ok(Some(BlockRef::Number(number))) => {
+            let state = match view.head {
+                _ if view.is_finalized(number) => "final",
+                Some(head) if number > head.number => "above the head",
+                _ => "not final yet",
+            };
+            format!("parameter {position} is the number {number}, {state}")
+        }
+        Ok(Some(BlockRef::Hash(_))) => format!("parameter {position} is a hash"),
+        Ok(Some(BlockRef::CanonicalHash(_))) => {
+            format!("parameter {position} is a hash that must be in the chain")
+        }
+        Ok(Some(BlockRef::Tag(tag))) => format!("parameter {position} is {}", tag.as_str()),
+    }
+}
+
+/// Describes whether the response is cached, and under which condition it stays valid.
+pub(super) fn caching(lookup: &Lookup, cache: &Cache, view: &ChainView) -> String {
+    match lookup.caching.rule {
+        CacheRule::Constant => "yes, for ever: it never changes on this chain".to_owned(),
+        CacheRule::AtNumber { number, .. } | CacheRule::AtRange { to: number, .. } => {
+            if view.is_finalized(number) {
+                return format!("yes, for ever: bound to block {number}, which is final");
+            }
+            format!("yes, while block {number} stays in the chain; for ever once it is final")
+        }
+        CacheRule::AtHash => "yes, for ever: it follows from the hash alone".to_owned(),
+        CacheRule::AtTransaction => {
+            "yes, while the block that the response names stays in the chain".to_owned()
+        }
+        CacheRule::AtHead => format!("yes, until the next head, at most {:?}", cache.head_age_max),
+        CacheRule::Never | CacheRule::Logs if !cache.enabled => CACHE_OFF.to_owned(),
+        CacheRule::Never | CacheRule::Logs => {
+            let block = lookup.block.clone().map(|block| block.map(|(block, _)| block));
+            format!("no: {}", reason_against_caching(lookup.method, block, view))
+        }
+    }
+}
+
+fn reason_against_caching(
+    method: &Method,
+    block: Result<Option<BlockRef>, BlockRefError>,
+    view: &ChainView,
+) -> &'static str {
+    match (method.validity, block) {
+        (Validity::Mempool, _) => "it depends on the upstream's pending transactions",
+        (Validity::Never, _) if method.write => "it changes state",
+        (Validity::Never, _) if method.sticky => "it depends on the state of one upstream",
+        (Validity::Never, _) => "it is unknown how long a response stays valid",
+        (_, Err(_)) => "the block that it names cannot be parsed; the upstream decides",
+        (_, Ok(None)) => "it names no block",
+        (_, Ok(Some(BlockRef::CanonicalHash(_)))) => "whether a hash is in the chain can change",
+        (_, Ok(Some(BlockRef::Tag(BlockTag::Pending)))) => "the pending block changes all the time",
+        (_, Ok(Some(BlockRef::Tag(_)))) => "the block of the tag is not known",
+        (_, Ok(Some(BlockRef::Number(number)))) => match view.head {
+            Some(head) if number > head.number => "the block is above every known head",
+            _ => "so close to the head the response is not complete yet",
+        },
+        (_, Ok(Some(BlockRef::Hash(_)))) => "it is unknown how long a response stays valid",
+    }
+}
+
+/// Describes how a log filter is split into parts, and how long each part is cached.
+pub(super) fn logs(plan: &LogsPlan) -> Vec<String> {
+    let parts = match plan {
+        LogsPlan::Forward => {
+            return vec!["no: the bounds move, are reversed or lie above the head".to_owned()];
+        }
+        LogsPlan::ByHash => {
+            return vec!["yes, for ever: it follows from the hash alone".to_owned()];
+        }
+        LogsPlan::Parts(parts) => parts,
+    };
+    let describe_part = |part: &Part| {
+        let lifetime = match part.finalized {
+            true => "for ever: they are final",
+            false => "while they stay in the chain",
+        };
+        format!("blocks {} to {}, {lifetime}", part.from, part.to)
+    };
+    let mut lines = vec![match parts.len() {
+        1 => "yes, as a whole".to_owned(),
+        count => format!("yes, as {count} separate parts"),
+    }];
+    lines.extend(parts.iter().take(PARTS_SHOWN_MAX).map(describe_part));
+    if parts.len() > PARTS_SHOWN_MAX {
+        lines.push(format!("and {} more", parts.len() - PARTS_SHOWN_MAX));
+    }
+    lines
+}
+
+/// Describes whether the call is coalesced. `method_coalesces` is true if the method allows it.
+pub(super) fn coalescing(
+    is_coalesced: bool,
+    method_coalesces: bool,
+    cache: &Cache,
+) -> &'static str {
+    match (is_coalesced, method_coalesces) {
+        (true, _) => "yes: equal calls in flight at the same time share one response",
+        (false, true) if !cache.coalesce => "no: coalescing is off",
+        (false, _) => "no: every call is sent to an upstream",
+    }
+}
+
+/// Describes a cache key.
+pub(super) fn key(parts: &KeyParts<'_>) -> String {
+    let params = match parts.params {
+        Params::Absent | Params::Null => "[]".to_owned(),
+        Params::Array(raw) | Params::Object(raw) => {
+            let printed = &raw[..raw.len().min(PARAMS_SHOWN_BYTES_MAX)];
+            let ellipsis = if printed.len() < raw.len() { "…" } else { "" };
+            format!("{}{ellipsis}", String::from_utf8_lossy(printed))
+        }
+    };
+    let block = match parts.block {
+        Some(ResolvedBlock::Number(number)) => format!(", with block {number}"),
+        _ => String::new(),
+    };
+    format!("{} {} {params}{block}", parts.chain, parts.method.name)
+}
+
+/// Formats the bytes of a cache key.
+pub(super) fn hex(key: &[u8]) -> String {
+    let printed = &key[..key.len().min(KEY_SHOWN_BYTES_MAX)];
+    let digits: String = printed.iter().map(|byte| format!("{byte:02x}")).collect();
+    let ellipsis = if printed.len() < key.len() { "…" } else { "" };
+    format!("{digits}{ellipsis} ({} bytes)", key.len())
+}
