@@ -235,14 +235,20 @@ where
         let waiting = Cell::new(0);
         let mut message = exchange::respond(&cx, &head, b"", &self.origin(&waiting)).await;
         // Only browsers send an origin: that of the web page.
-        if head.origin.as_deref().is_some_and(|origin| !downstream.cors_origins.admits(origin)) {
-            message = exchange::refuse(&cx, Message::refuse(403, "this origin is not allowed"));
+        let refusal = match &head.origin {
+            _ if message.status != 200 => None,
+            Some(origin) if !downstream.cors_origins.admits(origin) => {
+                Some(Message::refuse(403, "this origin is not allowed"))
+            }
+            _ if accept_response.is_none() => Some(Message::refuse(400, "bad WebSocket request")),
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
+            let record = message.record.take();
+            message = Message { record, ..exchange::refuse(&cx, refusal) };
         }
         let (Some(accept_response), 200) = (&accept_response, message.status) else {
-            if message.status == 200 {
-                message = exchange::refuse(&cx, Message::refuse(400, "bad WebSocket request"));
-            }
-            return self.stop(&cx, refuse(message)).await;
+            return self.close_with(&cx, message).await;
         };
         self.write_raw(&cx, accept_response).await?;
         message.status = 101;
@@ -513,16 +519,22 @@ where
     }
 
     /// Sends the refusal, if there is one, and closes the connection.
-    async fn stop(mut self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
+    async fn stop(self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
         let Stop::Refuse(mut message) = stop else { return Ok(()) };
-        self.buf = Vec::new();
-        let _freed = self.reservation.set(0);
         cx.counters.record_refusal(message.status);
         if cx.snapshot.access_log.is_some() {
             let record = PendingRecord::without_head(self.peer.address, PROTOCOL);
             message.record = Some(Box::new(record));
-            log::log_message(cx, &mut message);
         }
+        self.close_with(cx, *message).await
+    }
+
+    /// Sends the last response of the connection. A client that still sends would otherwise lose it,
+    /// so the bytes that arrive within a limit are read before the connection closes.
+    async fn close_with(mut self, cx: &ThreadContext, mut message: Message) -> io::Result<()> {
+        self.buf = Vec::new();
+        let _freed = self.reservation.set(0);
+        log::log_message(cx, &mut message);
         self.write(cx, None, &message, false).await?;
         self.stream.shutdown().await?;
         let deadline = Instant::now() + LINGER_TIMEOUT;

@@ -233,11 +233,11 @@ fn faulty_arguments_and_plans_end_with_2_and_send_nothing() {
     };
     check(&["http://127.0.0.1:1", "-d", "soon"], "-d");
     check(&["http://127.0.0.1:1", "--threshold", "latency p(95)"], "--threshold");
-    check(&["http://127.0.0.1:1", "--set", "a=1"], "--set is for a plan");
+    check(&["http://127.0.0.1:1", "--set", "a=1"], "--set cannot be used with a URL");
     check(&["http://127.0.0.1:1", "--family", "klingon"], "ethereum, harmony, bitcoin");
     check(&["http://127.0.0.1:1", "--method", "a", "--body", "{}"], "--body");
     check(&["no-such-plan.toml"], "cannot read the plan no-such-plan.toml");
-    check(&["no-such-plan.toml", "-c", "5"], "-c is for a URL");
+    check(&["no-such-plan.toml", "-c", "5"], "-c cannot be used with a plan");
     let folder = TempDir::new().unwrap();
     let faulty = plan(&folder, "http://127.0.0.1:1", "[[scenario]]\nnaem = \"load\"\n");
     check(&[&faulty], "naem");

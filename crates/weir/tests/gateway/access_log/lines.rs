@@ -6,6 +6,7 @@ use serde_json::Value;
 use simnode::node::settings::{Fault, FaultRule};
 
 use crate::support::scene::{READ, Scene, Served, account, ask, body, polled_once};
+use crate::support::socket::Socket;
 use test_support::raw::post_with;
 use test_support::wait::wait_until;
 
@@ -32,6 +33,24 @@ fn read(folder: &Path, count: usize) -> Vec<String> {
 
 fn parsed(lines: &[String]) -> Vec<Value> {
     lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_refused_websocket_is_counted_once_and_its_line_has_the_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let settings = "[downstream]\ncors_origins = [\"https://good.example\"]\n";
+    let text = format!("{}{settings}{}", log(folder.path(), ""), polled_once("default = true"));
+    let served = Served::before(&[&a], &text);
+    let foreign_origin = [("origin", "https://evil.example")];
+    assert_eq!(Socket::try_open(&served.address, "/sim", &foreign_origin).err(), Some(403));
+    let lines = parsed(&read(folder.path(), 1));
+    assert_eq!((&lines[0]["status"], &lines[0]["path"]), (&403.into(), &"/sim".into()));
+    assert_eq!(lines[0]["http_method"], "GET");
+    let metrics = served.look("/metrics");
+    let line = "weir_requests_refused_total{status=\"403\"} 1\n";
+    assert!(metrics.text().contains(line), "{}", metrics.text());
 }
 
 #[test]
