@@ -20,6 +20,12 @@ mod written {
     pub(crate) mod fuzz;
 }
 
+/// The macro `closed_set` under its path in the gateway.
+#[path = "../../crates/gateway/src/policy"]
+mod policy {
+    pub(crate) mod closed_set;
+}
+
 fn try_one(bytes: &[u8]) {
     written::fuzz::format(bytes);
     logs::fuzz::logs(bytes);

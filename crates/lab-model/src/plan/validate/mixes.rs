@@ -186,7 +186,7 @@ impl MixReader<'_, '_, '_> {
     }
 
     /// Reads a step. If its requests or bodies cannot be read, the list of the plan's methods is
-    /// incomplete. [`MixReader::call`] records the same for calls.
+    /// incomplete. [`MixReader::read_call`] records the same for calls.
     fn read_step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
         let step = self.read_step_source(keys);
         self.methods.is_incomplete |= step.is_none() && !keys.calls.is_set();

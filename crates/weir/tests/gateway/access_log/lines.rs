@@ -47,7 +47,7 @@ fn a_refused_websocket_is_counted_once_and_its_line_has_the_request() {
     assert_eq!(Socket::try_open(&served.address, "/sim", &foreign_origin).err(), Some(403));
     let lines = parsed(&read(folder.path(), 1));
     assert_eq!((&lines[0]["status"], &lines[0]["path"]), (&403.into(), &"/sim".into()));
-    assert_eq!(lines[0]["http_method"], "GET");
+    assert_eq!(lines[0]["verb"], "GET");
     let metrics = served.look("/metrics");
     let line = "weir_requests_refused_total{status=\"403\"} 1\n";
     assert!(metrics.text().contains(line), "{}", metrics.text());
