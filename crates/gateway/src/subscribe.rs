@@ -74,8 +74,8 @@ impl Subscriptions {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubscribeContext<'a> {
     pub(crate) subscriptions: &'a Subscriptions,
-    /// Guard of the client's message that holds the call. It delays notifications until the response
-    /// is queued. `None` if the connection can carry only responses.
+    /// Guard of the client's message that holds the call. It delays notifications until the
+    /// response is queued. `None` if the connection can carry only responses.
     pub(crate) guard: Option<&'a MessageGuard>,
 }
 

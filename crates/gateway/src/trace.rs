@@ -1,5 +1,5 @@
-//! Traces of requests: spans that are recorded while a sampled request runs, and sent to a collector
-//! in the background.
+//! Traces of requests: spans that are recorded while a sampled request runs, and sent to a
+//! collector in the background.
 //!
 //! | module | what |
 //! |---|---|

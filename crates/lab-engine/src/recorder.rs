@@ -22,7 +22,7 @@ pub const SERIES_MAX: usize = 7_200;
 /// Minimum time, summed over threads, for the busy share of a second, in seconds. Below it the
 /// share counts as 0: the last second of a run can be as short as a microsecond.
 const BUSY_TIME_MIN: f64 = 0.1;
-/// Maximum time after the end of a second at which a thread hands its interval over.
+/// An interval that ends at most this long before the end of a second counts as its last one.
 const SLACK: Duration = Duration::from_millis(50);
 /// Maximum number of incomplete seconds, which wait for slow threads. An interval that arrives
 /// after its second was closed is counted in a later second.

@@ -66,8 +66,9 @@ pub enum ProbeFault {
     Thread(#[source] std::io::Error),
 }
 
-/// Probes the targets until the stop is requested. `on_tick` gets the state at short intervals, with
-/// the changes since the previous time. A target that cannot be reached is tried again for ever.
+/// Probes the targets until the stop is requested. `on_tick` gets the state at short intervals,
+/// with the changes since the previous time. A target that cannot be reached is tried again for
+/// ever.
 ///
 /// # Errors
 /// Fails before the first call if a plan cannot be used.

@@ -127,15 +127,16 @@ pub fn check_comparison(result: &CompareResult) -> Vec<String> {
     let mut faults = Vec::new();
     for difference in &result.differences {
         let excludes_zero = difference.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
-        let differs =
-            matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse);
         if difference.verdict == ComparisonVerdict::Same && excludes_zero {
             faults.push(format!(
                 "{} is reported as the same, but the interval excludes zero",
                 difference::sentence(difference)
             ));
         }
-        if differs && !excludes_zero && difference.basis != Basis::FarApart {
+        if difference.verdict.is_different()
+            && !excludes_zero
+            && difference.basis != Basis::FarApart
+        {
             faults.push(format!(
                 "{} is reported as different, but the interval contains zero",
                 difference::sentence(difference)

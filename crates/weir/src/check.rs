@@ -119,7 +119,7 @@ fn print_warnings(warnings: &[String]) {
 /// Prints the faults of a file, and returns their exit code.
 fn report_faults(faults: &Diagnostics) -> ExitCode {
     eprint!("{faults}");
-    eprintln!("\n{}", source::count_text(faults.list.len(), "fault"));
+    eprintln!("\n{}", source::count_text(faults.count(), "fault"));
     ExitCode::from(EXIT_FAULTY)
 }
 

@@ -1,4 +1,5 @@
-//! Runs `weir load` on the load's core as the client of a case, and reads the figures of its result.
+//! Runs `weir load` on the load's core as the client of a case, and reads the figures of its
+//! result.
 
 use std::fs;
 use std::path::Path;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -218,12 +219,11 @@ fn read_help(name: &str, cache: &mut BTreeMap<String, String>) -> Result<String>
     if let Some(text) = cache.get(name) {
         return Ok(text.clone());
     }
-    let out = shell::cargo_command()
-        .args(["run", "--quiet", "--package", "weir", "--"])
-        .args(name.split(' '))
-        .arg("--help")
-        .output()
-        .context("cannot run weir")?;
+    // The program that the tests have built. A `cargo run` would build another one, because it
+    // compiles dependencies with other features.
+    let weir = std::env::current_exe()?.with_file_name("weir");
+    let mut command = Command::new(weir);
+    let out = command.args(name.split(' ')).arg("--help").output().context("cannot run weir")?;
     ensure!(out.status.success(), "weir has no command {name}");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     cache.insert(name.to_owned(), text.clone());

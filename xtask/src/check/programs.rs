@@ -1,8 +1,8 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages need root on Debian. geth, Helm, nfpm, actionlint, the OpenTelemetry Collector and
-//! the API server of Kubernetes come from the Go toolchain, cargo-deny from cargo, client libraries
-//! from npm and pip, mdBook from pip. Tests find the programs by themselves
+//! Debian packages need root on Debian. geth, Helm, nfpm, actionlint, the OpenTelemetry Collector
+//! and the API server of Kubernetes come from the Go toolchain, cargo-deny from cargo, client
+//! libraries from npm and pip, mdBook from pip. Tests find the programs by themselves
 //! (`crates/test-support/src/programs.rs`).
 
 use std::env;
@@ -61,8 +61,8 @@ const GO_FOLDERS: &[(&str, &str, &[&str])] = &[
         &["-gcflags=k8s.io/kubernetes/...=-l", "-gcflags=k8s.io/apiserver/...=-l"],
     ),
 ];
-/// Value of `GOGC` for large builds: the compiler collects garbage less often, which saves a quarter
-/// of its time for some hundred megabytes of memory.
+/// Value of `GOGC` for large builds: the compiler collects garbage less often, which saves a
+/// quarter of its time for some hundred megabytes of memory.
 const GOGC: &str = "400";
 /// Builds the deb and the rpm.
 const NFPM: &str = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4";

@@ -313,11 +313,12 @@ fn check_group(
         }),
     };
     if group.attempt_deadline > group.deadline {
-        let message = "an attempt may take longer than the whole call";
         if table.attempt_deadline.is_set() {
+            let message = "longer than deadline";
             let allowed = format!("at most deadline, {}", quote_duration(group.deadline));
             report.error(&table.attempt_deadline, message, allowed);
         } else if table.deadline.is_set() {
+            let message = "shorter than attempt_deadline";
             let attempt_deadline = quote_duration(group.attempt_deadline);
             let allowed = format!("at least attempt_deadline, {attempt_deadline}");
             report.error(&table.deadline, message, allowed);

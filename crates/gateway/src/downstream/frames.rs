@@ -8,8 +8,8 @@
 const HEADER_BYTES: usize = 9;
 /// Bytes of the client preface, which is not a frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Useful bytes that each connection is credited with at its start. So eight times as many bytes may
-/// pass without headers or bodies.
+/// Useful bytes that each connection is credited with at its start. So eight times as many bytes
+/// may pass without headers or bodies.
 const USEFUL_BYTES_CREDIT: u64 = 1 << 20;
 
 /// Byte counts of the frames in one direction.

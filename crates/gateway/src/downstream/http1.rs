@@ -529,8 +529,8 @@ where
         self.close_with(cx, *message).await
     }
 
-    /// Sends the last response of the connection. A client that still sends would otherwise lose it,
-    /// so the bytes that arrive within a limit are read before the connection closes.
+    /// Sends the last response of the connection. A client that still sends would otherwise lose
+    /// it, so the bytes that arrive within a limit are read before the connection closes.
     async fn close_with(mut self, cx: &ThreadContext, mut message: Message) -> io::Result<()> {
         self.buf = Vec::new();
         let _freed = self.reservation.set(0);

@@ -79,7 +79,12 @@ pub enum Verdict {
 impl Verdict {
     /// Returns true if the response goes to the client, so that no other upstream is asked.
     pub fn is_response(self) -> bool {
-        !matches!(self, Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported)
+        match self {
+            Self::Response | Self::DeterministicError | Self::AlreadyKnown | Self::NonceTooLow => {
+                true
+            }
+            Self::UpstreamFault(_) | Self::RateLimited { .. } | Self::Unsupported => false,
+        }
     }
 }
 

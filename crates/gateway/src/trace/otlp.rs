@@ -13,8 +13,8 @@ use super::span;
 /// `Status.code` of a span that failed.
 const STATUS_ERROR: i32 = 2;
 
-/// Bits of `Span.flags` (`SpanFlags`): the trace is sampled; the next bit has a meaning; the parent is
-/// in another process.
+/// Bits of `Span.flags` (`SpanFlags`): the trace is sampled; the next bit has a meaning; the parent
+/// is in another process.
 const FLAG_SAMPLED: u32 = 0x01;
 const FLAG_HAS_IS_REMOTE: u32 = 0x100;
 const FLAG_IS_REMOTE: u32 = 0x200;

@@ -126,7 +126,8 @@ fn find_filtered_blocks(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span
     Some(Span::Range { from, to })
 }
 
-/// Checks the receipts of a block; `None` if the block is unknown or the receipts cannot be checked.
+/// Checks the receipts of a block; `None` if the block is unknown or the receipts cannot be
+/// checked.
 fn assess_receipts(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,

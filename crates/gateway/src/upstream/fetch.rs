@@ -148,8 +148,8 @@ pub(super) struct Attempts<'a> {
     deferred_faults: Vec<(usize, Fault)>,
     /// Number of attempts, without repeated attempts on a new connection.
     count: u32,
-    /// True if the call was repeated on a new connection. All later attempts but hedges then use new
-    /// connections too.
+    /// True if the call was repeated on a new connection. All later attempts but hedges then use
+    /// new connections too.
     pub(super) reconnected: bool,
     /// The best of the failed attempts of a race.
     pub(super) best_failed: Option<Attempt>,

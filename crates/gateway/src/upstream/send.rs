@@ -345,8 +345,8 @@ fn classify_response(
     }
 }
 
-/// Parses the response to the call with this id; `None` if `body` has no such response. An error has
-/// the id `null` if the upstream could not read the id (JSON-RPC 2.0, section 5).
+/// Parses the response to the call with this id; `None` if `body` has no such response. An error
+/// has the id `null` if the upstream could not read the id (JSON-RPC 2.0, section 5).
 pub(crate) fn parse_response_to<'a>(
     id: &Decimal,
     body: &'a [u8],

@@ -282,8 +282,8 @@ impl WatchedChain {
         *index.expect("a removed upstream is not polled")
     }
 
-    /// Excludes the head of a cordoned upstream, and returns an upstream to rotation once its cordon
-    /// has expired. Returns the remaining time of the cordon.
+    /// Excludes the head of a cordoned upstream, and returns an upstream to rotation once its
+    /// cordon has expired. Returns the remaining time of the cordon.
     fn follow_cordon(&self, view_index: usize) -> Option<Duration> {
         let topology = self.topology();
         let upstream = &topology.upstreams[self.find_upstream(&topology, view_index)];

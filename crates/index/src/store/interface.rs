@@ -158,8 +158,8 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     }
 }
 
-/// Reading rows. Every method fails if the index cannot be read. A `visit` function returns false to
-/// end the visit.
+/// Reading rows. Every method fails if the index cannot be read. A `visit` function returns false
+/// to end the visit.
 pub trait ReadRows {
     /// Begins a snapshot. All reads until [`ReadRows::end_snapshot`] see the same state, even if
     /// rows are written meanwhile. A file is locked once for all these reads.

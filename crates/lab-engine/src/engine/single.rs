@@ -1,5 +1,5 @@
-//! The calls of a plan one by one, for a caller that sends them itself. The requests and the classes
-//! of responses are those of a run.
+//! The calls of a plan one by one, for a caller that sends them itself. The requests and the
+//! classes of responses are those of a run.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Holds WebSocket connections that subscribe to new blocks or logs, and counts their notifications.
+//! Holds WebSocket connections that subscribe to new blocks or logs, and counts their
+//! notifications.
 //!
 //! One thread reads all connections, so its times of arrival are in one order. A connection that
 //! ends is counted and not opened again. The memory of a connection is bounded: it stores one
@@ -42,8 +43,8 @@ pub struct Subscriptions {
 
 impl Subscriptions {
     /// Starts the subscriptions of a plan. `addresses` has the addresses of each subscription's
-    /// server. Times count from `origin`, which may be in the future. Returns `None` if the plan has
-    /// no subscriptions.
+    /// server. Times count from `origin`, which may be in the future. Returns `None` if the plan
+    /// has no subscriptions.
     ///
     /// # Errors
     /// Fails if a header or TLS setting cannot be used, or if the system lacks epoll.

@@ -1,5 +1,5 @@
-//! Converts the TLS settings of a plan for rustls. `crates/lab-engine/src/engine/connection.rs` runs the
-//! handshakes.
+//! Converts the TLS settings of a plan for rustls. `crates/lab-engine/src/engine/connection.rs`
+//! runs the handshakes.
 
 use std::fmt::Display;
 use std::path::Path;

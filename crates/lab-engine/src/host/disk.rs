@@ -1,6 +1,6 @@
-//! Samples disks: utilization, latency and queue of each device. Partitions, virtual devices (loop, ram)
-//! and optical drives are left out. Stacked devices (dm, md) are included besides the devices below
-//! them.
+//! Samples disks: utilization, latency and queue of each device. Partitions, virtual devices (loop,
+//! ram) and optical drives are left out. Stacked devices (dm, md) are included besides the devices
+//! below them.
 //!
 //! Formulas: <https://docs.kernel.org/admin-guide/iostats.html>. Since kernel 5.0, utilization is
 //! sampled by ticks and can be too low. 100 % is not the limit of a device that works in parallel.

@@ -1,7 +1,7 @@
-//! Reads the TCP sockets of this host from netlink socket diagnosis, as in `ss`. Netlink is ten times cheaper
-//! than `/proc/net/tcp` and reports when a socket last sent and received, which shows which side
-//! waits for the other. `/proc/net/tcp` is the fallback if netlink is forbidden, as in some
-//! containers.
+//! Reads the TCP sockets of this host from netlink socket diagnosis, as in `ss`. Netlink is ten
+//! times cheaper than `/proc/net/tcp` and reports when a socket last sent and received, which shows
+//! which side waits for the other. `/proc/net/tcp` is the fallback if netlink is forbidden, as in
+//! some containers.
 //!
 //! Messages: <https://man7.org/linux/man-pages/man7/sock_diag.7.html>; `struct tcp_info` in
 //! <https://github.com/torvalds/linux/blob/master/include/uapi/linux/tcp.h>.

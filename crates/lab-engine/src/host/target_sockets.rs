@@ -1,5 +1,5 @@
-//! Samples the target's connections, from the kernel's socket table: connections that wait to be accepted,
-//! read or answered, and the target's own calls to upstream servers.
+//! Samples the target's connections, from the kernel's socket table: connections that wait to be
+//! accepted, read or answered, and the target's own calls to upstream servers.
 //!
 //! A call is in the target while the target owes a response on an inbound connection. It waits
 //! upstream while an outbound connection has an unanswered request. By Little's law, the ratio of

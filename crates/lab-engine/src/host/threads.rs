@@ -1,4 +1,5 @@
-//! Samples the threads of watched processes: the busiest ones, and those that wait for a core or a disk.
+//! Samples the threads of watched processes: the busiest ones, and those that wait for a core or a
+//! disk.
 //!
 //! `/proc/PID/task/*/schedstat` has nanoseconds on a core, nanoseconds runnable without one, and
 //! time slices. The second number shows directly that a process lacks CPU

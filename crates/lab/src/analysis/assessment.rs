@@ -25,8 +25,8 @@ use crate::analysis::comparability::{Fact, Facts};
 /// A result with its name.
 #[derive(Clone, Debug)]
 pub struct Labelled<T> {
-    /// Name of its folder or file. For a comparison that this report made, the name of the plan. For
-    /// a comparison of a study, the names of the study and the plan.
+    /// Name of its folder or file. For a comparison that this report made, the name of the plan.
+    /// For a comparison of a study, the names of the study and the plan.
     pub label: String,
     /// The result.
     pub result: T,
@@ -215,7 +215,8 @@ impl FindingKind {
         matches!(self, FindingKind::MethodFails { overall, .. } if *overall < USUAL_LIMIT)
     }
 
-    /// Returns true if another run may show the opposite, because the spread between runs is unknown.
+    /// Returns true if another run may show the opposite, because the spread between runs is
+    /// unknown.
     pub fn is_of_single_runs(&self) -> bool {
         use FindingKind::*;
         matches!(self, Differs { by_runs: false, .. } | CapacityDiffers { by_runs: false, .. })

@@ -12,8 +12,8 @@ use lab_model::results::run::Second;
 mod tests;
 
 /// Weight of a failed call against a successful one when the start is moved backwards. With 9, the
-/// start moves back while more than 1 call in 10 failed. Servers that fail above some rate fail only
-/// a few calls at first.
+/// start moves back while more than 1 call in 10 failed. Servers that fail above some rate fail
+/// only a few calls at first.
 const ONSET_FAILURE_WEIGHT: i64 = 9;
 /// Smallest number of failed calls in a period; fewer may be chance.
 const FAILED_MIN: u64 = 10;
@@ -29,7 +29,7 @@ pub struct FailurePeriod {
     pub calls: u64,
     /// Failed calls of the period.
     pub failed: u64,
-    /// Successful calls before the period.
+    /// Calls before the period that did not fail.
     pub succeeded_before: u64,
     /// The most frequent failure.
     pub class: Class,
@@ -136,8 +136,8 @@ fn find_largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
 }
 
 /// Returns the start index, at or before `first`, that maximizes the score of the buckets from it
-/// up to `first`. Returns `first` if no score is positive. A score is positive if more than one call
-/// in ten failed.
+/// up to `first`. Returns `first` if no score is positive. A score is positive if more than one
+/// call in ten failed.
 fn find_onset(buckets: &[Bucket], first: usize) -> usize {
     let (mut best, mut best_sum, mut sum) = (first, 0, 0_i64);
     for (index, bucket) in buckets[..first].iter().enumerate().rev() {

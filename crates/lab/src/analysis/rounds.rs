@@ -107,8 +107,8 @@ pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
     (progress.elapsed + progress.next_round > limits.time_max).then_some(EndReason::TimeMax)
 }
 
-/// Measures the drift of positive values, one for each round. None for fewer than two. `plan` is the
-/// plan of a drift of the baseline.
+/// Measures the drift of positive values, one for each round. None for fewer than two. `plan` is
+/// the plan of a drift of the baseline.
 pub fn drift(subject: DriftSubject, plan: Option<String>, values: Vec<f64>) -> Option<Drift> {
     if values.len() < 2 {
         return None;

@@ -11,8 +11,8 @@ use crate::analysis::scaling::fit;
 use crate::analysis::search::{Summary, summarize};
 use crate::wording::number::short;
 
-/// Difference, as a share, between the counted calls in flight and Little's law above which a warning
-/// says so.
+/// Difference, as a share, between the counted calls in flight and Little's law above which a
+/// warning says so.
 const LITTLES_LAW_TOLERANCE: f64 = 0.3;
 /// Smallest number of calls in flight that is compared with Little's law. One sample per second is
 /// too coarse for fewer.
@@ -93,8 +93,8 @@ fn add_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String>
         .collect()
 }
 
-/// Returns the bottleneck at the lowest rate that failed. If it is unknown there, returns that of the
-/// nearest higher rate that failed with a known one.
+/// Returns the bottleneck at the lowest rate that failed. If it is unknown there, returns that of
+/// the nearest higher rate that failed with a known one.
 fn find_bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Finding> {
     let lowest = failed.row.bottleneck.clone();
     if lowest.as_ref().is_some_and(|finding| finding.cause != Cause::Unknown) {
@@ -130,8 +130,8 @@ fn list_costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     target_processes.filter_map(cost).collect()
 }
 
-/// Fits the scaling law to throughput and iterations in flight of the valid probes. Failed calls may
-/// be cheaper, so probes with 1 % or more of them are left out.
+/// Fits the scaling law to throughput and iterations in flight of the valid probes. Failed calls
+/// may be cheaper, so probes with 1 % or more of them are left out.
 fn fit_scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     let valid = finished.iter().filter(|probe| {
         matches!(probe.row.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
@@ -306,8 +306,8 @@ fn baselines_invalid(search: &Search<'_>, summary: &Summary) -> Option<String> {
     ))
 }
 
-/// Describes the threshold that failed at the lowest fail, inside a sentence: `latency p(99)<100 was 412 (limit 100), by
-/// eth_getLogs`.
+/// Describes the threshold that failed at the lowest fail, inside a sentence: `latency p(99)<100
+/// was 412 (limit 100), by eth_getLogs`.
 fn describe_binding(binding: &Binding) -> String {
     let mut text = binding.threshold.clone();
     if let Some(observed) = binding.observed {

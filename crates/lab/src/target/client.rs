@@ -223,9 +223,9 @@ impl Client {
     }
 }
 
-/// Returns the configuration of every HTTP client of the lab: without redirects, and without a proxy
-/// from the environment, which would also get requests to local servers. `insecure` accepts any
-/// certificate.
+/// Returns the configuration of every HTTP client of the lab: without redirects, and without a
+/// proxy from the environment, which would also get requests to local servers. `insecure` accepts
+/// any certificate.
 pub(crate) fn agent_config(roots: RootCerts, insecure: bool) -> ConfigBuilder<AgentScope> {
     let tls = TlsConfig::builder()
         .root_certs(roots)

@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 #[cfg(test)]
 mod tests;
 
-/// Timeout of a connect, and of each read and write: longer than the gateway's default deadline of 30 s, so that the gateway
-/// times out first.
+/// Timeout of a connect, and of each read and write: longer than the gateway's default deadline of
+/// 30 s, so that the gateway times out first.
 const TIMEOUT: Duration = Duration::from_secs(40);
 /// Maximum size of a response head in bytes. The gateway's heads have a few hundred bytes.
 const HEAD_BYTES_MAX: u64 = 16 * 1024;

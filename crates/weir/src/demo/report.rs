@@ -17,8 +17,8 @@ use super::watch::{Event, Watch};
 #[cfg(test)]
 mod tests;
 
-/// Maximum 99th percentile of the scheduling delay of idle clients, in milliseconds. Above it the report notes that
-/// the machine was busy.
+/// Maximum 99th percentile of the scheduling delay of idle clients, in milliseconds. Above it the
+/// report notes that the machine was busy.
 const SCHEDULING_DELAY_MS_MAX: f64 = 2.0;
 /// Width of the column of names in characters.
 const NAME_WIDTH: usize = 32;

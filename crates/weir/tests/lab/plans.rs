@@ -129,6 +129,22 @@ fn faults_of_plans_end_with_two_and_hold_no_secret() {
     .assert_eq(&told);
 }
 
+/// Only the first faults are printed, but all are counted.
+#[test]
+fn unlisted_faults_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let unknown_keys = (0..60).map(|index| format!("unknown{index} = 1\n")).collect::<String>();
+    for (name, table) in [("plan.toml", "[target]"), ("gateway.toml", "[server]")] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, format!("{table}\n{unknown_keys}")).unwrap();
+        let output = weir(&["check", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        let count = message.lines().last().unwrap().strip_suffix(" faults").unwrap();
+        assert!(count.parse::<usize>().unwrap() >= 60, "{message}");
+    }
+}
+
 #[test]
 fn variables_are_refused_where_there_are_none() {
     let output = weir(&["check", "examples/archive.toml", "--set", "x=1"]);

@@ -1,6 +1,6 @@
-//! Measures the latency of `eth_getLogs` through the gateway with an index. The peers are geth with the same
-//! chain, a scan of the table, a shorter range, and the gateway without the index. Blocks are
-//! compared with the last one too.
+//! Measures the latency of `eth_getLogs` through the gateway with an index. The peers are geth with
+//! the same chain, a scan of the table, a shorter range, and the gateway without the index. Blocks
+//! are compared with the last one too.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,25 +1,37 @@
 //! Goal: a response is read completely or rejected, wherever its bytes are split. Method: raw
-//! responses through the reader, whole and byte by byte.
+//! responses over a connection in memory, whole and byte by byte.
+
+use std::sync::Arc;
+
+use tokio::io::AsyncWriteExt as _;
 
 use super::*;
+use crate::io::memory::Budget;
+use crate::policy::memory::Purpose;
 
+/// Sends the response in pieces, and closes the connection after it if `closed`.
 fn read_response(raw: &[u8], piece_bytes: usize, closed: bool) -> Result<HttpResponse, Kind> {
-    let heads = new_parsed_heads();
-    let mut reader = Reader::new(1000, &heads);
-    let mut pieces = raw.chunks(piece_bytes);
-    while let Some(piece) = pieces.next() {
-        match reader.feed(piece)? {
-            Step::Done(response) => return Ok(response),
-            Step::Long { head, length, mut body } => {
-                pieces.for_each(|piece| body.extend_from_slice(piece));
-                let is_complete = body.len() == length;
-                return is_complete.then(|| head.response(body.freeze(), true)).ok_or(Kind::Closed);
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let mut connection = Connection::new(Stream::Memory(ours), new_parsed_heads());
+        let budget = Arc::<Budget>::default();
+        budget.set_max(1 << 20);
+        let mut hold = Reservation::new(&budget, Purpose::Upstream);
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let exchanging = connection.exchange(b"request", deadline, 1000, &mut hold);
+        let responding = async {
+            for piece in raw.chunks(piece_bytes) {
+                theirs.write_all(piece).await.unwrap();
+                tokio::task::yield_now().await;
             }
-            Step::More => {}
-        }
-    }
-    assert!(closed, "the response is not complete");
-    reader.end()
+            // The other end of an open connection lives until the response is read.
+            if closed { None } else { Some(theirs) }
+        };
+        let (exchanged, _theirs) = tokio::join!(exchanging, responding);
+        exchanged.map_err(|error| error.kind)
+    })
 }
 
 #[test]

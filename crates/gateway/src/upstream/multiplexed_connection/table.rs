@@ -161,9 +161,9 @@ impl Table {
         std::mem::replace(&mut slot.state, State::Free)
     }
 
-    /// Fails the calls whose deadline has passed and appends their wakers to `woken`. `error` returns
-    /// the error of the call at an offset. Returns when the latest of these calls started; `None` if
-    /// no deadline has passed.
+    /// Fails the calls whose deadline has passed and appends their wakers to `woken`. `error`
+    /// returns the error of the call at an offset. Returns when the latest of these calls started;
+    /// `None` if no deadline has passed.
     pub(super) fn expire(
         &mut self,
         now: Instant,

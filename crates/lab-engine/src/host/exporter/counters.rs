@@ -22,14 +22,70 @@ pub(in crate::host) struct Scrape {
     /// CPU time of each logical core, by its number.
     cpu_times: BTreeMap<String, CpuTimes>,
     /// Values of the metrics without labels, by name.
-    plain: BTreeMap<String, f64>,
+    plain: BTreeMap<&'static str, f64>,
     /// Values of each disk and network device, by its name.
     disks: BTreeMap<String, DeviceValues>,
     network_devices: BTreeMap<String, DeviceValues>,
 }
 
 /// Values of one device, by metric name.
-type DeviceValues = BTreeMap<String, f64>;
+type DeviceValues = BTreeMap<&'static str, f64>;
+
+/// Metrics without labels.
+const PLAIN: &[&str] = &[
+    "node_context_switches_total",
+    "node_filefd_allocated",
+    "node_filefd_maximum",
+    "node_load1",
+    "node_memory_MemAvailable_bytes",
+    "node_memory_MemTotal_bytes",
+    "node_memory_SwapFree_bytes",
+    "node_memory_SwapTotal_bytes",
+    "node_netstat_TcpExt_ListenDrops",
+    "node_netstat_TcpExt_ListenOverflows",
+    "node_netstat_Tcp_OutSegs",
+    "node_netstat_Tcp_RetransSegs",
+    "node_pressure_cpu_waiting_seconds_total",
+    "node_pressure_io_stalled_seconds_total",
+    "node_pressure_io_waiting_seconds_total",
+    "node_pressure_irq_stalled_seconds_total",
+    "node_pressure_memory_stalled_seconds_total",
+    "node_pressure_memory_waiting_seconds_total",
+    "node_procs_blocked",
+    "node_procs_running",
+    "node_sockstat_TCP_inuse",
+    "node_sockstat_TCP_mem_bytes",
+    "node_sockstat_TCP_orphan",
+    "node_sockstat_TCP_tw",
+    "node_vmstat_pgmajfault",
+    "node_vmstat_pswpin",
+    "node_vmstat_pswpout",
+];
+
+/// Metrics of each disk.
+const DISK: &[&str] = &[
+    "node_disk_io_time_seconds_total",
+    "node_disk_io_time_weighted_seconds_total",
+    "node_disk_read_bytes_total",
+    "node_disk_read_time_seconds_total",
+    "node_disk_reads_completed_total",
+    "node_disk_write_time_seconds_total",
+    "node_disk_writes_completed_total",
+    "node_disk_written_bytes_total",
+];
+
+/// Metrics of each network device.
+const NETWORK: &[&str] = &[
+    "node_network_receive_bytes_total",
+    "node_network_receive_drop_total",
+    "node_network_receive_errs_total",
+    "node_network_receive_fifo_total",
+    "node_network_speed_bytes",
+    "node_network_transmit_bytes_total",
+    "node_network_transmit_drop_total",
+    "node_network_transmit_errs_total",
+    "node_network_transmit_fifo_total",
+];
 
 /// Size of a swapped page in bytes. The exporter reports pages but not their size.
 const SWAP_PAGE_BYTES: f64 = 4_096.0;
@@ -41,12 +97,12 @@ impl Scrape {
         for sample in samples(page) {
             if sample.name == "node_cpu_seconds_total" {
                 scrape.add_cpu_time(&sample);
-            } else if sample.name.starts_with("node_disk_") {
-                add_device_value(&mut scrape.disks, &sample);
-            } else if sample.name.starts_with("node_network_") {
-                add_device_value(&mut scrape.network_devices, &sample);
-            } else if !sample.has_labels() {
-                scrape.plain.insert(sample.name.to_owned(), sample.value);
+            } else if let Some(name) = find_name(PLAIN, sample.name) {
+                scrape.plain.insert(name, sample.value);
+            } else if let Some(name) = find_name(DISK, sample.name) {
+                add_device_value(&mut scrape.disks, &sample, name);
+            } else if let Some(name) = find_name(NETWORK, sample.name) {
+                add_device_value(&mut scrape.network_devices, &sample, name);
             }
         }
         scrape.cores = float(scrape.cpu_times.len() as u64);
@@ -181,11 +237,18 @@ impl Scrape {
     }
 }
 
-fn add_device_value(devices: &mut BTreeMap<String, DeviceValues>, sample: &ParsedSample<'_>) {
+fn find_name(names: &[&'static str], name: &str) -> Option<&'static str> {
+    names.iter().copied().find(|used| *used == name)
+}
+
+fn add_device_value(
+    devices: &mut BTreeMap<String, DeviceValues>,
+    sample: &ParsedSample<'_>,
+    name: &'static str,
+) {
     let Some(device) = sample.label("device") else { return };
     if devices.len() < DEVICES_MAX || devices.contains_key(device) {
-        let device_values = devices.entry(device.to_owned()).or_default();
-        device_values.insert(sample.name.to_owned(), sample.value);
+        devices.entry(device.to_owned()).or_default().insert(name, sample.value);
     }
 }
 
@@ -239,11 +302,6 @@ fn add_disk(name: &str, disk: &DeviceRates<'_>, values: &mut Values) {
 fn add_network_device(name: &str, device: &DeviceRates<'_>, values: &mut Values) {
     let received = device.per_second("node_network_receive_bytes_total");
     let sent = device.per_second("node_network_transmit_bytes_total");
-    // One collector of the exporter reports the traffic, another one the properties of devices.
-    // Their lists of devices may differ.
-    if received.or(sent).is_none() {
-        return;
-    }
     values.add_of(host!("net.*.rx_bytes"), name, received);
     values.add_of(host!("net.*.tx_bytes"), name, sent);
     let drops = device

@@ -11,11 +11,6 @@ pub(super) struct ParsedSample<'a> {
 }
 
 impl<'a> ParsedSample<'a> {
-    /// Returns true if the sample has labels.
-    pub(super) fn has_labels(&self) -> bool {
-        !self.labels.is_empty()
-    }
-
     /// Returns the value of a label without unescaping, because the used labels have no escapes.
     pub(super) fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;

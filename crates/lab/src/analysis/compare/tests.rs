@@ -296,8 +296,8 @@ fn a_measured_spread_is_the_floor() {
     assert_eq!(spread(Metric::LatencyP50, &[10.0]), None);
 }
 
-/// A drift of 30 % over the session, shared by both variants, hides a change of 8 % from ranks but not
-/// from pairs.
+/// A drift of 30 % over the session, shared by both variants, hides a change of 8 % from ranks but
+/// not from pairs.
 #[test]
 fn pairs_find_what_a_drift_hides() {
     let mut random = StdRng::seed_from_u64(4);

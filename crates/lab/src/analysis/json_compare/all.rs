@@ -196,6 +196,9 @@ impl Walk<'_> {
             return self.push(DifferenceClass::Order, pointer, left, right);
         }
         for (index, (left, right)) in a.iter().zip(&b).enumerate() {
+            if self.found.len() >= self.differences_max {
+                return;
+            }
             self.compare_values(left.get(), right.get(), &format!("{pointer}/{index}"), depth + 1);
         }
     }

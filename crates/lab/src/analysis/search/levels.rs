@@ -133,8 +133,8 @@ impl Levels {
         self.with_majority(Majority::Pass).all(|level| level.rate < fail)
     }
 
-    /// Returns a rate to repeat if a rate fails and a higher rate passes: the one with fewer probes,
-    /// until both are decided.
+    /// Returns a rate to repeat if a rate fails and a higher rate passes: the one with fewer
+    /// probes, until both are decided.
     pub(super) fn contradicted_rate(&self, repeats: usize) -> Option<f64> {
         let fail = self.with_majority(Majority::Fail).next()?;
         let pass = self.with_majority(Majority::Pass).find(|level| level.rate > fail.rate)?;

@@ -1,7 +1,8 @@
 //! Compares two runs. Finds which run leads at a time, by how many blocks and by how many seconds.
 //!
 //! A lead is positive in blocks if the first run is ahead. A lead in seconds has the opposite sign:
-//! it is positive if the second run reached the height earlier.
+//! it is positive if the second run reached the height earlier. Only the lead at the tip
+//! ([`tip_lead`]) has the sign of a lead in blocks for both.
 
 use lab_model::results::study::{Align, BlockLead, Cross, TimeLead, TipLead};
 

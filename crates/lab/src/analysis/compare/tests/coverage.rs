@@ -1,7 +1,8 @@
-//! Goal: a 95 % interval holds the true change, and equal variants are not called different, whatever
-//! the arrangement of the runs and the noise. Method: many generated pairs of variants for each cell of
-//! arrangements × noises; the share of printed intervals that hold the true change, and the share
-//! of equal variants that are called better or worse. A refusal (no interval) is neither.
+//! Goal: a 95 % interval holds the true change, and equal variants are not called different,
+//! whatever the arrangement of the runs and the noise. Method: many generated pairs of variants for
+//! each cell of arrangements × noises; the share of printed intervals that hold the true change,
+//! and the share of equal variants that are called better or worse. A refusal (no interval) is
+//! neither.
 //!
 //! `COVERAGE_PAIRS=1000 cargo test -p lab --lib coverage -- --nocapture` prints the whole table.
 
