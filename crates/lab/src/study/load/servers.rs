@@ -4,16 +4,17 @@
 //! Servers of one variant have their own folder and their own ports. The A/A control uses the
 //! servers of the variant that it repeats, unless servers restart before each run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use lab_model::results::load_study::{CpuLimit, Restart};
 use settings::url::NodeUrl;
+use socket2::{Domain, Socket, Type};
 
 use super::cpu_limit::CpuLimiter;
 use super::file::{LoadStudy, ServerTable};
@@ -29,14 +30,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for the target of a variant after all its servers are ready.
 const TARGET_READY_TIMEOUT: Duration = Duration::from_secs(30);
-/// First port for servers. Lower ones are usual ports of other programs.
-const PORT_FIRST: u16 = 20_000;
-/// Minimum number of ports below the ephemeral range. With fewer, the system chooses the ports.
-const PORTS_MIN: u16 = 1_000;
-/// Maximum number of attempts to find a free port.
-const PORT_ATTEMPTS: u16 = 500;
-/// Distance between two ports that are tried.
-const PORT_STEP: u16 = 7;
 
 /// The running servers of a study.
 pub(super) struct Servers<'a> {
@@ -46,6 +39,8 @@ pub(super) struct Servers<'a> {
     weir_binary: &'a Path,
     stop: &'a Stop,
     groups: &'a ProcessGroups,
+    /// Sockets that reserve the ports of all servers.
+    reserved: Vec<Socket>,
     /// Values of the placeholders of the shared servers.
     shared_values: PlaceholderValues,
     /// Values of the placeholders of each variant's servers.
@@ -61,7 +56,7 @@ pub(super) struct Servers<'a> {
 }
 
 impl<'a> Servers<'a> {
-    /// Chooses ports, and starts the servers that all variants share.
+    /// Reserves ports, and starts the servers that all variants share.
     pub(super) fn start(
         study: &'a LoadStudy,
         store: &'a Store,
@@ -75,6 +70,7 @@ impl<'a> Servers<'a> {
             weir_binary,
             stop,
             groups,
+            reserved: Vec::new(),
             shared_values: PlaceholderValues::new(),
             values: Vec::new(),
             shared: Vec::new(),
@@ -82,27 +78,27 @@ impl<'a> Servers<'a> {
             limiters: BTreeMap::new(),
             previous_plan: None,
         };
-        servers.choose_ports()?;
+        servers.reserve_ports()?;
         let folder = servers.store.shared_folder();
         let values = with_folder(&servers.shared_values, &folder);
         servers.shared = servers.start_all("", &study.file.server, &folder, &values, None)?;
         Ok(servers)
     }
 
-    fn choose_ports(&mut self) -> Result<(), StudyFault> {
+    fn reserve_ports(&mut self) -> Result<(), StudyFault> {
         let weir = ("weir".to_owned(), self.weir_binary.to_string_lossy().into_owned());
-        let mut taken = BTreeSet::new();
-        // Returns the known values, and a free port for each other `{port.NAME}`.
+        let mut reserved = Vec::new();
+        // Returns the known values, and a reserved port for each other `{port.NAME}`.
         let mut choose = |texts: &mut dyn Iterator<Item = &str>, known: &PlaceholderValues| {
             let mut values = known.clone();
             for name in texts.flat_map(placeholders::names) {
                 if let Some(port) = placeholders::port_name(name)
                     && !values.contains_key(&placeholders::port_placeholder(port))
                 {
-                    values.insert(
-                        placeholders::port_placeholder(port),
-                        free_port(&mut taken)?.to_string(),
-                    );
+                    let (socket, number) = reserve_port()
+                        .map_err(|error| StudyFault::Operation(format!("no free port: {error}")))?;
+                    reserved.push(socket);
+                    values.insert(placeholders::port_placeholder(port), number.to_string());
                 }
             }
             Ok::<_, StudyFault>(values)
@@ -126,6 +122,7 @@ impl<'a> Servers<'a> {
             values.insert("variant".to_owned(), variant.name.clone());
             self.values.push(values);
         }
+        self.reserved = reserved;
         Ok(())
     }
 
@@ -373,39 +370,39 @@ fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
         .map_err(|error| StudyFault::Operation(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Returns a port on which nobody listens. Ports below the ephemeral range are preferred, because
-/// the load itself uses many ephemeral ports.
-fn free_port(taken: &mut BTreeSet<u16>) -> Result<u16, StudyFault> {
-    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let first_outgoing: u16 =
-        range.split_whitespace().next().and_then(|port| port.parse().ok()).unwrap_or(0);
-    let bind = |port: u16| TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    if first_outgoing >= PORT_FIRST + PORTS_MIN {
-        let count = first_outgoing - PORT_FIRST;
-        for attempt in 0..PORT_ATTEMPTS {
-            // The step lets two studies with adjacent offsets try different ports.
-            let port = PORT_FIRST + (start_offset().wrapping_add(attempt * PORT_STEP)) % count;
-            if !taken.contains(&port) && bind(port).is_ok() {
-                taken.insert(port);
-                return Ok(port);
-            }
-        }
-    }
-    for _ in 0..PORT_ATTEMPTS {
-        let listener = bind(0).and_then(|listener| listener.local_addr());
-        let port =
-            listener.map_err(|error| StudyFault::Operation(format!("no free port: {error}")))?;
-        if taken.insert(port.port()) {
-            return Ok(port.port());
-        }
-    }
-    Err(StudyFault::Operation("no free port".to_owned()))
+/// Reserves a port of 127.0.0.1 for a server until the socket is dropped.
+///
+/// The socket does not listen. Linux lets a listener with `SO_REUSEADDR` bind the same port, which
+/// nearly all servers set, but chooses the port neither for port 0 nor for an outgoing connection.
+/// Another study cannot reserve it.
+fn reserve_port() -> std::io::Result<(Socket, u16)> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    // With the option set before, this bind could return a port that another socket reserves.
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    socket.set_reuse_address(true)?;
+    let address = socket.local_addr()?.as_socket();
+    let port = address.ok_or(std::io::ErrorKind::AddrNotAvailable)?.port();
+    Ok((socket, port))
 }
 
-/// Returns a number that differs between processes and times, so that two studies that start at the
-/// same time rarely choose the same ports.
-fn start_offset() -> u16 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mixed = (std::process::id() ^ now.subsec_nanos()).wrapping_mul(0x9e37_79b1);
-    (mixed >> 16) as u16
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_can_listen_at_a_reserved_port_and_no_other_study_gets_it() {
+        let (_reserved, port) = reserve_port().unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let other = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert!(other.bind(&address.into()).is_err());
+        // The standard library sets `SO_REUSEADDR`. A server may start again and again.
+        for _ in 0..2 {
+            let listener = TcpListener::bind(address).unwrap();
+            TcpStream::connect(address).unwrap();
+            listener.accept().unwrap();
+        }
+        assert!(!accepts_connections(&address.to_string()));
+    }
 }
