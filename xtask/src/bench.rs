@@ -5,8 +5,10 @@
 //! the CPU time of its processes per response. A generator under test runs alone on core 1, its
 //! server on core 0. The lab, not this tool, measures latency at a given rate.
 //!
+//! Progress goes to standard error, results to standard output.
+//!
 //! This file lists the cases in order. The other files by purpose:
-//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tls.rs`
+//! - servers: `bench/cost.rs`, `bench/limit.rs`, `bench/memory.rs`, `bench/tls.rs`, `bench/tracing.rs`
 //! - generators: `bench/lab.rs`; the lab's conclusions: `bench/search.rs`
 //! - overloaded nodes: `bench/overload.rs`; failing nodes: `bench/stalls.rs`
 //! - source files on a call's path: `bench/files.rs`
@@ -33,6 +35,7 @@ mod server;
 mod stalls;
 mod subscribers;
 mod tls;
+mod tracing;
 mod weir_load;
 
 use std::net::SocketAddr;
@@ -54,7 +57,7 @@ const CONNECTIONS: usize = 60;
 pub(crate) enum Benchmark {
     /// Compare the gateway with its peers; writes target/bench/gateway.json.
     Gateway {
-        /// Run one case: hit, miss, multiplexed, geth, latency, limit, flat-connections,
+        /// Run one case: hit, miss, multiplexed, geth, latency, limit, tracing, flat-connections,
         /// flat-nodes, flat-entries, subscribers, memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
@@ -193,11 +196,6 @@ impl Bench {
     fn weir(&self, label: &'static str, nodes: Vec<SocketAddr>, cache: Cache) -> Contender {
         Contender::Weir { label, program: self.weir.clone(), nodes, cache }
     }
-
-    /// Prints progress to standard error; standard output carries the result.
-    fn print_progress(&self, line: &str) {
-        eprintln!("{line}");
-    }
 }
 
 /// A case of a bench.
@@ -214,6 +212,7 @@ const CASES: &[Case] = &[
     Case { name: "geth", measure: geth::geth },
     Case { name: "latency", measure: latency::latency },
     Case { name: "limit", measure: limit::limit },
+    Case { name: "tracing", measure: tracing::tracing },
     Case { name: "flat-connections", measure: cost::flat_connections },
     Case { name: "flat-nodes", measure: cost::flat_nodes },
     Case { name: "flat-entries", measure: cost::flat_entries },
@@ -255,7 +254,7 @@ pub(crate) fn run(benchmark: &Benchmark) -> Result<()> {
             ensure!(*minutes >= 2, "minutes is {minutes}, at least 2 are needed");
             let fetched = programs::fetch_generators()?;
             let bench = Bench { minutes: *minutes, ..Bench::prepare(options)? };
-            bench.print_progress(&fetched);
+            eprintln!("{fetched}");
             run_cases(&bench, "load", LOAD_CASES, case.as_deref())
         }
         Benchmark::Tls { options } => run_cases(&Bench::prepare(options)?, "tls", TLS_CASES, None),
@@ -285,7 +284,7 @@ fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> R
         bail!("case is {:?}, one of {} is allowed", only.unwrap_or(""), names.join(", "));
     }
     let machine = machine::describe();
-    bench.print_progress(&machine);
+    eprintln!("{machine}");
     let json = bench.folder.join(format!("{name}.json"));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
@@ -294,7 +293,7 @@ fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> R
         match (case.measure)(bench) {
             Ok(measured) => rows.extend(measured),
             Err(error) => {
-                bench.print_progress(&format!("{}: {error:#}", case.name));
+                eprintln!("{}: {error:#}", case.name);
                 failed.push(case.name);
             }
         }

@@ -7,12 +7,12 @@ mod containerfile;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::package_files::{self as files, Effort, VERSION, architecture};
+use crate::package_files::{self as files, Architecture, Effort, VERSION};
 use crate::shell;
 use crate::static_program;
 use containerfile::Image;
@@ -21,18 +21,28 @@ use containerfile::Image;
 const LAYOUT: &str = "target/image";
 const CONTAINERFILE: &str = "deploy/container/Containerfile";
 
-/// Builds the program with this profile, writes the image, and prints its size.
+/// Builds the program with this profile for each architecture, writes one image for all of them, and
+/// prints its size. Without an architecture, the image is for this machine's.
 ///
 /// # Errors
 /// Fails if the program does not build or a file cannot be written.
-pub(crate) fn run(profile: &str) -> Result<()> {
+pub(crate) fn run(profile: &str, architectures: &[Architecture]) -> Result<()> {
+    let of_machine = [Architecture::of_machine()?];
+    let architectures = if architectures.is_empty() { &of_machine } else { architectures };
     let layout = shell::root().join(LAYOUT);
     let folder = files::empty_folder(&layout.with_extension("contents"))?;
-    let program = folder.join("weir");
-    static_program::build(profile, &program)?;
-    let unpacked = program.metadata()?.len();
-    write(&program, &layout)?;
-    println!("{LAYOUT}: weir:{VERSION}, program {:.2} MB, compressed:", unpacked as f64 / 1e6);
+    let mut programs = Vec::new();
+    for architecture in architectures {
+        let program = folder.join(architecture.name());
+        static_program::build(profile, *architecture, &program)?;
+        programs.push((*architecture, program));
+    }
+    write(&programs, &layout)?;
+    for (architecture, program) in &programs {
+        let megabytes = program.metadata()?.len() as f64 / 1e6;
+        println!("{LAYOUT}: weir:{VERSION} for {}, program {megabytes:.2} MB", architecture.name());
+    }
+    println!("compressed:");
     print!("{}", files::list_sizes(&layout.join("blobs/sha256"))?);
     Ok(())
 }
@@ -41,44 +51,62 @@ pub(crate) fn run(profile: &str) -> Result<()> {
 ///
 /// # Errors
 /// Fails if the Containerfile has an unknown instruction or a file cannot be written.
-pub(crate) fn write_archive(program: &Path, archive: &Path) -> Result<()> {
+pub(crate) fn write_archive(
+    architecture: Architecture,
+    program: &Path,
+    archive: &Path,
+) -> Result<()> {
     let layout = archive.with_extension("layout");
-    write(program, &layout)?;
+    write(&[(architecture, program.to_owned())], &layout)?;
     files::write_tar(&layout, &["blobs", "index.json", "oci-layout"], archive)?;
     Ok(fs::remove_dir_all(&layout)?)
 }
 
-/// Writes the image with this program as an OCI layout.
-fn write(program: &Path, layout: &Path) -> Result<()> {
+/// Writes the image as an OCI layout: one index with a manifest for each architecture's program.
+fn write(programs: &[(Architecture, PathBuf)], layout: &Path) -> Result<()> {
     let text = fs::read_to_string(shell::root().join(CONTAINERFILE))
         .with_context(|| format!("cannot read {CONTAINERFILE}"))?;
     let image = containerfile::parse(&text)?;
     files::empty_folder(layout)?;
     let blobs = files::empty_folder(&layout.join("blobs/sha256"))?;
+    let mut manifests = Vec::new();
+    for (architecture, program) in programs {
+        let mut manifest = add_manifest(&image, *architecture, program, layout, &blobs)?;
+        manifest["platform"] = json!({"architecture": architecture.name(), "os": "linux"});
+        manifest["annotations"] = json!({"org.opencontainers.image.ref.name": VERSION});
+        manifests.push(manifest);
+    }
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": media_type("image.index.v1+json"),
+        "manifests": manifests,
+    });
+    fs::write(layout.join("index.json"), index.to_string())?;
+    fs::write(layout.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
+    Ok(())
+}
 
+/// Writes the image of one architecture to the blobs. Returns the descriptor of its manifest.
+fn add_manifest(
+    image: &Image,
+    architecture: Architecture,
+    program: &Path,
+    layout: &Path,
+    blobs: &Path,
+) -> Result<Value> {
     let tar = layout.join("layer.tar");
-    write_layer(&image, program, &layout.join("root"), &tar)?;
+    write_layer(image, program, &layout.join("root"), &tar)?;
     let content_digest = files::sha256(&tar)?;
-    let layer = add_blob(&blobs, &files::gzip(&tar, Effort::Normal)?, "image.layer.v1.tar+gzip")?;
-    let config = build_config(&image, &content_digest)?;
-    let config = add_json(&blobs, &config, "image.config.v1+json")?;
+    let layer = add_blob(blobs, &files::gzip(&tar, Effort::Normal)?, "image.layer.v1.tar+gzip")?;
+    let config = build_config(image, architecture, &content_digest)?;
+    let config = add_json(blobs, &config, "image.config.v1+json")?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": media_type("image.manifest.v1+json"),
         "config": config,
         "layers": [layer],
     });
-    let mut manifest = add_json(&blobs, &manifest, "image.manifest.v1+json")?;
-    manifest["platform"] = json!({"architecture": architecture()?, "os": "linux"});
-    manifest["annotations"] = json!({"org.opencontainers.image.ref.name": VERSION});
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": media_type("image.index.v1+json"),
-        "manifests": [manifest],
-    });
-    fs::write(layout.join("index.json"), index.to_string())?;
-    fs::write(layout.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
-    Ok(())
+    add_json(blobs, &manifest, "image.manifest.v1+json")
 }
 
 /// Writes the files of the image to a tar archive.
@@ -103,14 +131,14 @@ fn write_layer(image: &Image, program: &Path, root: &Path, tar: &Path) -> Result
 }
 
 /// Returns the configuration of the image.
-fn build_config(image: &Image, content_digest: &str) -> Result<Value> {
+fn build_config(image: &Image, architecture: Architecture, content_digest: &str) -> Result<Value> {
     let created = files::commit_date("+%Y-%m-%dT%H:%M:%SZ")?;
     let mut config = image.config.clone();
     config["Labels"]["org.opencontainers.image.version"] = json!(VERSION);
     config["Labels"]["org.opencontainers.image.created"] = json!(created);
     Ok(json!({
         "created": created,
-        "architecture": architecture()?,
+        "architecture": architecture.name(),
         "os": "linux",
         "config": config,
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{content_digest}")]},

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use package_files::Architecture;
 
 /// The command line after `cargo`.
 #[derive(Parser)]
@@ -88,6 +89,9 @@ enum Command {
         /// Build with this profile; `dev` builds fastest
         #[arg(long, default_value = static_program::RELEASE_PROFILE)]
         profile: String,
+        /// Build for these architectures, as one image [default: that of this machine]
+        #[arg(long = "architecture", value_delimiter = ',')]
+        architectures: Vec<Architecture>,
     },
     /// Serve as the bench's constant node
     #[command(hide = true)]
@@ -127,9 +131,9 @@ fn run(command: Command) -> Result<ExitCode> {
             check::programs::fetch_crate_listers(&profile)?;
             release::run(&profile)?;
         }
-        Command::Image { profile } => {
+        Command::Image { profile, architectures } => {
             check::programs::fetch_crate_listers(&profile)?;
-            image::run(&profile)?;
+            image::run(&profile, &architectures)?;
         }
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;

@@ -5,18 +5,55 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 
 use crate::shell;
 
 /// Version of the workspace, which all crates share.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Returns the architecture of this machine as Debian, Go and container images name it.
-pub(crate) fn architecture() -> Result<&'static str> {
-    match std::env::consts::ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => bail!("releases are not built for {other}"),
+/// An architecture that programs are built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Architecture {
+    Amd64,
+    Arm64,
+}
+
+impl Architecture {
+    /// Returns the architecture of this machine.
+    ///
+    /// # Errors
+    /// Fails if programs are not built for it.
+    pub(crate) fn of_machine() -> Result<Architecture> {
+        match std::env::consts::ARCH {
+            "x86_64" => Ok(Architecture::Amd64),
+            "aarch64" => Ok(Architecture::Arm64),
+            other => bail!("releases are not built for {other}"),
+        }
+    }
+
+    /// Returns the name that Debian, Go and container images use.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Architecture::Amd64 => "amd64",
+            Architecture::Arm64 => "arm64",
+        }
+    }
+
+    /// Returns Rust's name of the target.
+    pub(crate) fn target(self) -> &'static str {
+        match self {
+            Architecture::Amd64 => "x86_64-unknown-linux-gnu",
+            Architecture::Arm64 => "aarch64-unknown-linux-gnu",
+        }
+    }
+
+    /// Returns the name of the GNU toolchain, with which the names of its tools begin.
+    pub(crate) fn toolchain(self) -> &'static str {
+        match self {
+            Architecture::Amd64 => "x86_64-linux-gnu",
+            Architecture::Arm64 => "aarch64-linux-gnu",
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::package_files::{self as files, VERSION, architecture};
+use crate::package_files::{self as files, Architecture, VERSION};
 use crate::static_program::{self, RELEASE_PROFILE};
 use crate::{image, shell};
 
@@ -30,8 +30,9 @@ const CHECKSUMS: &str = "SHA256SUMS";
 /// Fails if a program is missing, the build fails or a file cannot be written.
 pub(crate) fn run(profile: &str) -> Result<()> {
     let folder = shell::root().join(RELEASE_FILES);
-    write(&folder, |program| static_program::build(profile, program))?;
-    let sbom = folder.join(format!("weir-{VERSION}-{}.cdx.json", architecture()?));
+    write(&folder, |program| static_program::build(profile, Architecture::of_machine()?, program))?;
+    let architecture = Architecture::of_machine()?;
+    let sbom = folder.join(format!("weir-{VERSION}-{}.cdx.json", architecture.name()));
     if profile == RELEASE_PROFILE {
         sbom::write(&sbom)?;
     } else {
@@ -62,8 +63,9 @@ fn write(folder: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     contents::write(&program, &sources)?;
     packages::write_archive(&sources, folder)?;
     packages::write_packages(&sources, folder)?;
-    let image = format!("weir-{VERSION}-image-{}.tar", architecture()?);
-    image::write_archive(&program, &folder.join(image))
+    let architecture = Architecture::of_machine()?;
+    let image = format!("weir-{VERSION}-image-{}.tar", architecture.name());
+    image::write_archive(architecture, &program, &folder.join(image))
 }
 
 /// Copies a file of the repository into a folder, under its own name.

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use crate::package_files::Architecture;
 use crate::shell;
 
 /// Profile of a release.
@@ -16,20 +17,36 @@ pub(crate) const RELEASE_PROFILE: &str = "dist";
 /// The rustc wrapper that makes the program of the tests static.
 const WRAPPER: &str = "xtask/link-statically.sh";
 
-/// Builds the program with this profile and writes it, without debug information, to `path`.
+/// Builds the program with this profile and writes it, without debug information, to `path`. For
+/// another architecture than that of this machine, its GNU toolchain compiles the C code and links.
 ///
 /// # Errors
-/// Fails if the program does not build or is not static.
-pub(crate) fn build(profile: &str, path: &Path) -> Result<()> {
+/// Fails if a tool is missing, the program does not build or it is not static.
+pub(crate) fn build(profile: &str, architecture: Architecture, path: &Path) -> Result<()> {
+    let is_foreign = architecture != Architecture::of_machine()?;
+    let (target, toolchain) = (architecture.target(), architecture.toolchain());
+    let compiler = format!("{toolchain}-gcc");
+    ensure!(
+        !is_foreign || shell::find(&compiler).is_some(),
+        "{compiler} is missing: install gcc-{toolchain} and libc6-dev-{}-cross, and run \
+         rustup target add {target}",
+        architecture.name()
+    );
     let mut command = shell::cargo_command();
     if profile == RELEASE_PROFILE {
         // Adds the list of crates to the program, for scanners of vulnerabilities.
         command.arg("auditable");
     }
     command.args(["rustc", "--package", "weir", "--bin", "weir", "--profile", profile]);
+    if is_foreign {
+        let variable = target.to_uppercase().replace('-', "_");
+        command.env(format!("CARGO_TARGET_{variable}_LINKER"), &compiler);
+        command.args(["--target", target]);
+    }
     command.args(["--", "-C", "target-feature=+crt-static"]);
     shell::run(&mut command)?;
-    take(profile, path)
+    let strip = if is_foreign { format!("{toolchain}-strip") } else { "strip".to_owned() };
+    take(&strip, &built_path(profile, is_foreign.then_some(target)), path)
 }
 
 /// Makes a `cargo test` build the program statically, so that packages need no second build.
@@ -42,19 +59,20 @@ pub(crate) fn link_in_tests(command: &mut Command) {
 /// # Errors
 /// Fails if there is none, or it is not static.
 pub(crate) fn take_from_tests(path: &Path) -> Result<()> {
-    take("dev", path)
+    take("strip", &built_path("dev", None), path)
 }
 
-fn take(profile: &str, path: &Path) -> Result<()> {
-    shell::run(Command::new("strip").arg("-o").arg(path).arg(built_path(profile)))?;
+fn take(strip: &str, built: &Path, path: &Path) -> Result<()> {
+    shell::run(Command::new(strip).arg("-o").arg(path).arg(built))?;
     check_static(path)
 }
 
-/// Returns the path of the program that cargo builds with this profile.
-fn built_path(profile: &str) -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    let folder = if profile == "dev" { "debug" } else { profile };
-    shell::root().join(target).join(folder).join("weir")
+/// Returns the path of the program that cargo builds with this profile, for a target if that is not
+/// this machine's.
+fn built_path(profile: &str, target: Option<&str>) -> PathBuf {
+    let folder = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let profile = if profile == "dev" { "debug" } else { profile };
+    shell::root().join(folder).join(target.unwrap_or_default()).join(profile).join("weir")
 }
 
 /// Fails unless the program is a position-independent file that names no dynamic loader.

@@ -122,7 +122,7 @@ async fn serve_call<'a>(
     let trace = trace.as_ref().or(request.trace);
     let mut progress = Progress { began: None, record: 0, chain: request.chain, row: None, span };
     let served = run_steps(cx, request, trace, &item, &mut progress).await;
-    respond(cx, request, item, progress, served)
+    respond(cx, request, &item, &mut progress, served)
 }
 
 /// Runs the steps in order. `trace` is the context of the call's span.

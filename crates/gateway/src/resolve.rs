@@ -305,7 +305,7 @@ async fn fetch_and_store(
         !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
     let index_result = match (cx.snapshot.process.index.get(), &request.params) {
         (Some(index), Some(params)) if queries_index => {
-            index::lookup(index, &cx.upstream, request, params).await
+            Box::pin(index::lookup(index, &cx.upstream, request, params)).await
         }
         _ => None,
     };
@@ -401,12 +401,13 @@ fn join_or_lead(
             let in_flight = Rc::clone(&guard.call);
             let (leader, request) = (Rc::clone(cx), request.clone().into_owned());
             let key_bytes = key.len();
-            tokio::task::spawn_local(async move {
+            // The future is boxed, because the runtime moves it several times.
+            tokio::task::spawn_local(Box::pin(async move {
                 let (key, in_flight) = (&guard.key[..key_bytes], Rc::clone(&guard.call));
                 let response =
                     fetch_and_store(&leader, &request, Some(key), Some(&in_flight)).await;
                 guard.complete(response);
-            });
+            }));
             Some((in_flight, false))
         }
     }

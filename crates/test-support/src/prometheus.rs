@@ -80,18 +80,29 @@ impl Prometheus {
     pub fn series_at(&self, query: &str, time: f64) -> Vec<(Labels, f64)> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let path = format!("/api/v1/query?query={encoded}&time={time:.3}");
-        let answer = get(&self.address, &path).expect("prometheus answers");
-        let json: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
-        assert_eq!(json["status"], "success", "{query}: {json}");
+        let json = ask(&self.address, &path);
         let result = json["data"]["result"].as_array().expect("a vector").iter();
         let series = result.map(|series| {
-            let labels = series["metric"].as_object().expect("labels").iter();
-            let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
-            let labels = labels.map(|(name, value)| (name.clone(), text(value))).collect();
-            let value = text(&series["value"][1]).parse().expect("a number");
-            (labels, value)
+            let value = series["value"][1].as_str().expect("text").parse().expect("a number");
+            (read_labels(&series["metric"]), value)
         });
         series.collect()
+    }
+
+    /// Returns the labels of the exemplars of the last minute of a series.
+    ///
+    /// # Panics
+    /// If Prometheus refuses the query.
+    pub fn exemplars(&self, series: &str) -> Vec<Labels> {
+        let (start, end) = (now() - 60.0, now() + 60.0);
+        let path = format!("/api/v1/query_exemplars?query={series}&start={start:.3}&end={end:.3}");
+        let data = &ask(&self.address, &path)["data"];
+        let exemplars = data
+            .as_array()
+            .expect("series")
+            .iter()
+            .flat_map(|series| series["exemplars"].as_array().expect("exemplars").iter());
+        exemplars.map(|exemplar| read_labels(&exemplar["labels"])).collect()
     }
 
     /// Returns the current series of a query.
@@ -151,12 +162,26 @@ fn run(program: &Path, folder: &Path) -> Child {
         .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
         .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
         .arg("--web.listen-address=127.0.0.1:0")
+        .arg("--web.enable-remote-write-receiver")
         // Versions before 3.8 need the flag for native histograms.
-        .args(["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"])
+        .arg("--enable-feature=native-histograms,exemplar-storage")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);
     spawn(command).expect("prometheus starts")
+}
+
+/// Returns the JSON of a successful query.
+fn ask(address: &str, path: &str) -> serde_json::Value {
+    let answer = get(address, path).expect("prometheus answers");
+    let json: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    assert_eq!(json["status"], "success", "{path}: {json}");
+    json
+}
+
+fn read_labels(labels: &serde_json::Value) -> Labels {
+    let labels = labels.as_object().expect("labels").iter();
+    labels.map(|(name, value)| (name.clone(), value.as_str().expect("text").to_owned())).collect()
 }
 
 fn get(address: &str, path: &str) -> Option<String> {

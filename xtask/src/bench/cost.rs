@@ -120,7 +120,15 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     Ok(all_rows)
 }
 
-fn measure_miss_round(bench: &Bench, server: &Server, backend: &Server) -> Result<Measured> {
+/// Measures a round of misses and checks that they reach the node.
+///
+/// # Errors
+/// Fails if wrk does not run or a server does not respond.
+pub(crate) fn measure_miss_round(
+    bench: &Bench,
+    server: &Server,
+    backend: &Server,
+) -> Result<Measured> {
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let mut problems = check_response(server, &answer)?;
@@ -189,7 +197,7 @@ pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
     let mut servers = Vec::new();
     for (label, count) in counts {
         let server = Server::start(&contender, BLOCK_CALL)?;
-        bench.print_progress(&format!("flat entries: filling {label}"));
+        eprintln!("flat entries: filling {label}");
         fill(&server, count)?;
         servers.push(Variant { label, value: (server, count) });
     }
@@ -264,14 +272,14 @@ pub(crate) fn interleave<T: Named>(
     for repetition in 1..=bench.repetitions {
         for (subject, figure) in subjects.iter().zip(&mut figures) {
             let (round, problems) = retry_disturbed(|| measure(subject))?;
-            bench.print_progress(&format!(
+            eprintln!(
                 "{case} {repetition}/{}: {:<24} {:>7.2} us, {:>7.0}/s, {:>3.0} % of its core",
                 bench.repetitions,
                 figure.name,
                 round.cost(),
                 round.rate(),
                 round.busy() * 100.0
-            ));
+            );
             figure.costs.push(round.cost());
             figure.problems.extend(problems.into_iter().chain(round.problem()));
         }
@@ -383,7 +391,14 @@ fn check_response(server: &Server, answer: &str) -> Result<Vec<String>> {
 }
 
 /// Returns a problem if `call` is not a cache hit, for contenders that report hits in a header.
-fn check_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
+///
+/// # Errors
+/// Fails if the server does not respond.
+pub(crate) fn check_hit(
+    contender: &Contender,
+    server: &Server,
+    call: &str,
+) -> Result<Option<String>> {
     let Some((name, value)) = contender.proof_of_hit() else { return Ok(None) };
     let reply = http::post(server.address, call)?;
     let actual = reply.header(name).unwrap_or("nothing");

@@ -50,12 +50,12 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
             let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
             let geth_cpu = machine::cpu_time(geth.group())?.saturating_sub(before);
             let geth_cost = geth_cpu.as_secs_f64() * 1e6 / round.summary.requests as f64;
-            bench.print_progress(&format!(
+            eprintln!(
                 "geth {repetition}/{}: {label:<14} gateway {:>6.2} us, geth {geth_cost:>6.2} us, {:>6.0}/s",
                 bench.repetitions,
                 round.cost(),
                 round.rate()
-            ));
+            );
             problems[index].extend(round.problem());
             costs[index].push(Costs { gateway: round.cost(), geth: geth_cost });
         }

@@ -59,7 +59,7 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
         "0",
     ];
     let node = Server::start_simulated(&bench.weir, &extra, PROBE)?;
-    let cached_node = CachedNode::record(node.address, bench)?;
+    let cached_node = CachedNode::record(node.address)?;
     let json_bytes: usize = cached_node.results.values().map(String::len).sum();
     let address = cached_node.serve()?;
     let folder = Folder(scratch("index")?);
@@ -77,7 +77,7 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
         let (bare_time, rows) =
             time_bare_inserts(&file, &folder.0.join(format!("bare-{repetition}.db")))?;
         let size = file.metadata()?.len();
-        bench.print_progress(&format!(
+        eprintln!(
             "index {repetition}/{}: {BLOCKS} blocks, {} logs lists and {} transactions: {:.0} blocks/s; bare \
              inserts {:.0} blocks/s; {} bytes of {json_bytes}",
             bench.repetitions,
@@ -86,7 +86,7 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
             BLOCKS as f64 / sync_time.as_secs_f64(),
             BLOCKS as f64 / bare_time.as_secs_f64(),
             size,
-        ));
+        );
         ours.push(sync_time.as_secs_f64() * 1e3 / BLOCKS as f64);
         baseline.push(bare_time.as_secs_f64() * 1e3 / BLOCKS as f64);
         sizes.push(size as f64 / BLOCKS as f64);
@@ -275,8 +275,8 @@ fn fetch(origin: SocketAddr, method: &str, params: &str) -> Result<String> {
 }
 
 impl CachedNode {
-    fn record(origin: SocketAddr, bench: &Bench) -> Result<Arc<CachedNode>> {
-        bench.print_progress("index: the node computes its blocks");
+    fn record(origin: SocketAddr) -> Result<Arc<CachedNode>> {
+        eprintln!("index: the node computes its blocks");
         let mut results = HashMap::new();
         for number in 0..=BLOCKS {
             for (method, params) in [

@@ -103,10 +103,10 @@ pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
             let report = run(bench, &spec)?;
             let delay =
                 report.scheduling_delay_p99_us.context("the report has no scheduling delay")?;
-            bench.print_progress(&format!(
+            eprintln!(
                 "punctual {repetition}/{}: {rate}/s, scheduling delay p99 {delay:.1} us",
                 bench.repetitions
-            ));
+            );
             delays.push(delay);
             // The server cannot follow the highest rate. That does not affect the scheduling delay.
             problems.extend(if target.is_some() { report.problems } else { Vec::new() });
@@ -166,10 +166,10 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
             let (report, stall) = run_with_stall(bench, generator)?;
             let figures = [report.p99_ms, report.max_ms, report.slow.unwrap_or(0) as f64];
             let truth = truth_of(stall);
-            bench.print_progress(&format!(
+            eprintln!(
                 "truth {repetition}/{}: {generator:?} reports {figures:.0?}, the truth is {truth:.0?}",
                 bench.repetitions
-            ));
+            );
             pairs.push((figures, truth));
             problems.extend(report.problems);
         }
@@ -242,7 +242,7 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
         connections: CONNECTIONS,
         seconds,
     };
-    bench.print_progress(&format!("memory: {} minutes at {MEMORY_RATE}/s", bench.minutes));
+    eprintln!("memory: {} minutes at {MEMORY_RATE}/s", bench.minutes);
     let before = count_served(&backend)?;
     let running = Generator::Weir(bench.weir.clone()).start(&spec)?;
     wait_for_load(&backend, before)?;
@@ -252,9 +252,7 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     if !largest.is_finite() {
         problems.push(format!("{} samples, more than {SETTLE_SECONDS} are needed", samples.len()));
     }
-    bench.print_progress(&format!(
-        "memory: {settled:.1} MiB after a minute, {largest:.1} MiB at most"
-    ));
+    eprintln!("memory: {settled:.1} MiB after a minute, {largest:.1} MiB at most");
     let subject = Subject {
         case: &format!("{} minutes at {MEMORY_RATE}/s", bench.minutes),
         unit: "MiB resident",

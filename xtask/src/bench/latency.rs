@@ -48,18 +48,15 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     let mut rate = f64::INFINITY;
     for contender in &contenders {
         let capacity = measure_capacity(contender)?;
-        bench.print_progress(&format!(
-            "latency: {} and node sustain {capacity:.0}/s",
-            contender.name()
-        ));
+        eprintln!("latency: {} and node sustain {capacity:.0}/s", contender.name());
         rate = rate.min(SHARE * capacity);
     }
-    bench.print_progress(&format!("latency: at {rate:.0}/s"));
+    eprintln!("latency: at {rate:.0}/s");
     let mut times: [Vec<Times>; 3] = Default::default();
     for repetition in 1..=bench.repetitions {
         let round = format!("latency {repetition}/{}", bench.repetitions);
         let Some(alone) = generate(bench, &format!("http://{}", nodes[0]), rate)? else {
-            bench.print_progress(&format!("{round}: does not count"));
+            eprintln!("{round}: does not count");
             continue;
         };
         let mut added = Vec::new();
@@ -71,16 +68,16 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
             added.push(Times { p50: through.p50 - alone.p50, p99 });
         }
         if added.len() < contenders.len() {
-            bench.print_progress(&format!("{round}: does not count"));
+            eprintln!("{round}: does not count");
             continue;
         }
         for ((times, added), contender) in times.iter_mut().zip(added).zip(&contenders) {
-            bench.print_progress(&format!(
+            eprintln!(
                 "{round}: {:<18} adds {:.3} ms at the median, {:.3} ms at p99",
                 contender.name(),
                 added.p50,
                 added.p99
-            ));
+            );
             times.push(added);
         }
     }
@@ -116,7 +113,7 @@ fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     for _ in 0..ATTEMPTS_MAX {
         match generate_once(bench, url, rate)? {
             Ok(times) => return Ok(Some(times)),
-            Err(problem) => bench.print_progress(&format!("latency: repeated: {problem}")),
+            Err(problem) => eprintln!("latency: repeated: {problem}"),
         }
     }
     Ok(None)

@@ -47,7 +47,7 @@ pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
         let contender = Contender::WeirConfigured { label, program, nodes, cache: true, extra };
         variants.push(Variant { label, value: Server::start(&contender, BLOCK_CALL)? });
     }
-    bench.print_progress("limit: filling the zone");
+    eprintln!("limit: filling the zone");
     let mut sent = 0;
     for _ in 0..FILLS_MAX {
         // Each run starts at another key; together they send nearly all keys.

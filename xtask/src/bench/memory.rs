@@ -41,11 +41,11 @@ pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
     for repetition in 1..=bench.repetitions {
         for (contender, figures) in [(&ours, &mut our_figures), (&peer, &mut peer_figures)] {
             let mebibytes = idle_mebibytes(contender, &call)?;
-            bench.print_progress(&format!(
+            eprintln!(
                 "memory idle {repetition}/{}: {:<14} {mebibytes:.1} MiB",
                 bench.repetitions,
                 contender.name()
-            ));
+            );
             figures.push(mebibytes);
         }
     }
@@ -88,15 +88,15 @@ pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
     let server =
         Server::start(&bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES)), &load.probe())?;
     let seconds = bench.seconds * FLOW_FACTOR;
-    bench.print_progress(&format!("memory flow: {seconds} s of distinct calls"));
+    eprintln!("memory flow: {seconds} s of distinct calls");
     let (summary, samples) = sample_memory(&server, &load, seconds)?;
     let problems = find_problems(&summary, samples.len());
     let (start, end) = growth(&samples);
-    bench.print_progress(&format!(
+    eprintln!(
         "memory flow: {} calls, {:.1} MiB at the end",
         summary.requests,
         samples.last().copied().unwrap_or(f64::NAN)
-    ));
+    );
     let subject = Subject {
         case: "64 MiB cache, distinct calls",
         unit: "MiB resident",

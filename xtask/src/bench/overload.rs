@@ -86,7 +86,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
         let calm = load_at(CAPACITY / 4)?;
         let peak = load_at(CAPACITY - HIGH_RATE)?;
         let overload = load_at(3 * CAPACITY - HIGH_RATE)?;
-        bench.print_progress(&format!(
+        eprintln!(
             "overload {repetition}/{}: goodput {:.0} at the capacity, {:.0} at three times, {:.0} \
              without the limit; high p99 {:.1} ms calm, {:.1} ms, {:.1} ms without the limit; {:.1} to \
              {:.1} MiB",
@@ -99,7 +99,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             unlimited.high_p99_ms,
             overload.memory_start as f64 / MIB,
             overload.memory_end as f64 / MIB,
-        ));
+        );
         if overload.high_failed > 0.001 {
             let percent = overload.high_failed * 100.0;
             problems.push(format!("{percent:.2} % of the high-priority class failed"));

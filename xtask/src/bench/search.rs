@@ -69,12 +69,12 @@ fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
     let (pass, fail) = (figure("highest_pass"), figure("lowest_fail"));
     let reported_method = json["binding"]["method"].as_str();
     let node_arguments = known.node.join(" ");
-    bench.print_progress(&format!(
+    eprintln!(
         "capacity: {node_arguments} passes at {pass:?}, fails at {fail:?}, {reported_method:?} breaks \
          first, {} s: {}",
         json["duration"].as_f64().unwrap_or_default().round(),
         json["answer"]["sentence"].as_str().unwrap_or_default(),
-    ));
+    );
     let mut problems = Vec::new();
     let measured = pass.unwrap_or(f64::NAN);
     let deviation = (measured / known.rate - 1.0).abs();
@@ -111,7 +111,7 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &["--latency", "1ms..5ms"], PROBE)?;
     let url = format!("http://{}", node.address);
     let count = 2 * RUNS + STEP * (COMPARISONS - 1);
-    bench.print_progress(&format!("same: {count} runs of 1 s"));
+    eprintln!("same: {count} runs of 1 s");
     let runs: Vec<PathBuf> = (0..count)
         .map(|run| {
             let out = folder.join(run.to_string());
@@ -130,9 +130,9 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
         metrics += compared;
         different += usize::from(differing > 0);
     }
-    bench.print_progress(&format!(
+    eprintln!(
         "same: {different} of {COMPARISONS} comparisons report a difference, of {metrics} metrics"
-    ));
+    );
     let subject = Subject {
         case: &format!("A/A, {COMPARISONS} comparisons"),
         unit: "differences",

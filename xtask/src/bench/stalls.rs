@@ -102,10 +102,10 @@ fn compare(
             let (label, result) = measure_round(bench, gateway, failure, count, rate)?;
             let failed = result.failed_share * result.calls;
             let failed = format!("{failed:.0} of {:.0} calls failed", result.calls);
-            bench.print_progress(&format!(
+            eprintln!(
                 "{case} {repetition}/{}: {label}: {failed}, p99.9 {:.0} ms, slowest {:.0} ms",
                 bench.repetitions, result.p999_ms, result.slowest_ms,
-            ));
+            );
             if gateway == Gateway::Weir {
                 slowest.push(result.slowest_ms);
                 if result.failed_share > 0.0 {

@@ -75,7 +75,7 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let server = Server::start(&ours, PROBE)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (received, reference, mebibytes) = LocalSet::new().block_on(&runtime, async {
-        let run = measure(bench, &server, node.address);
+        let run = measure(&server, node.address);
         tokio::time::timeout(TIMEOUT, run).await.context("the measurement timed out")?
     })?;
     let heads = received.complete(SUBSCRIBERS);
@@ -87,9 +87,7 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
             continue;
         };
         let ms = received.last.saturating_duration_since(reference.first).as_secs_f64() * 1e3;
-        bench.print_progress(&format!(
-            "subscribers: head {number} reached all clients after {ms:.1} ms"
-        ));
+        eprintln!("subscribers: head {number} reached all clients after {ms:.1} ms");
         figures.push(ms);
     }
     let kib = mebibytes * 1024.0 / SUBSCRIBERS as f64;
@@ -105,11 +103,7 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Returns the arrivals of heads at all clients, those at a client of the node itself (the
 /// reference), and the clients' memory in MiB.
-async fn measure(
-    bench: &Bench,
-    server: &Server,
-    node: SocketAddr,
-) -> Result<(Arrivals, Arrivals, f64)> {
+async fn measure(server: &Server, node: SocketAddr) -> Result<(Arrivals, Arrivals, f64)> {
     let before = machine::resident_bytes(server.group())?;
     let (received, reference) =
         (Rc::<RefCell<Arrivals>>::default(), Rc::<RefCell<Arrivals>>::default());
@@ -121,7 +115,7 @@ async fn measure(
             clients.push(subscription.await.with_context(|| format!("client {}", clients.len()))?);
         }
     }
-    bench.print_progress(&format!("subscribers: {SUBSCRIBERS} clients have subscribed"));
+    eprintln!("subscribers: {SUBSCRIBERS} clients have subscribed");
     let bytes = machine::resident_bytes(server.group())?.saturating_sub(before);
     for (stream, rest) in clients {
         tokio::task::spawn_local(listen(stream, rest, Rc::clone(&received)));

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::contents::MAINTAINER;
 use super::copy_into;
-use crate::package_files::{self as files, Effort, VERSION, architecture};
+use crate::package_files::{self as files, Architecture, Effort, VERSION};
 use crate::shell;
 
 /// Files of the sources that the archive contains.
@@ -29,7 +29,7 @@ const SCRIPTS: &[&str] =
 
 /// Writes `weir-VERSION-linux-ARCH.tar.gz`, whose files are in one folder.
 pub(super) fn write_archive(sources: &Path, folder: &Path) -> Result<()> {
-    let name = format!("weir-{VERSION}-linux-{}", architecture()?);
+    let name = format!("weir-{VERSION}-linux-{}", Architecture::of_machine()?.name());
     let parent = files::empty_folder(&sources.join("archive"))?;
     let inside = files::empty_folder(&parent.join(&name))?;
     for file in ARCHIVED {
@@ -52,7 +52,7 @@ pub(super) fn write_packages(sources: &Path, folder: &Path) -> Result<()> {
     for packager in ["deb", "rpm"] {
         let mut command = Command::new(&nfpm);
         command.current_dir(sources).args(["package", "--packager", packager, "--target"]);
-        command.arg(folder).env("VERSION", VERSION).env("ARCH", architecture()?);
+        command.arg(folder).env("VERSION", VERSION).env("ARCH", Architecture::of_machine()?.name());
         command.env("MAINTAINER", MAINTAINER).env("SOURCE_DATE_EPOCH", files::commit_time()?);
         shell::output(&mut command)?;
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -19,7 +20,7 @@ use super::status::{
 };
 use crate::cache::redis;
 use crate::config::listen_tls::CertificateExpiry;
-use crate::metrics::export::{Description, MetricSet, Metrics};
+use crate::metrics::export::{BucketExemplars, Description, MetricSet, Metrics, append_exemplars};
 use crate::metrics::thread::{Counters, Labelled};
 use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
@@ -44,6 +45,8 @@ struct Scrape {
     certificates: Vec<CertificateExpiry>,
     spans: Option<Arc<SpanCounts>>,
     has_shared_limits: bool,
+    /// The exemplars of the text, filled while it is encoded.
+    exemplars: Arc<Mutex<BucketExemplars>>,
 }
 
 /// Metrics of the quotas of all keys together.
@@ -134,7 +137,9 @@ impl AnyMetricSet {
         let metrics = Metrics::new();
         AnyMetricSet {
             descriptions: metrics.descriptions().cloned().collect(),
-            encode: Box::new(move |scrape, encoder| metrics.encode(encoder, &objects(scrape))),
+            encode: Box::new(move |scrape, encoder| {
+                metrics.encode(encoder, &objects(scrape), &mut scrape.exemplars.lock())
+            }),
         }
     }
 }
@@ -167,11 +172,13 @@ fn list_labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Se
 /// Returns the text for `/metrics`.
 pub(crate) fn render_openmetrics(snapshot: &Snapshot) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape::of(snapshot)));
+    let scrape = Scrape::of(snapshot);
+    let exemplars = Arc::clone(&scrape.exemplars);
+    registry.register_collector(Box::new(scrape));
     let mut text = String::with_capacity(64 * 1024);
     prometheus_client::encoding::text::encode(&mut text, &registry)
         .expect("writing into a string cannot fail");
-    text
+    append_exemplars(&text, &exemplars.lock())
 }
 
 /// The declaration of a metric, for the pages and files that are generated from it.
@@ -238,6 +245,7 @@ impl Scrape {
             spans: snapshot.spans.as_ref().map(|queues| Arc::clone(&queues.counts)),
             certificates: snapshot.config.certificate_expiries.clone(),
             has_shared_limits: redis::zones::has_shared_zones(&snapshot.config),
+            exemplars: Arc::default(),
         }
     }
 

@@ -164,20 +164,13 @@ impl Message {
 }
 
 fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
-    let mut message = Message::empty(200);
-    if let Content::Payload(Payload::Failed(failure)) = &reply.content {
-        message.status = describe(failure.kind, &snapshot.config).status;
-        message.retry_after = failure.retry_after;
-    }
-    if snapshot.config.downstream.answer_headers {
-        message.cache = reply.cache_status.map(|cache_status| {
-            let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
-            Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
-        });
-        message.upstream =
-            reply.upstream_index.map(|index| Arc::clone(&snapshot.upstreams[index].config.name));
-    }
-    message.body = match reply.content {
+    let (status, retry_after) = match &reply.content {
+        Content::Payload(Payload::Failed(failure)) => {
+            (describe(failure.kind, &snapshot.config).status, failure.retry_after)
+        }
+        _ => (200, None),
+    };
+    let body = match reply.content {
         Content::Payload(Payload::Result(result)) => {
             let mut start = Vec::with_capacity(40 + reply.id.len());
             write_result(&mut start, reply.id, b"");
@@ -191,6 +184,15 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
             Body::from_bytes(start)
         }
     };
+    let mut message = Message { retry_after, ..Message::plain(status, body) };
+    if snapshot.config.downstream.answer_headers {
+        message.cache = reply.cache_status.map(|cache_status| {
+            let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
+            Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
+        });
+        message.upstream =
+            reply.upstream_index.map(|index| Arc::clone(&snapshot.upstreams[index].config.name));
+    }
     message
 }
 

@@ -185,16 +185,10 @@ pub(crate) async fn decode_body(
     }
 }
 
-/// Compresses the message if the client accepts a coding and the body is large enough.
-pub(crate) async fn compress_if_accepted(
-    cx: &ThreadContext,
-    head: &Head,
-    message: Message,
-) -> Message {
+/// Returns true if the body is to be compressed: the client accepts a coding, and it is large enough.
+pub(crate) fn should_compress(cx: &ThreadContext, head: &Head, message: &Message) -> bool {
     let (downstream, accept) = (&cx.snapshot.config.downstream, head.accept);
-    let may_compress = downstream.compression && (accept.gzip || accept.zstd);
-    if may_compress && message.body.len() >= downstream.compression_bytes_min {
-        return Box::pin(compress::encode(message, accept)).await;
-    }
-    message
+    downstream.compression
+        && (accept.gzip || accept.zstd)
+        && message.body.len() >= downstream.compression_bytes_min
 }

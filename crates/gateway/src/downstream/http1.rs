@@ -24,7 +24,7 @@ use crate::downstream::exchange::RequestOrigin;
 use crate::downstream::head::{Coding, Head, Length, Verb};
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
-use crate::downstream::{answer, exchange, http2, log, websocket};
+use crate::downstream::{answer, compress, exchange, http2, log, websocket};
 use crate::io::chunked::Chunked;
 use crate::io::memory::{Account, Full, Reservation};
 use crate::io::wait;
@@ -189,7 +189,9 @@ where
                 let (bytes, waiting) = (body.bytes(&self.buf), Cell::new(0));
                 exchange::respond(&cx, &head, bytes, &self.origin(&waiting)).await
             };
-            message = exchange::compress_if_accepted(&cx, &head, message).await;
+            if exchange::should_compress(&cx, &head, &message) {
+                message = Box::pin(compress::encode(message, head.accept)).await;
+            }
             // A stop can have begun during the request.
             requests += 1;
             let accepts_more =

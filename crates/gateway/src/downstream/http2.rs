@@ -31,7 +31,7 @@ use crate::downstream::head::{Accept, Coding, Head, Media, Verb};
 use crate::downstream::peer::{ForwardedHeader, Peer};
 use crate::downstream::thread::Thread;
 use crate::downstream::unread::{ResponseBody, UnfinishedResponses};
-use crate::downstream::{answer, frames, head, log};
+use crate::downstream::{answer, compress, frames, head, log};
 use crate::io::memory::{Account, Full, Reservation};
 use crate::policy::memory::Purpose;
 use crate::policy::trace_context::TraceHeaders;
@@ -196,12 +196,14 @@ async fn respond(
             exchange::decode_body(&head, body, body_bytes_max).await
         }
     };
-    let message = match body {
+    let mut message = match body {
         Ok(body) => exchange::respond(cx, &head, &body, &origin).await,
         Err(message) => exchange::refuse(cx, message),
     };
     drop(reservation);
-    let mut message = exchange::compress_if_accepted(cx, &head, message).await;
+    if exchange::should_compress(cx, &head, &message) {
+        message = Box::pin(compress::encode(message, head.accept)).await;
+    }
     if cx.snapshot.access_log.is_some() {
         let without_head = || Box::new(PendingRecord::without_head(client, PROTOCOL));
         message.record.get_or_insert_with(without_head);

@@ -77,9 +77,12 @@ impl Budget {
     /// Returns true if the budget has `bytes` left for this purpose, or if they need not be
     /// counted.
     pub(crate) fn has_room(&self, purpose: Purpose, bytes: usize) -> bool {
+        if bytes <= FREE_BYTES {
+            return true;
+        }
         let mut held = self.bytes_held();
         held[purpose.index()] += bytes;
-        bytes <= FREE_BYTES || memory::is_within(&held, purpose, self.max())
+        memory::is_within(&held, purpose, self.max())
     }
 
     pub(crate) fn count_refusal(&self, purpose: Purpose) {

@@ -5,14 +5,14 @@
 //! values. Label values come from the configuration and from closed sets, never from clients, so
 //! the number of samples is bounded.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::time::UNIX_EPOCH;
 
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Unit;
 
-use super::instrument::{By, Counter, Gauge, Histogram, LATENCY_BOUNDS, Sum};
+use super::instrument::{By, Counter, Exemplar, Gauge, Histogram, LATENCY_BOUNDS, Sum};
 use super::label::Label;
 
 /// Description of a metric.
@@ -54,6 +54,9 @@ pub(crate) trait MetricSet: Sized {
     /// Lists the metrics.
     fn list(metrics: &mut Metrics<Self>);
 }
+
+/// The exemplars of a text in the order of its bucket lines, with one entry per line.
+pub(crate) type BucketExemplars = Vec<Option<Exemplar>>;
 
 /// The metrics of a [`MetricSet`].
 pub(crate) struct Metrics<T>(Vec<Metric<T>>);
@@ -113,7 +116,8 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.0.push_mut(Metric { description, write: Box::new(write) })
     }
 
-    /// Writes the samples of these objects. Each object comes with its label values.
+    /// Writes the samples of these objects. Each object comes with its label values. The exemplars
+    /// of each bucket line are appended to `exemplars`.
     ///
     /// # Errors
     /// The encoder's errors.
@@ -121,6 +125,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         &self,
         encoder: &mut DescriptorEncoder<'_>,
         objects: &[(Vec<&str>, &T)],
+        exemplars: &mut BucketExemplars,
     ) -> fmt::Result {
         for Metric { description, write } in &self.0 {
             let unit = description.unit();
@@ -134,7 +139,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
                 unit.as_ref(),
                 description.kind,
             )?;
-            let mut samples = Samples { encoder, description, values: Vec::new() };
+            let mut samples = Samples { encoder, description, values: Vec::new(), exemplars };
             for (labels, object) in objects {
                 samples.values.clone_from(labels);
                 write(object, &mut samples)?;
@@ -157,6 +162,7 @@ pub(crate) struct Samples<'a> {
     description: &'a Description,
     /// Values of the labels of the next sample.
     values: Vec<&'a str>,
+    exemplars: &'a mut BucketExemplars,
 }
 
 impl Samples<'_> {
@@ -170,9 +176,7 @@ impl Samples<'_> {
 
     fn write_integer(&mut self, number: u64) -> fmt::Result {
         self.write_sample(|encoder, kind| match kind {
-            MetricType::Counter => {
-                encoder.encode_counter(&number, None::<&Exemplar<NoLabelSet, f64>>)
-            }
+            MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, f64>(&number, None),
             _ => encoder.encode_gauge(&number),
         })
     }
@@ -190,6 +194,24 @@ impl Samples<'_> {
             _ => write(&mut self.encoder.encode_family(&labels)?, *kind),
         }
     }
+}
+
+/// Appends the exemplars to the bucket lines of a text (OpenMetrics 1.0, section "Exemplars"). The
+/// encoder takes only exemplars of its own histograms.
+pub(crate) fn append_exemplars(text: &str, exemplars: &BucketExemplars) -> String {
+    let mut exemplars = exemplars.iter();
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        out.push_str(line);
+        let is_bucket = line.split_once('{').is_some_and(|(name, _)| name.ends_with("_bucket"));
+        if is_bucket && let Some(Some(Exemplar { trace, micros, time })) = exemplars.next() {
+            let value = *micros as f64 / 1e6;
+            let time = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+            let _ = write!(out, " # {{trace_id=\"{trace:?}\"}} {value} {time:.3}");
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// A value that is written as samples.
@@ -271,6 +293,7 @@ impl Value for Histogram {
         let counts = self.buckets.iter().map(Counter::get);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
         let sum = self.sum_micros.get() as f64 / 1e6;
+        samples.exemplars.extend(self.exemplars());
         samples.write_sample(|encoder, _| {
             encoder.encode_histogram::<NoLabelSet>(sum, self.count(), &buckets, None)
         })

@@ -6,9 +6,12 @@
 use std::fmt;
 use std::ops::Index;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use super::label::Label;
+use crate::policy::trace_context::TraceId;
 
 /// Upper bounds of the latency buckets in seconds. They double from 100 µs. Several buckets cover
 /// cache hits, and several cover slow responses.
@@ -91,24 +94,46 @@ impl Sum for Gauge {
     }
 }
 
+/// Number of buckets: one more than bounds, because the last bucket has no upper bound.
+const BUCKETS: usize = LATENCY_BOUNDS.len() + 1;
+
 /// Durations by bucket, with their sum.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// There is one more bucket than bounds, because the last bucket has no upper bound.
-    pub(super) buckets: [Counter; LATENCY_BOUNDS.len() + 1],
+    pub(super) buckets: [Counter; BUCKETS],
     pub(crate) sum_micros: Counter,
+    /// The newest exemplar of each bucket; `None` until there is one. Locked for sampled traces
+    /// only.
+    exemplars: Mutex<Option<Box<[Option<Exemplar>; BUCKETS]>>>,
+}
+
+/// A duration whose trace was sampled. It links a bucket of a histogram to a trace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exemplar {
+    pub(super) trace: TraceId,
+    pub(super) micros: u64,
+    pub(super) time: SystemTime,
 }
 
 impl Histogram {
     /// Counts a duration.
     pub(crate) fn observe(&self, duration: Duration) {
         let micros = duration.as_micros() as u64;
-        // The bounds double from 100 µs, so the bucket's index is the number of bits of
-        // `(micros - 1) / 100`.
-        let index = (64 - (micros.saturating_sub(1) / 100).leading_zeros() as usize)
-            .min(LATENCY_BOUNDS.len());
-        self.buckets[index].add(1);
+        self.buckets[bucket_index(micros)].add(1);
         self.sum_micros.add(micros);
+    }
+
+    /// Keeps a counted duration as the exemplar of its bucket.
+    pub(crate) fn set_exemplar(&self, duration: Duration, trace: TraceId) {
+        let micros = duration.as_micros() as u64;
+        let exemplar = Exemplar { trace, micros, time: SystemTime::now() };
+        let mut exemplars = self.exemplars.lock();
+        exemplars.get_or_insert_default()[bucket_index(micros)] = Some(exemplar);
+    }
+
+    /// Returns the newest exemplar of each bucket.
+    pub(super) fn exemplars(&self) -> [Option<Exemplar>; BUCKETS] {
+        self.exemplars.lock().as_deref().copied().unwrap_or_default()
     }
 
     /// Returns the number of durations.
@@ -139,10 +164,22 @@ impl Histogram {
     }
 }
 
+/// Returns the index of the bucket for a duration. The bounds double from 100 µs, so it is the number
+/// of bits of `(micros - 1) / 100`.
+fn bucket_index(micros: u64) -> usize {
+    let bits = 64 - (micros.saturating_sub(1) / 100).leading_zeros();
+    (bits as usize).min(LATENCY_BOUNDS.len())
+}
+
 impl Sum for Histogram {
     fn merge(&self, other: &Histogram) {
         self.buckets.iter().zip(&other.buckets).for_each(|(sum, other)| sum.merge(other));
         self.sum_micros.merge(&other.sum_micros);
+        let Some(others) = other.exemplars.lock().as_deref().copied() else { return };
+        let mut exemplars = self.exemplars.lock();
+        for (exemplar, other) in exemplars.get_or_insert_default().iter_mut().zip(others) {
+            *exemplar = [*exemplar, other].into_iter().flatten().max_by_key(|one| one.time);
+        }
     }
 
     #[cfg(test)]
@@ -225,6 +262,22 @@ mod tests {
         let histogram = Histogram::default();
         histogram.observe(Duration::ZERO);
         assert_eq!(histogram.buckets[0].get(), 1);
+    }
+
+    #[test]
+    fn the_sum_of_threads_has_the_newest_exemplar_of_each_bucket() {
+        let [sum, first, second] = [(); 3].map(|()| Histogram::default());
+        first.set_exemplar(Duration::from_micros(150), TraceId(1));
+        second.set_exemplar(Duration::from_micros(160), TraceId(2));
+        first.set_exemplar(Duration::from_secs(60), TraceId(3));
+        second.exemplars.lock().as_mut().unwrap()[1].as_mut().unwrap().time +=
+            Duration::from_secs(1);
+        sum.merge(&second);
+        sum.merge(&first);
+        let traces = sum.exemplars().map(|exemplar| exemplar.map(|exemplar| exemplar.trace.0));
+        let known: Vec<_> =
+            traces.iter().enumerate().filter_map(|(index, id)| Some((index, (*id)?))).collect();
+        assert_eq!(known, [(1, 2), (LATENCY_BOUNDS.len(), 3)]);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Turns the outcome of a call into its response, the counters and the access-log record.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,20 +48,16 @@ impl From<Failure> for Stop {
 pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
-    item: Result<Call<'a>, Rejection<'a>>,
-    mut progress: Progress,
+    item: &Result<Call<'a>, Rejection<'a>>,
+    progress: &mut Progress,
     served: Result<UpstreamResponse, Stop>,
 ) -> Option<CallReply<'a>> {
     let counters = &cx.counters;
     let duration = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
     let (chain, row) = (progress.chain, progress.row);
-    let id = match &item {
-        Ok(call) => call.id,
-        Err(rejection) => Some(rejection.id.unwrap_or(b"null")),
-    };
-    let (name, rejection) = match item {
-        Ok(call) => (call.method, None),
-        Err(rejection) => (Cow::Borrowed(""), Some(rejection)),
+    let (id, name) = match item {
+        Ok(call) => (call.id, &*call.method),
+        Err(rejection) => (Some(rejection.id.unwrap_or(b"null")), ""),
     };
     let local_reply = |content| CallReply {
         id: b"null",
@@ -75,13 +70,16 @@ pub(super) fn respond<'a>(
         Ok(response) => {
             let counts = counters.method(chain, row);
             counts.record_call(response.cache_status, duration);
+            if let Some(span) = &progress.span {
+                counts.latency.set_exemplar(duration, span.context().trace_id());
+            }
             match &response.payload {
                 Payload::Result(_) => {}
                 Payload::Error(_) => counts.errors.add(1),
                 Payload::Failed(failure) => {
                     counts.failed.add(1);
                     let upstream = response.upstream;
-                    tracing::debug!(method = &*name, upstream, ?failure, "call failed");
+                    tracing::debug!(method = name, upstream, ?failure, "call failed");
                 }
             }
             CallReply {
@@ -94,10 +92,11 @@ pub(super) fn respond<'a>(
         Err(Stop::Failed(failure)) => local_reply(Content::Payload(Payload::Failed(failure))),
         Err(Stop::Unreadable) => {
             counters.calls_refused.add(1);
-            local_reply(Content::Rejected(rejection.expect("an unreadable call has a rejection")))
+            let rejection = item.as_ref().expect_err("an unreadable call has a rejection");
+            local_reply(Content::Rejected(rejection.clone()))
         }
     };
-    record_call(cx, request, &progress, &name, &reply, duration);
+    record_call(cx, request, progress, name, &reply, duration);
     if let Some(span) = &mut progress.span {
         describe_call(cx, span, chain, row, &reply);
     }

@@ -138,6 +138,11 @@ impl TraceContext {
         Some(Box::new(ActiveSpan::new(context, Some(self.span), kind, name)))
     }
 
+    /// Returns the id of the trace.
+    pub(crate) fn trace_id(&self) -> TraceId {
+        self.trace.id
+    }
+
     /// Returns the `traceparent` for an upstream.
     pub(crate) fn parent(&self) -> TraceParent {
         let RequestTrace { id, sampled, .. } = *self.trace;

@@ -88,8 +88,10 @@ pub(crate) async fn run_attempt(
         _ => AttemptOutcome::Ok,
     };
     let elapsed = cx.now().saturating_sub(began);
-    cx.counters.upstreams[upstream].record_attempt(outcome, elapsed);
+    let counters = &cx.counters.upstreams[upstream];
+    counters.record_attempt(outcome, elapsed);
     if let Some(span) = &mut span {
+        counters.latency.set_exemplar(elapsed, span.context().trace_id());
         describe_attempt(cx, span, &attempt, outcome);
     }
     if attempt.verdict.is_response() {

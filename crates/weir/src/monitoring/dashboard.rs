@@ -347,6 +347,7 @@ impl CompletePanel {
                 "expr": query,
                 "legendFormat": legend,
                 "range": true,
+                "exemplar": query.contains("_bucket"),
             })
         });
         let targets: Vec<Value> = targets.collect();

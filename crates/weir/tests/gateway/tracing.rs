@@ -1,5 +1,6 @@
 //! Goal: a client's trace is continued and reaches the upstream, a collector receives the spans of
-//! sampled requests with the right parents, no collector delays a call, and no span holds a secret.
+//! sampled requests with the right parents, no collector delays a call, no span holds a secret, and
+//! the buckets of histograms name sampled traces.
 //! Method: the gateway over real sockets before simulated nodes behind relays that record the
 //! headers; a real OpenTelemetry Collector receives the spans and passes them on as JSON.
 //!
@@ -7,6 +8,7 @@
 
 mod collector;
 mod delays;
+mod exemplars;
 mod headers;
 mod recorder;
 mod secrets;

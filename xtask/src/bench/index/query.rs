@@ -43,7 +43,7 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 /// Fails if a program does not run, or a response differs from geth's.
 pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     let chain = prepare_chain(bench)?;
-    let geth = start_geth(bench, &chain)?;
+    let geth = start_geth(&chain)?;
     let file = sync_index(bench, &geth, &chain)?;
     let with_index = start_gateway(bench, &geth, &index_table(&file, "0B"))?;
     let mapped = start_gateway(bench, &geth, &index_table(&file, "1GiB"))?;
@@ -75,9 +75,7 @@ fn prepare_chain(bench: &Bench) -> Result<PathBuf> {
     if folder.join("imported").is_file() {
         return Ok(folder);
     }
-    bench.print_progress(&format!(
-        "query: generating a chain of {BLOCKS} blocks, which takes minutes"
-    ));
+    eprintln!("query: generating a chain of {BLOCKS} blocks, which takes minutes");
     fs::create_dir_all(&folder)?;
     let mut generate = Command::new("go");
     generate.args(["run", ".", "-blocks", &BLOCKS.to_string(), "-out"]).arg(&folder);
@@ -89,7 +87,7 @@ fn prepare_chain(bench: &Bench) -> Result<PathBuf> {
 }
 
 /// Starts geth on all cores and waits until it has indexed the logs of the chain.
-fn start_geth(bench: &Bench, folder: &Path) -> Result<Server> {
+fn start_geth(folder: &Path) -> Result<Server> {
     let ports = free_ports(2)?;
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
     let mut command = with_datadir(Command::new(find_geth()?), &folder.join("geth"));
@@ -104,7 +102,7 @@ fn start_geth(bench: &Bench, folder: &Path) -> Result<Server> {
     if indexed_mark.is_file() {
         return Ok(server);
     }
-    bench.print_progress("query: geth indexes its logs, which takes minutes");
+    eprintln!("query: geth indexes its logs, which takes minutes");
     let started = Instant::now();
     loop {
         let text = fs::read_to_string(&log).unwrap_or_default();
@@ -130,7 +128,7 @@ fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
             fs::remove_file(old_file)?;
         }
     }
-    bench.print_progress("query: weir index sync, which takes minutes");
+    eprintln!("query: weir index sync, which takes minutes");
     let status = Command::new(&bench.weir)
         .args(["index", "sync", "--quiet", "--verify", "full", "--end", &BLOCKS.to_string()])
         .args(["--from", &format!("http://{}", geth.address), "--db"])
@@ -251,13 +249,13 @@ impl Queries {
             }
             let last = |times: &Times| (times[0][repetition - 1], times[1][repetition - 1]);
             let ((p50, their_p50), (p99, their_p99)) = (last(&figures[0]), last(&figures[1]));
-            bench.print_progress(&format!(
+            eprintln!(
                 "query {repetition}/{}: {:<42} p50 {p50:>8.0} us, p99 {p99:>8.0} us; theirs {their_p50:>8.0} us, \
                  {their_p99:>8.0} us; {} logs or transactions in the mean",
                 bench.repetitions,
                 kind.name(),
                 logs / REQUESTS
-            ));
+            );
         }
         let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(figure, [ours, theirs])| {
             let mapped = if matches!(peer, Peer::GethMapped) { ", mapped" } else { "" };

@@ -59,8 +59,10 @@ impl Flow {
 pub struct Shares {
     flows: [FlowUse; FLOWS],
     period_start: Duration,
-    /// Maximum number of permits reserved for each flow.
-    equal_share: u32,
+    /// Number of permits that are divided.
+    permits: u32,
+    /// Number of flows that used a permit in this period or the previous one.
+    active: u32,
 }
 
 /// The calls of one flow.
@@ -92,24 +94,27 @@ impl Default for Shares {
     fn default() -> Shares {
         let unused_flow =
             FlowUse { class: Class::Low, held: 0, peak: 0, previous_peak: 0, latency: 0.0 };
-        Shares { flows: [unused_flow; FLOWS], period_start: Duration::ZERO, equal_share: 0 }
+        Shares { flows: [unused_flow; FLOWS], period_start: Duration::ZERO, permits: 0, active: 0 }
     }
 }
 
 impl Shares {
     /// Records that a call waits for a permit.
     pub fn record_wait(&mut self, class: Class, flow: Flow) {
-        let flow_use = &mut self.flows[flow.index()];
-        flow_use.class = class;
-        flow_use.peak = flow_use.peak.max(flow_use.held + 1);
+        self.raise_peak(class, flow, self.held(flow) + 1);
     }
 
     /// Records that a call takes a permit.
     pub fn take_permit(&mut self, class: Class, flow: Flow) {
+        self.flows[flow.index()].held += 1;
+        self.raise_peak(class, flow, self.held(flow));
+    }
+
+    fn raise_peak(&mut self, class: Class, flow: Flow, permits: u32) {
         let flow_use = &mut self.flows[flow.index()];
+        self.active += u32::from(flow_use.peak() == 0);
         flow_use.class = class;
-        flow_use.held += 1;
-        flow_use.peak = flow_use.peak.max(flow_use.held);
+        flow_use.peak = flow_use.peak.max(permits);
     }
 
     /// Records that a call returns its permit.
@@ -140,30 +145,36 @@ impl Shares {
         self.flows[flow.index()].held
     }
 
-    /// Divides the permits among the flows that recently used some.
+    /// Divides this number of permits among the flows that recently used some.
     pub fn divide_permits(&mut self, now: Duration, permits: u32) {
         if now.saturating_sub(self.period_start) >= RESERVED_FOR {
             self.period_start = now;
             for flow_use in &mut self.flows {
                 (flow_use.peak, flow_use.previous_peak) = (flow_use.held, flow_use.peak);
             }
+            let active = self.flows.iter().filter(|flow_use| flow_use.peak() > 0);
+            self.active = active.count() as u32;
         }
-        let active = self.flows.iter().filter(|flow_use| flow_use.peak() > 0).count() as u32;
-        self.equal_share = permits / active.max(1);
+        self.permits = permits;
+    }
+
+    /// Returns the maximum number of permits reserved for each flow.
+    fn equal_share(&self) -> u32 {
+        self.permits / self.active.max(1)
     }
 
     /// Returns how many of the free permits are spare. A spare permit is not reserved for a flow of
     /// this class or a higher one.
     pub fn count_spare(&self, class: Class, free_permits: u32) -> u32 {
+        let equal_share = self.equal_share();
         let reserved = self.flows.iter().filter(|flow_use| flow_use.class <= class);
-        let reserved: u32 =
-            reserved.map(|flow_use| flow_use.unused_reserved(self.equal_share)).sum();
+        let reserved: u32 = reserved.map(|flow_use| flow_use.unused_reserved(equal_share)).sum();
         free_permits.saturating_sub(reserved)
     }
 
     /// Returns true if a flow may take a free permit. `spare` is the result of
     /// [`Shares::count_spare`].
     pub fn admits(&self, flow: Flow, spare: u32) -> bool {
-        spare > 0 || self.flows[flow.index()].unused_reserved(self.equal_share) > 0
+        spare > 0 || self.flows[flow.index()].unused_reserved(self.equal_share()) > 0
     }
 }

@@ -1,0 +1,50 @@
+//! CPU cost of tracing: hits and misses of which 1 % are sampled, against the same calls without
+//! tracing.
+
+use anyhow::Result;
+
+use super::cost::{self, BLOCK_CALL};
+use super::load::{self, Load};
+use super::row::Row;
+use super::server::{Contender, Server};
+use super::{Bench, CONNECTIONS};
+
+/// Seconds of load before every round.
+const WARM_SECONDS: u64 = 1;
+/// Maximum cost in relation to that without tracing.
+const TARGET: f64 = 1.01;
+
+/// Measures hits and misses with and without tracing.
+///
+/// # Errors
+/// Fails if a server or wrk does not run.
+pub(crate) fn tracing(bench: &Bench) -> Result<Vec<Row>> {
+    let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
+    // The constant node accepts spans with the status 200, as it accepts calls.
+    let (_collector, collectors) = Server::start_backend(1, BLOCK_CALL)?;
+    let sampling =
+        format!("[tracing]\nendpoint = \"http://{}\"\nsample_ratio = 0.01\n", collectors[0]);
+    let contenders = |cache| {
+        [("1 % traced", sampling.clone()), ("ourselves, not traced", String::new())].map(
+            |(label, extra)| {
+                let (program, nodes) = (bench.weir.clone(), nodes.clone());
+                Contender::WeirConfigured { label, program, nodes, cache, extra }
+            },
+        )
+    };
+    let hits = cost::interleave(bench, "hit, traced", &contenders(true), |contender| {
+        let server = Server::start(contender, BLOCK_CALL)?;
+        let load = Load::Constant(BLOCK_CALL.to_owned());
+        load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
+        let problem = cost::check_hit(contender, &server, BLOCK_CALL)?;
+        let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
+        Ok((round, Vec::from_iter(problem)))
+    })?;
+    let misses = cost::interleave(bench, "miss, traced", &contenders(false), |contender| {
+        let server = Server::start(contender, BLOCK_CALL)?;
+        cost::measure_miss_round(bench, &server, &backend)
+    })?;
+    let mut rows = cost::rows("hit, 1 % traced", &hits, &[Some(TARGET)]);
+    rows.extend(cost::rows("miss, 1 % traced", &misses, &[Some(TARGET)]));
+    Ok(rows)
+}
