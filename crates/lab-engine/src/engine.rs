@@ -23,6 +23,7 @@ pub use compose::AGENT as USER_AGENT;
 use connection::Peer;
 use simulated::{Network, SteppedThread};
 use thread::EngineThread;
+use transactions::TransactionLog;
 use world::{System, Wakeup};
 
 mod body;
@@ -39,6 +40,7 @@ pub mod subscriptions;
 mod thread;
 mod thread_recorder;
 mod tls;
+pub mod transactions;
 mod websocket;
 mod world;
 
@@ -70,6 +72,12 @@ pub enum EngineFault {
     /// A caller sends single calls, but a mix replays recorded batches.
     #[error("mix {mix:?} replays recorded batches, but only single calls can be sent here")]
     RecordedBatch {
+        /// Name of the mix.
+        mix: String,
+    },
+    /// A caller sends calls again and again, but a mix has transactions.
+    #[error("mix {mix:?} has transactions, which can be sent only once each, by `weir load`")]
+    Transactions {
         /// Name of the mix.
         mix: String,
     },
@@ -168,6 +176,8 @@ pub(crate) struct Shared {
     remaining: Vec<Option<AtomicU64>>,
     /// Samples that were skipped because the queue was full.
     skipped: AtomicU64,
+    /// The plan's transactions, if it has some.
+    transactions: Option<Arc<TransactionLog>>,
 }
 
 /// The threads of a run. Dropping it stops them.
@@ -263,6 +273,7 @@ impl Engine {
             stop: AtomicBool::new(false),
             remaining: iteration_limits(plan),
             skipped: AtomicU64::new(0),
+            transactions: plan.transactions().map(TransactionLog::new),
         };
         let engine = Engine {
             shared: Arc::new(shared),
@@ -325,6 +336,11 @@ impl Engine {
     /// are skipped while [`SAMPLES_MAX`] of them are unread.
     pub fn samples(&self) -> &Receiver<Sample> {
         &self.samples
+    }
+
+    /// Returns what became of the plan's transactions so far; none if it has none.
+    pub fn transactions(&self) -> Option<&Arc<TransactionLog>> {
+        self.shared.transactions.as_ref()
     }
 
     /// Returns the number of samples that were skipped because the queue was full.

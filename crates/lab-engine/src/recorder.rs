@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lab_model::plan::Plan;
-use lab_model::record::{self, Class, Interval, Totals, empty_times};
+use lab_model::record::{self, Class, Interval, Times, Totals, empty_times};
 use lab_model::results::run::{MethodSecond, Second};
 
 use crate::aggregate;
@@ -47,6 +47,10 @@ pub struct Recorder {
     /// The totals at the end of the warm-up.
     at_warmup_end: Option<Totals>,
     series: Series,
+    /// Inclusion times of transactions since the last closed second.
+    inclusion_times: Times,
+    /// Their number.
+    included: u64,
 }
 
 /// A complete second.
@@ -100,6 +104,8 @@ impl Recorder {
             total: Totals::new(stages),
             at_warmup_end: None,
             series: Series::default(),
+            inclusion_times: empty_times(),
+            included: 0,
         }
     }
 
@@ -136,7 +142,8 @@ impl Recorder {
     /// Closes the oldest second, complete or not. Call it after the last interval until it returns
     /// `None`.
     pub fn close_oldest(&mut self) -> Option<ClosedSecond> {
-        let open = self.open.pop_front()?;
+        let mut open = self.open.pop_front()?;
+        self.move_inclusions_to(&mut open.counts);
         let from = Duration::from_secs(self.next);
         let is_last = self.open.is_empty();
         let end = Duration::from_secs(self.next + 1);
@@ -153,6 +160,35 @@ impl Recorder {
         let second = self.summarize(&open, to);
         self.series.push(second.clone());
         Some(ClosedSecond { from, to, second, counts: open.counts, measured })
+    }
+
+    /// Adds transactions that were seen in a block, with their inclusion times in nanoseconds. They
+    /// count in the oldest second that is not closed.
+    pub fn add_inclusions(&mut self, times: impl Iterator<Item = u64>) {
+        for time in times {
+            self.inclusion_times.saturating_record(time);
+            self.included += 1;
+        }
+    }
+
+    /// Adds transactions that were seen in a block after the last second, and those that are
+    /// pending. Returns the counts of both. All seconds must have been closed.
+    pub fn add_late_inclusions(&mut self, times: &[u64], pending: u64) -> Totals {
+        self.add_inclusions(times.iter().copied());
+        let mut late = Totals::new(self.stages);
+        self.move_inclusions_to(&mut late);
+        late.transactions.pending = pending;
+        self.total.add(&late);
+        late
+    }
+
+    /// Moves the inclusions since the last closed second to its counts.
+    fn move_inclusions_to(&mut self, counts: &mut Totals) {
+        record::add(&mut counts.inclusion_time, &self.inclusion_times);
+        counts.transactions.included += std::mem::take(&mut self.included);
+        if !self.inclusion_times.is_empty() {
+            self.inclusion_times.reset();
+        }
     }
 
     /// Returns the counts of a closed second for reuse.

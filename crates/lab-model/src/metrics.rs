@@ -9,7 +9,8 @@ pub mod host;
 
 use crate::named::named;
 use crate::record::{
-    self, Cell, Class, Iterations, Quantiles, Row, Slot, Times, Totals, empty_times,
+    self, Cell, Class, Iterations, Quantiles, Row, Slot, Times, Totals, TransactionCounts,
+    empty_times,
 };
 
 named! {
@@ -49,6 +50,10 @@ pub enum Samples {
     IterationShare(fn(Iterations) -> u64),
     /// Number of iterations.
     IterationCount(fn(Iterations) -> u64),
+    /// Times of transactions, from the totals.
+    TransactionTimes(fn(&Totals) -> &Times),
+    /// Number of transactions.
+    TransactionCount(fn(TransactionCounts) -> u64),
 }
 
 /// Declares the metrics, one entry each.
@@ -103,6 +108,12 @@ metrics! {
         "time from an iteration's scheduled start to its end";
     "delivered" Delivered: IterationShare(|iterations| iterations.in_time()),
         "started / scheduled iterations";
+    "inclusion_time" InclusionTime: TransactionTimes(|totals| &totals.inclusion_time),
+        "time from a transaction's scheduled send until a poll saw it in a block; only those that got into one";
+    "included" Included: TransactionCount(|transactions| transactions.included),
+        "sent transactions that got into a block, those of the wait after the load included";
+    "pending" Pending: TransactionCount(|transactions| transactions.pending),
+        "at the end of the run: sent transactions that the server did not refuse and that got into no block";
 }
 
 /// Kinds of samples, which determine the allowed aggregations.
@@ -136,10 +147,19 @@ impl Metric {
     /// Returns the kind of its samples.
     pub const fn kind(self) -> Kind {
         match self.samples() {
-            Samples::CallTimes(..) | Samples::IterationTimes(_) => Kind::Times,
+            Samples::CallTimes(..) | Samples::IterationTimes(_) | Samples::TransactionTimes(_) => {
+                Kind::Times
+            }
             Samples::CallShare(_) | Samples::IterationShare(_) => Kind::Share,
-            Samples::CallCount(_) | Samples::IterationCount(_) => Kind::Counter,
+            Samples::CallCount(_) | Samples::IterationCount(_) | Samples::TransactionCount(_) => {
+                Kind::Counter
+            }
         }
+    }
+
+    /// Returns true if its samples are transactions, which have no tags.
+    pub const fn is_of_transactions(self) -> bool {
+        matches!(self.samples(), Samples::TransactionTimes(_) | Samples::TransactionCount(_))
     }
 
     /// Returns true if its samples are calls, which have a method. Iterations have none.
@@ -209,8 +229,11 @@ impl Selector {
     /// Adds the selected samples of `totals` to `sum`.
     pub fn collect(&self, totals: &Totals, sum: &mut Collected) {
         let samples = self.metric.samples();
-        if let Samples::IterationTimes(times_of) = samples {
+        if let Samples::IterationTimes(times_of) | Samples::TransactionTimes(times_of) = samples {
             record::add(&mut sum.times, times_of(totals));
+        }
+        if let Samples::TransactionCount(count_of) = samples {
+            sum.counts.counted += count_of(totals.transactions);
         }
         if let Samples::IterationShare(count_of) | Samples::IterationCount(count_of) = samples {
             let stages = totals.iterations.iter().enumerate();

@@ -9,7 +9,7 @@
 //! result.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use settings::Diagnostics;
@@ -17,6 +17,7 @@ use toml::de::DeTable;
 use wire::family::Family;
 
 use self::tables::PlanFile;
+use self::transactions::Transactions;
 use crate::plan::threshold::Threshold;
 
 pub mod line;
@@ -26,6 +27,7 @@ pub mod reference;
 pub mod shipped;
 pub mod summary;
 pub mod threshold;
+pub mod transactions;
 
 mod params;
 mod redact;
@@ -36,7 +38,7 @@ mod validate;
 mod values;
 
 pub use settings::url::NodeUrl;
-pub use tables::{Batch, Capacity, Reference, Validity, Watch};
+pub use tables::{Batch, Capacity, Inclusion, Reference, Validity, Watch};
 pub use validate::whole_seconds;
 pub use values::SubscriptionKind;
 
@@ -72,13 +74,14 @@ fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan
 /// Returns true if a text is a plan and not a gateway's configuration. A plan has a table that only
 /// plans have.
 pub fn is_plan(text: &str) -> bool {
-    const PLAN_TABLES: [&str; 8] = [
+    const PLAN_TABLES: [&str; 9] = [
         "scenario",
         "subscription",
         "target",
         "mix",
         "thresholds",
         "validity",
+        "inclusion",
         "capacity",
         "variables",
     ];
@@ -196,6 +199,8 @@ pub struct Plan {
     pub reference: Option<Reference>,
     /// Hosts and processes to watch during the run.
     pub watch: Watch,
+    /// Measurement of the time until transactions are in a block.
+    pub inclusion: Inclusion,
     /// Settings of `weir capacity`.
     pub capacity: Capacity,
     /// Likely mistakes in the plan.
@@ -207,6 +212,12 @@ impl Plan {
     pub fn duration(&self) -> Duration {
         let end = |scenario: &Scenario| scenario.start + scenario.duration();
         self.scenarios.iter().map(end).max().unwrap_or_default()
+    }
+
+    /// Returns the signed transactions of the plan. At most one mix has some, and one scenario uses
+    /// it.
+    pub fn transactions(&self) -> Option<&Arc<Transactions>> {
+        self.mixes.iter().find_map(Mix::transactions)
     }
 
     /// Returns the number of thresholds, those of subscriptions included.
@@ -426,6 +437,9 @@ pub struct Scenario {
     pub batch: Option<Batch>,
     /// Maximum number of iterations. The scenario ends early if it reaches this number.
     pub iterations_max: Option<u64>,
+    /// Number of signed transactions of its mix, each of which is sent once. The scenario ends
+    /// early once all are sent.
+    pub transactions: Option<u64>,
     /// Maximum time that iterations in flight may continue after the end (k6: gracefulStop).
     pub grace: Duration,
 }
@@ -434,6 +448,11 @@ impl Scenario {
     /// Returns the duration of all stages together.
     pub fn duration(&self) -> Duration {
         self.stages.iter().map(|stage| stage.duration).sum()
+    }
+
+    /// Returns the number of iterations after which the scenario ends early, if it has one.
+    pub fn iterations_limit(&self) -> Option<u64> {
+        self.iterations_max.into_iter().chain(self.transactions).min()
     }
 }
 
@@ -484,6 +503,16 @@ pub struct Mix {
     pub steps: Vec<Step>,
 }
 
+impl Mix {
+    /// Returns the signed transactions of the mix. Such a mix has no other step.
+    pub fn transactions(&self) -> Option<&Arc<Transactions>> {
+        self.steps.iter().find_map(|step| match step {
+            Step::Transactions(transactions) => Some(transactions),
+            Step::Choose(_) | Step::Replay(_) => None,
+        })
+    }
+}
+
 /// One request of an iteration.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -491,6 +520,8 @@ pub enum Step {
     Choose(Vec<WeightedCall>),
     /// The next body of a list. After the last one it starts again.
     Replay(Vec<RecordedRequest>),
+    /// One of these transactions. Each is sent once.
+    Transactions(Arc<Transactions>),
 }
 
 /// A call with its weight.

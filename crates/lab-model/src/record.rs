@@ -197,6 +197,16 @@ counters! {
     }
 }
 
+counters! {
+    /// Transactions of which the chain was watched.
+    pub struct TransactionCounts {
+        /// Sent transactions that got into a block.
+        pub included: u64,
+        /// Transactions that were sent, not refused, and in no block at the end of the run.
+        pub pending: u64,
+    }
+}
+
 /// Declares all counters except the times of calls.
 macro_rules! tally {
     (
@@ -212,6 +222,8 @@ macro_rules! tally {
             pub iterations: Vec<Iterations>,
             /// Connections and their traffic.
             pub traffic: Traffic,
+            /// Transactions by their inclusion.
+            pub transactions: TransactionCounts,
             /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
             pub codes: BTreeMap<(u16, i64), u64>,
             $($(#[$time_doc])* pub $time: Times,)+
@@ -225,6 +237,7 @@ macro_rules! tally {
                 Tally {
                     iterations: vec![Iterations::default(); stages],
                     traffic: Traffic::default(),
+                    transactions: TransactionCounts::default(),
                     codes: BTreeMap::new(),
                     $($time: empty_times(),)+
                     $($count: BTreeMap::new(),)+
@@ -237,6 +250,7 @@ macro_rules! tally {
             fn reset(&mut self) {
                 self.iterations.fill(Iterations::default());
                 self.traffic = Traffic::default();
+                self.transactions = TransactionCounts::default();
                 self.codes.clear();
                 $(if !self.$time.is_empty() { self.$time.reset(); })+
                 $(self.$count.clear();)+
@@ -248,6 +262,7 @@ macro_rules! tally {
                 let iterations = self.iterations.iter_mut().zip(&other.iterations);
                 iterations.for_each(|(total, part)| total.add(*part));
                 self.traffic.add(other.traffic);
+                self.transactions.add(other.transactions);
                 for (&(method, code), &count) in &other.codes {
                     add_code(&mut self.codes, method, code, count);
                 }
@@ -267,6 +282,7 @@ macro_rules! tally {
                 let iterations = self.iterations.iter_mut().zip(&earlier.iterations);
                 iterations.for_each(|(total, earlier)| *total = total.since(*earlier));
                 self.traffic = self.traffic.since(earlier.traffic);
+                self.transactions = self.transactions.since(earlier.transactions);
                 subtract_counts(&mut self.codes, &earlier.codes);
                 $(subtract(&mut self.$time, &earlier.$time);)+
                 $(subtract_counts(&mut self.$count, &earlier.$count);)+
@@ -284,6 +300,8 @@ tally! {
         scheduling_delay,
         /// Time from an iteration's scheduled start to the end of its last call.
         iteration_time,
+        /// Time from a transaction's scheduled send until it was seen in a block.
+        inclusion_time,
         /// Time to connect, TCP only.
         connect_time,
         /// Time of full TLS handshakes.

@@ -11,6 +11,7 @@ pub mod run;
 pub mod schema;
 pub mod study;
 pub mod subscription;
+pub mod transactions;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use settings::url::NodeUrl;
 
 use crate::plan::{
-    Capacity, Connections, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Stage, Step, Target,
-    Template, Tls, Validity, Watch, WeightedCall,
+    Capacity, Connections, HttpVersion, Inclusion, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
+    Target, Template, Tls, Validity, Watch, WeightedCall,
 };
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
 use crate::results::run::{MethodSecond, Second};
@@ -42,6 +42,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
             pause: Duration::ZERO,
             batch: None,
             iterations_max: None,
+            transactions: None,
             grace: Duration::from_secs(30),
         }],
         subscriptions: Vec::new(),
@@ -55,6 +56,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
         },
         reference: None,
         watch: Watch { interval: Duration::from_secs(1), pids: Vec::new(), node_exporter: None },
+        inclusion: Inclusion { interval: Duration::from_millis(10), wait: Duration::from_secs(5) },
         capacity: capacity(),
         warnings: Vec::new(),
     };

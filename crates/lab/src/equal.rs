@@ -146,7 +146,7 @@ pub fn run(
         let steps = plans[0].mixes.iter().flat_map(|mix| &mix.steps);
         let requests = steps.filter_map(|step| match step {
             Step::Replay(requests) => Some(requests),
-            Step::Choose(_) => None,
+            Step::Choose(_) | Step::Transactions(_) => None,
         });
         recorded::select_calls(requests.flatten(), family, block, options)
     } else {

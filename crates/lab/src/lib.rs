@@ -13,6 +13,7 @@ pub mod equal;
 pub mod export;
 mod fingerprint;
 pub mod import;
+mod inclusion;
 pub mod live;
 pub mod probe;
 mod reference;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lab_engine::engine::simulated::Network;
 use lab_engine::engine::subscriptions::Subscriptions;
+use lab_engine::engine::transactions::TransactionLog;
 use lab_engine::engine::{Engine, EngineFault, Next};
 use lab_engine::host::downsample::{self, HostSamples};
 use lab_engine::host::{HostFault, Watcher};
@@ -20,10 +21,12 @@ use lab_engine::recorder::{ClosedSecond, Recorder};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::run::{HostSample, RunResult, Second};
-use lab_model::results::{Fingerprint, TargetFacts, ThresholdOutcome};
+use lab_model::results::transactions::{InclusionRow, TransactionsRow};
+use lab_model::results::{Fingerprint, Quantiles, TargetFacts, ThresholdOutcome};
 
 use crate::analysis::thresholds::Judge;
 use crate::analysis::verdict::Early;
+use crate::inclusion::InclusionWatcher;
 use crate::reference::{Comparison, ReferenceFault, SampledCall};
 use crate::target::TargetFault;
 use crate::wording::verdict::threshold_outcome;
@@ -79,9 +82,11 @@ pub fn run(
     let subscriptions = start_subscriptions(plan, origin)?;
     let chain = Arc::new(probed.chain);
     let mut engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
+    let log = engine.transactions().cloned();
+    let (inclusion, unwatched) = start_inclusion(plan, log.as_ref(), origin);
 
     let mut recording = Recording::new(plan, &probed.facts, Some(watcher), origin);
-    recording.record(&mut engine, comparison.as_mut(), stop, on_second);
+    recording.record(&mut engine, comparison.as_mut(), inclusion, stop, on_second);
     let skipped = engine.samples_skipped();
     engine.finish()?;
     let subscriptions = subscriptions.map_or(Ok(Vec::new()), Subscriptions::finish)?;
@@ -92,11 +97,24 @@ pub fn run(
         fingerprint,
         compared,
         subscriptions,
-        warnings: probed.warnings,
+        warnings: [probed.warnings, unwatched.into_iter().collect()].concat(),
         ..recording.into_data(started)
     };
     data.target.head_end = head_end;
     Ok(data.into_finished())
+}
+
+/// Starts to look for the plan's transactions in blocks. Returns a warning if that is impossible.
+fn start_inclusion(
+    plan: &Plan,
+    log: Option<&Arc<TransactionLog>>,
+    origin: Instant,
+) -> (Option<InclusionWatcher>, Option<String>) {
+    match log.map(|log| InclusionWatcher::start(plan, log, origin)) {
+        Some(Ok(watcher)) => (Some(watcher), None),
+        Some(Err(reason)) => (None, Some(crate::wording::transactions::unwatched(&reason))),
+        None => (None, None),
+    }
 }
 
 /// Starts the subscriptions of a plan.
@@ -122,7 +140,7 @@ pub fn replay(
     let target = TargetFacts::default();
     let mut engine = Engine::simulated(Arc::clone(plan), &Arc::default(), network)?;
     let mut recording = Recording::new(plan, &target, None, Instant::now());
-    recording.record(&mut engine, None, &Stop::new(), on_second);
+    recording.record(&mut engine, None, None, &Stop::new(), on_second);
     engine.finish()?;
     Ok(recording.into_data(0.0).into_finished())
 }
@@ -141,6 +159,7 @@ struct Recording<'a> {
     early: Option<Early>,
     /// End of the latest interval of any engine thread.
     reached: Duration,
+    transactions: Option<TransactionsRow>,
 }
 
 impl<'a> Recording<'a> {
@@ -160,6 +179,7 @@ impl<'a> Recording<'a> {
             host_samples: HostSamples::new(downsample::SAMPLES_MAX),
             early: None,
             reached: Duration::ZERO,
+            transactions: None,
         }
     }
 
@@ -168,6 +188,7 @@ impl<'a> Recording<'a> {
         &mut self,
         engine: &mut Engine,
         mut comparison: Option<&mut Comparison>,
+        inclusion: Option<InclusionWatcher>,
         stop: &Stop,
         on_second: &mut dyn FnMut(&Progress<'_>),
     ) {
@@ -188,6 +209,9 @@ impl<'a> Recording<'a> {
                     comparison.offer(SampledCall { at, method, request, response });
                 }
             }
+            if let Some(watcher) = &inclusion {
+                self.recorder.add_inclusions(watcher.take_times());
+            }
             while let Some(closed) = self.recorder.close() {
                 if self.close_second(closed, on_second) && self.early.is_none() {
                     self.early = Some(Early::Aborted(self.reached.as_secs_f64()));
@@ -202,8 +226,52 @@ impl<'a> Recording<'a> {
         while let Some(closed) = self.recorder.close_oldest() {
             self.close_second(closed, on_second);
         }
+        if let Some(log) = engine.transactions() {
+            self.await_inclusion(log, inclusion, stop);
+        }
         self.judge.end(self.reached);
         self.take_host_samples();
+    }
+
+    /// Waits until the sent transactions are in blocks, and judges those that the load did not wait
+    /// for.
+    fn await_inclusion(
+        &mut self,
+        log: &TransactionLog,
+        inclusion: Option<InclusionWatcher>,
+        stop: &Stop,
+    ) {
+        let seen = inclusion.map(|watcher| watcher.finish(&|| stop.is_requested()));
+        let counts = log.count();
+        let (pending, times, inclusion) = match seen {
+            // Nothing was seen in a block.
+            None => (counts.sent - counts.refused, Vec::new(), None),
+            Some(seen) => {
+                let row = InclusionRow {
+                    included: seen.included,
+                    pending: seen.pending,
+                    time: Quantiles::default(),
+                    interval: self.plan.inclusion.interval.as_secs_f64(),
+                    waited: seen.waited.as_secs_f64(),
+                    blocks: seen.blocks,
+                    polls_failed: seen.polls_failed,
+                };
+                (seen.pending, seen.times, Some(row))
+            }
+        };
+        let late = self.recorder.add_late_inclusions(&times, pending);
+        self.judge.add_second(self.reached, self.reached, &late);
+        let plan = self.plan.transactions();
+        self.transactions = Some(TransactionsRow {
+            total: log.hashes().len() as u64,
+            senders: plan.map_or(0, |transactions| transactions.first_of_senders.len() as u64),
+            sent: counts.sent,
+            accepted: counts.accepted,
+            refused: counts.refused,
+            unanswered: counts.sent - counts.accepted - counts.refused,
+            refusals: log.messages(),
+            inclusion,
+        });
     }
 
     /// Returns the recorded data of a run, with the target as it was at the start. `started` is in
@@ -222,6 +290,7 @@ impl<'a> Recording<'a> {
             watched: self.watcher.map(Watcher::finish).unwrap_or_default(),
             compared: None,
             subscriptions: Vec::new(),
+            transactions: self.transactions,
             warnings: Vec::new(),
         }
     }
@@ -231,7 +300,7 @@ impl<'a> Recording<'a> {
     /// end with their last call, a little before the planned end, which counts.
     fn load_end(&self) -> Duration {
         let mut scenarios = self.plan.scenarios.iter();
-        let counted = scenarios.any(|scenario| scenario.iterations_max.is_some());
+        let counted = scenarios.any(|scenario| scenario.iterations_limit().is_some());
         let planned = self.plan.duration();
         if self.early.is_some() || counted { self.reached.min(planned) } else { planned }
     }

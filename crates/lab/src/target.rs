@@ -113,6 +113,9 @@ pub enum Reason {
         method: String,
         answer: String,
     },
+    /// The plan's transactions are signed for another chain.
+    #[error("the plan's transactions are for chain {signed_for}, but it serves chain {served}")]
+    OtherChain { signed_for: u64, served: u64 },
     /// Another error of the connection.
     #[error("{error}")]
     Other { error: String },
@@ -181,6 +184,7 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
         return Err(identity.no_family(target));
     }
     let mut facts = identity.into_facts(target, family);
+    check_chain_of_transactions(plan, &facts)?;
     let mut chain = ChainFacts::default();
     if let Some(family) = family {
         chain.decimal = family != Family::Ethereum;
@@ -189,6 +193,19 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
             .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
     }
     Ok(ProbeResult { addresses, facts, chain, warnings })
+}
+
+/// Checks that the plan's transactions are signed for the target's chain, as far as both are known.
+fn check_chain_of_transactions(plan: &Plan, facts: &TargetFacts) -> Result<(), TargetFault> {
+    let signed_for = plan.transactions().and_then(|transactions| transactions.chain_id);
+    let served = facts.chain_id.as_deref().and_then(number_in);
+    match signed_for.zip(served) {
+        Some((signed_for, served)) if signed_for != served => {
+            let reason = Reason::OtherChain { signed_for, served };
+            Err(TargetFault { url: facts.url.clone(), reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Connects to a target and identifies it.
@@ -222,7 +239,7 @@ pub(crate) fn read_head_with(client: &Client, family: Family) -> Option<u64> {
 
 fn replays(plan: &Plan) -> bool {
     let mut steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
-    steps.all(|step| matches!(step, Step::Replay(_)))
+    steps.all(|step| matches!(step, Step::Replay(_) | Step::Transactions(_)))
 }
 
 /// Returns the addresses of a target.

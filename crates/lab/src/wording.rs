@@ -11,4 +11,5 @@ pub(crate) mod equal;
 pub(crate) mod load_study;
 pub mod number;
 pub mod probe;
+pub(crate) mod transactions;
 pub(crate) mod verdict;

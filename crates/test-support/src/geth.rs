@@ -1,4 +1,5 @@
-//! A geth process with the chain of the execution-apis tests, which ends with the test.
+//! A geth process with the chain of the execution-apis tests, or with a development chain, which
+//! ends with the test.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,11 +33,25 @@ impl Geth {
     pub fn start(geth: &Path) -> Geth {
         let home = tempfile::tempdir().unwrap();
         import_chain(geth, home.path(), &[]);
+        let mut geth = Geth::spawn(geth, home, &["--gcmode", "archive", "--syncmode", "full"]);
+        geth.wait_for_head();
+        geth
+    }
+
+    /// Starts the program with a new development chain, which makes a block every so many seconds.
+    /// Its account 0 (`eth_accounts`) is funded and signs what it is asked to.
+    pub fn start_dev(geth: &Path, period_seconds: u64) -> Geth {
+        let home = tempfile::tempdir().unwrap();
+        Geth::spawn(geth, home, &["--dev", "--dev.period", &period_seconds.to_string()])
+    }
+
+    /// Starts the program with these further arguments, and waits until it listens.
+    fn spawn(geth: &Path, home: tempfile::TempDir, arguments: &[&str]) -> Geth {
         let log_path = home.path().join("log");
         let log = File::create(&log_path).unwrap();
         let mut child = geth_command(geth, home.path())
-            .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover"])
-            .args(["--maxpeers", "0", "--port", "0"])
+            .args(arguments)
+            .args(["--nodiscover", "--maxpeers", "0", "--port", "0"])
             .args(["--http", "--http.port", "0", "--http.api", "eth,net,web3,debug,txpool"])
             .args(["--authrpc.port", "0", "--ipcdisable"])
             .stdout(Stdio::null())
@@ -44,9 +59,7 @@ impl Geth {
             .spawn()
             .unwrap();
         let address = programs::wait_for_address(&mut child, &log_path, LISTENS);
-        let mut geth = Geth { child, _folder: home, address };
-        geth.wait_for_head();
-        geth
+        Geth { child, _folder: home, address }
     }
 
     fn wait_for_head(&mut self) {

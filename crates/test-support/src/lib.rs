@@ -19,4 +19,5 @@ pub mod postgres;
 pub mod prometheus;
 pub mod proxy;
 pub mod running;
+pub mod signing;
 pub mod wait;

@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("settings", &[]),
     ("gateway", &["wire", "settings"]),
-    ("lab-model", &["wire", "settings"]),
+    ("lab-model", &["wire", "settings", "test-support"]),
     ("lab-engine", &["wire", "lab-model", "test-support"]),
     ("lab", &["wire", "settings", "lab-model", "lab-engine", "test-support"]),
     ("index", &["wire", "settings", "test-support"]),

@@ -61,7 +61,7 @@ const FOLDERS: &[LayeredFolder] = &[
             &["analysis"],
             &["wording"],
             &["fingerprint", "self_check", "target", "variant"],
-            &["import", "reference"],
+            &["import", "inclusion", "reference"],
             &["run"],
             &["capacity", "compare", "equal", "probe"],
             &["assessment", "study"],

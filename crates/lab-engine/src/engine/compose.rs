@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
+use lab_model::plan::transactions::Transactions;
 use lab_model::plan::{Batch, Draw, Piece, Plan, RecordedRequest, Reuse, Step, Target, Template};
 use wire::json::string;
 use wire::quantity;
 
 use super::EngineFault;
 use super::rng::Rng;
+use super::transactions::TransactionLog;
 use crate::chain::ChainFacts;
 
 #[cfg(test)]
@@ -63,10 +65,18 @@ impl RequestKind {
 pub(crate) struct RequestKey {
     /// Index into the plan's scenarios.
     pub(crate) scenario: u16,
-    /// Number of the iteration in the scenario, from 1.
+    /// Number of the iteration in the scenario, from 1. In a scenario with transactions, the
+    /// number of the transaction.
     pub(crate) iteration: u64,
     /// Index into the mix's steps.
     pub(crate) step: u16,
+}
+
+impl RequestKey {
+    /// Returns the index of the transaction, in a scenario with transactions.
+    pub(crate) fn transaction(self) -> u32 {
+        u32::try_from(self.iteration.saturating_sub(1)).unwrap_or(u32::MAX)
+    }
 }
 
 /// A request that is ready to be sent.
@@ -87,6 +97,8 @@ pub(crate) struct Composer {
     head: Vec<u8>,
     scenarios: Vec<ScenarioRequests>,
     writer: CallWriter,
+    /// What became of the plan's transactions.
+    transaction_log: Option<Arc<TransactionLog>>,
     /// Buffer with the last request.
     bytes: Vec<u8>,
     /// Offset of the request's head in `bytes`.
@@ -110,6 +122,8 @@ enum StepSource {
         calls: Vec<Call>,
     },
     Replay(Vec<RecordedRequest>),
+    /// Each iteration sends the transaction with its number.
+    Transactions(Arc<Transactions>),
 }
 
 struct Call {
@@ -148,6 +162,7 @@ impl Composer {
             head: build_head(&plan.target, closing)?,
             scenarios,
             writer,
+            transaction_log: None,
             bytes: Vec::with_capacity(4096),
             head_start: 0,
             body_start: 0,
@@ -180,6 +195,11 @@ impl Composer {
                 calls = bodies[index].calls.max(1);
                 RequestKind::Recorded { method: bodies[index].method as u16, index: index as u32 }
             }
+            StepSource::Transactions(transactions) => {
+                let index = (iteration - 1) as usize;
+                self.bytes.extend_from_slice(&transactions.requests[index].body);
+                RequestKind::Recorded { method: transactions.method as u16, index: index as u32 }
+            }
             StepSource::Choose { cumulative, calls: choices } => match requests.batch {
                 Some(Batch { probability, size }) if rng.unit() < probability => {
                     methods.clear();
@@ -201,10 +221,12 @@ impl Composer {
                 }
             },
         };
+        // A transaction is not sent to a second node.
+        let can_be_compared = !matches!(kind, RequestKind::Batch { .. })
+            && !matches!(requests.steps[usize::from(step)], StepSource::Transactions(_));
         self.body_start = body_start;
         self.write_head();
-        let single = !matches!(kind, RequestKind::Batch { .. });
-        let sampled = self.sample_share > 0.0 && single && rng.unit() < self.sample_share;
+        let sampled = self.sample_share > 0.0 && can_be_compared && rng.unit() < self.sample_share;
         Composed { kind, calls, sampled }
     }
 
@@ -241,8 +263,22 @@ impl Composer {
         let requests = &self.scenarios[usize::from(key.scenario)];
         match &requests.steps[usize::from(key.step)] {
             StepSource::Replay(bodies) => bodies.get(index as usize),
+            StepSource::Transactions(transactions) => transactions.requests.get(index as usize),
             StepSource::Choose { .. } => None,
         }
+    }
+
+    /// Sets the log of the plan's transactions.
+    pub(crate) fn log_transactions(&mut self, log: Option<&Arc<TransactionLog>>) {
+        self.transaction_log = log.cloned();
+    }
+
+    /// Returns the log if the request is a transaction.
+    pub(crate) fn transaction_log(&self, key: RequestKey) -> Option<&TransactionLog> {
+        let requests = &self.scenarios[usize::from(key.scenario)];
+        let is_transaction =
+            matches!(requests.steps[usize::from(key.step)], StepSource::Transactions(_));
+        self.transaction_log.as_deref().filter(|_| is_transaction)
     }
 }
 
@@ -323,6 +359,9 @@ impl CallWriter {
         let weighted = match step {
             Step::Replay(bodies) if bodies.is_empty() => return Err(fault("recorded bodies")),
             Step::Replay(bodies) => return Ok(StepSource::Replay(bodies.clone())),
+            Step::Transactions(transactions) => {
+                return Ok(StepSource::Transactions(Arc::clone(transactions)));
+            }
             Step::Choose(weighted) if weighted.is_empty() => return Err(fault("calls")),
             Step::Choose(weighted) => weighted,
         };

@@ -33,10 +33,13 @@ impl SingleCalls {
         plan.scenarios.truncate(1);
         plan.scenarios[0].batch = None;
         let mix = &plan.mixes[plan.scenarios[0].mix];
+        if mix.transactions().is_some() {
+            return Err(EngineFault::Transactions { mix: mix.name.clone() });
+        }
         let is_batch = |request: &RecordedRequest| request.calls > 1;
         if mix.steps.iter().any(|step| match step {
             Step::Replay(requests) => requests.iter().any(is_batch),
-            Step::Choose(_) => false,
+            Step::Choose(_) | Step::Transactions(_) => false,
         }) {
             return Err(EngineFault::RecordedBatch { mix: mix.name.clone() });
         }

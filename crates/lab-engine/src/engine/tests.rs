@@ -8,6 +8,7 @@ mod load;
 mod long;
 mod server;
 mod tls;
+mod transactions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -22,6 +22,7 @@ use super::compose::{Composer, RequestKey, RequestKind};
 use super::connection::{Connection, PIECE_BYTES, Peer, Phase};
 use super::deadlines::Deadlines;
 use super::thread_recorder::{Gauges, ThreadRecorder};
+use super::transactions::TransactionQueue;
 use super::world::{WAKEUP, World};
 use super::{EngineFault, Sample, Shared};
 use crate::chain::ChainFacts;
@@ -191,16 +192,20 @@ impl<W: World> EngineThread<W> {
         ];
         for (index, scenario) in plan.scenarios.iter().enumerate() {
             let first_id = workers.len();
+            let threads = pace::threads_of(scenario, args.threads);
             workers.extend(
-                pace::worker_indexes(scenario, args.index, args.threads)
+                pace::worker_indexes(scenario, args.index, threads)
                     .map(|worker_index| Worker::new(index, worker_index)),
             );
             timeouts.push(pace::nanos(scenario.pause));
+            let log = args.shared.transactions.as_ref();
+            let transactions = plan.mixes[scenario.mix].transactions().zip(log);
             scenarios.push(ScenarioState::new(
                 scenario,
                 args.index,
-                args.threads,
+                threads,
                 first_id..workers.len(),
+                transactions.map(|(list, log)| TransactionQueue::new(list, log)),
             ));
         }
         let pool = H2Pool::new(plan, workers.len())?;
@@ -209,6 +214,8 @@ impl<W: World> EngineThread<W> {
             workers.extend((0..pooled_count).map(|_| Worker::new(0, 0)));
         }
         let (stages, methods) = (plan.stages().count(), plan.methods.len());
+        let mut composer = Composer::new(plan, args.chain)?;
+        composer.log_transactions(args.shared.transactions.as_ref());
         Ok(EngineThread {
             shared: Arc::clone(args.shared),
             clock: Clock { world, now: 0 },
@@ -222,7 +229,7 @@ impl<W: World> EngineThread<W> {
             stage_ends: plan.spans().map(|(_, _, span)| pace::nanos(span.to)).collect(),
             deadlines: Deadlines::new(workers.len(), &timeouts),
             workers,
-            composer: Composer::new(plan, args.chain)?,
+            composer,
             recorder: ThreadRecorder::new(args.index, stages, methods, args.filled, args.spare),
             samples: SampleSender { queue: args.samples, shared: Arc::clone(args.shared) },
             input: vec![0; PIECE_BYTES],

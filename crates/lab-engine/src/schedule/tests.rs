@@ -27,6 +27,7 @@ fn scenario(start_ms: u64, stages: &[(u64, f64, f64)]) -> Scenario {
         pause: Duration::ZERO,
         batch: None,
         iterations_max: None,
+        transactions: None,
         grace: Duration::ZERO,
     }
 }

@@ -134,6 +134,9 @@ impl Plan {
                         sums[call.template.method] += chosen * call.weight / sum;
                     }
                 }
+                Step::Transactions(transactions) => {
+                    sums[transactions.method] += iterations;
+                }
                 Step::Replay(bodies) => {
                     let repeats = iterations / bodies.len().max(1) as f64;
                     for body in bodies {
@@ -153,7 +156,7 @@ impl Scenario {
             .iter()
             .map(|stage| stage.duration.as_secs_f64() * (stage.from + stage.to) / 2.0)
             .sum();
-        let maximum = self.iterations_max.map(|maximum| maximum as f64);
+        let maximum = self.iterations_limit().map(|maximum| maximum as f64);
         let bounded = |number: f64| maximum.map_or(number, |maximum| number.min(maximum));
         match (self.model, self.pause.is_zero(), maximum) {
             (Model::Open, _, _) => Planned::Exactly(bounded(area)),

@@ -22,6 +22,9 @@ const BODIES_MAX: usize = 2_000_000;
 /// Maximum number of problems that are printed for a file.
 const PRINTED_MAX: usize = 20;
 
+/// The allowed content of a line.
+const ALLOWED: &str = "one JSON-RPC body per line, or vegeta's JSON targets";
+
 /// The names of all methods in a plan.
 #[derive(Default)]
 pub(super) struct Methods {
@@ -68,28 +71,32 @@ pub(super) fn read(
             continue;
         }
         if bodies.len() >= BODIES_MAX {
-            report(&mut problems, index, format!("more than {BODIES_MAX} bodies"));
+            report(&mut problems, index, format!("more than {BODIES_MAX} bodies"), ALLOWED);
             break;
         }
         match read_line(line, methods) {
             Ok(body) => bodies.push(body),
-            Err(message) => report(&mut problems, index, message),
+            Err(message) => report(&mut problems, index, message, ALLOWED),
         }
     }
     if bodies.is_empty() && problems.list.is_empty() {
-        report(&mut problems, 0, "holds no request".to_owned());
+        report(&mut problems, 0, "holds no request".to_owned(), ALLOWED);
     }
     if problems.list.is_empty() { Ok(bodies) } else { Err(problems) }
 }
 
 /// Adds the problem of a line, whose index counts from 0.
-fn report(problems: &mut Diagnostics, index: usize, message: String) {
+pub(super) fn report(
+    problems: &mut Diagnostics,
+    index: usize,
+    message: String,
+    allowed: &'static str,
+) {
     if problems.list.len() >= PRINTED_MAX {
         problems.unlisted += 1;
         return;
     }
     let position = Position { line: index + 1, column: 1, text: String::new(), marked: 0..0 };
-    let allowed = "one JSON-RPC body per line, or vegeta's JSON targets";
     let error = Diagnostic::error("", message, allowed);
     problems.list.push(Diagnostic { position: Some(position), ..error });
 }

@@ -99,6 +99,14 @@ fn write_scenario(plan: &Plan, scenario: &Scenario, text: &mut String) {
     if let Some(iterations) = scenario.iterations_max {
         let _ = write!(text, ", at most {iterations} iterations");
     }
+    if let Some(transactions) = mix.transactions() {
+        let _ = write!(
+            text,
+            ", {} signed transactions of {} senders, each sent once",
+            count(transactions.len() as u64),
+            count(transactions.first_of_senders.len() as u64)
+        );
+    }
     text.push('\n');
     for stage in scenario.stages.iter().take(STAGES_SHOWN_MAX) {
         let level = match stage.from == stage.to {

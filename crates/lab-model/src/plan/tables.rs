@@ -20,6 +20,7 @@ use super::values::{
 use super::{HttpVersion, Model, TlsVersion};
 
 const SECOND: u64 = 1000;
+const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 3600 * SECOND;
 pub(super) const WEEK: u64 = 7 * 24 * HOUR;
 /// Longest time in milliseconds that histograms record, as in `record::TIME_MAX`.
@@ -65,6 +66,8 @@ settings::table! {
         reference: Once<ReferenceTable> = empty;
         /// Hosts and processes to watch during the run.
         watch: Once<WatchTable> = empty;
+        /// Measurement of the time until transactions are in a block.
+        inclusion: Once<InclusionTable> = empty;
         /// Settings of the search of `weir capacity`.
         capacity: Once<CapacityTable> = empty;
     }
@@ -229,15 +232,17 @@ pub(super) struct StepKeys<'a> {
     pub(super) weights_sum: &'a Key<Option<f64>>,
     pub(super) requests: &'a Key<Option<String>>,
     pub(super) bodies: &'a Key<Option<Vec<String>>>,
+    pub(super) transactions: &'a Key<Option<String>>,
 }
 
 impl StepKeys<'_> {
     /// Returns the positions of the keys.
-    pub(super) fn positions(&self) -> [&Location; 4] {
+    pub(super) fn positions(&self) -> [&Location; 5] {
         [
             &self.calls.location,
             &self.requests.location,
             &self.bodies.location,
+            &self.transactions.location,
             &self.weights_sum.location,
         ]
     }
@@ -259,14 +264,20 @@ macro_rules! step_table {
                 requests: File = described "see above";
                 /// Request bodies that are sent in order, as JSON texts.
                 bodies: Bodies = described "see above";
+                /// File of signed transactions that are sent once each, those of a sender in the
+                /// order of their nonces: hexadecimal, one per line, as polycli's
+                /// `--output-raw-tx-only` prints them; `-` for standard input. Each iteration
+                /// sends one of them.
+                transactions: File = described "see above";
             }
         }
 
         impl $name {
             /// Returns the keys of the step.
             pub(super) fn step_keys(&self) -> StepKeys<'_> {
-                let $name { location, calls, weights_sum, requests, bodies, .. } = self;
-                StepKeys { location, calls, weights_sum, requests, bodies }
+                let $name { location, calls, weights_sum, requests, bodies, transactions, .. } =
+                    self;
+                StepKeys { location, calls, weights_sum, requests, bodies, transactions }
             }
         }
     };
@@ -287,7 +298,8 @@ step_table! {
 }
 
 step_table! {
-    /// One request of an iteration: one of `calls`, or the next of `requests` or `bodies`.
+    /// One request of an iteration: one of `calls`, or the next of `requests`, `bodies` or
+    /// `transactions`.
     struct StepTable {}
 }
 
@@ -351,6 +363,19 @@ settings::table! {
         /// URL of a prometheus-node-exporter on the target's host, such as
         /// `http://HOST:9100/metrics`.
         node_exporter: Url = described "none";
+    }
+}
+
+settings::table! {
+    /// Measurement of the time until transactions are in a block. The target's newest block is
+    /// fetched at intervals on a separate connection, which does not count as load. Only for plans
+    /// with a mix of `transactions`.
+    pub(super) struct InclusionTable => pub Inclusion {
+        /// Time between two polls of the newest block. It is the resolution of the measured times.
+        interval: Period<10, MINUTE> = "100ms";
+        /// Maximum time after the last call in which sent transactions may still get into a block.
+        /// The wait ends early once all of them are in one. `0s` does not wait.
+        wait: Period<0, HOUR> = "1m";
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) mod mixes;
 mod scenarios;
 mod subscriptions;
 mod thresholds;
+mod transactions;
 
 /// Maximum number of slots (stage, method and class) of a plan. The recorder stores a slot's
 /// position as a `u16` (`record::Interval`).
@@ -36,7 +37,9 @@ pub(super) fn check(
     let (scenarios, stages) = scenarios::check(file, &mut mixes, &mut methods, report);
     check_slots(stages.list.len(), &methods, file, report);
     check_overrides(file, environment, report);
-    let thresholds = thresholds::check(file, &methods, &stages, report);
+    let sends_transactions =
+        methods.is_incomplete || scenarios.iter().any(|scenario| scenario.transactions.is_some());
+    let thresholds = thresholds::check(file, &methods, &stages, sends_transactions, report);
     let target = read_target(&file.target);
     let subscriptions = subscriptions::check(file, &target, report);
     let connections = read_connections(&file.connections, environment, report);
@@ -57,10 +60,12 @@ pub(super) fn check(
         validity: file.validity.values(),
         reference: file.reference.is_set().then(|| file.reference.values()),
         watch: file.watch.values(),
+        inclusion: file.inclusion.values(),
         capacity,
         warnings: mixes.warnings,
     };
     check_warmup(&file.run, &plan, report);
+    transactions::check(file, &plan, report);
     if report.has_errors() {
         return None;
     }

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::subscription::SubscriptionRow;
+use super::transactions::TransactionsRow;
 use super::{Finding, Fingerprint, PlanFacts, Quantiles, TargetFacts, ThresholdOutcome, Verdict};
 use crate::named::named;
 use crate::record::{Class, Iterations, Traffic};
@@ -70,6 +71,9 @@ pub struct RunResult {
     /// Subscriptions of the plan.
     #[serde(default)]
     pub subscriptions: Vec<SubscriptionRow>,
+    /// Signed transactions of the plan, if it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transactions: Option<TransactionsRow>,
 }
 
 /// Responses compared with those of a reference.

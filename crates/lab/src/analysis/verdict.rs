@@ -448,14 +448,16 @@ fn breach_of_threshold(plan: &Plan, metric: Metric, threshold_result: &Threshold
         _ if threshold_result.by_server => Breach::Server,
         Samples::CallShare(is) if is(Class::Limited) => Breach::Refused(beyond),
         Samples::CallShare(_) => Breach::Silent,
-        Samples::CallTimes(..) => Breach::Time(beyond),
+        Samples::CallTimes(..) | Samples::TransactionTimes(_) => Breach::Time(beyond),
         Samples::IterationTimes(_) => {
             // Each call of an iteration can be late.
             let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
             Breach::Time(beyond / steps.max(1) as f64)
         }
         Samples::IterationShare(_) => Breach::Share(beyond),
-        Samples::CallCount(_) | Samples::IterationCount(_) => Breach::Throughput,
+        Samples::CallCount(_) | Samples::IterationCount(_) | Samples::TransactionCount(_) => {
+            Breach::Throughput
+        }
     }
 }
 

@@ -43,11 +43,15 @@ impl Probes {
     /// Derives the settings of a search from its plan.
     ///
     /// # Errors
-    /// Fails if the plan has a closed scenario.
+    /// Fails if the plan has a closed scenario, or one that sends signed transactions.
     pub(super) fn of(plan: &Plan) -> Result<Probes, CapacityFault> {
         let closed = plan.scenarios.iter().find(|scenario| scenario.model == Model::Closed);
         if let Some(scenario) = closed {
             return Err(CapacityFault::Closed { scenario: scenario.name.clone() });
+        }
+        let sending = plan.scenarios.iter().find(|scenario| scenario.transactions.is_some());
+        if let Some(scenario) = sending {
+            return Err(CapacityFault::Transactions { scenario: scenario.name.clone() });
         }
         let levels: Vec<f64> = plan.scenarios.iter().map(highest_level).collect();
         let sum: f64 = levels.iter().sum();

@@ -31,6 +31,15 @@ pub enum CapacityFault {
         /// Name of the scenario.
         scenario: String,
     },
+    /// A scenario sends signed transactions.
+    #[error(
+        "scenario {scenario:?} sends signed transactions, each of which can be sent only once; a \
+         capacity search repeats its load"
+    )]
+    Transactions {
+        /// Name of the scenario.
+        scenario: String,
+    },
     /// The first run failed.
     #[error(transparent)]
     Run(#[from] RunFault),

@@ -112,6 +112,7 @@ fn result(seed: u64, factor: f64) -> RunResult {
         bottleneck: None,
         compared: None,
         subscriptions: Vec::new(),
+        transactions: None,
     }
 }
 

@@ -256,6 +256,16 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
     "weir_lab_iteration_seconds" Histogram in "seconds", &[],
         "Time from the scheduled start of an iteration to the end of its last call.":
         |out| out.times(&[], &out.source.totals.iteration_time);
+    "weir_lab_inclusion_seconds" Histogram in "seconds", &[],
+        "Time from the scheduled send of a transaction until it was seen in a block.":
+        |out| out.times(&[], &out.source.totals.inclusion_time);
+    "weir_lab_transactions_included" Counter, &[],
+        "Sent transactions that were seen in a block; only for plans with transactions.":
+        |out| {
+            if out.plan().transactions().is_some() {
+                out.count(&[], out.source.totals.transactions.included);
+            }
+        };
     "weir_lab_scheduling_delay_seconds" Histogram in "seconds", &[],
         "Delay of sends that the generator itself caused.":
         |out| out.times(&[], &out.source.totals.scheduling_delay);

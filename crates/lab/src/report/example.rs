@@ -431,6 +431,7 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         watched: watched(),
         compared: None,
         subscriptions: Vec::new(),
+        transactions: None,
         bottleneck: broken_at.map(finding),
     }
 }

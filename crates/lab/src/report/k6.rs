@@ -23,7 +23,9 @@ const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
 pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
     let writer = SummaryWriter { result, totals, methods };
     let mut metrics = Map::new();
-    for metric in Metric::ALL {
+    let has_transactions = result.transactions.is_some();
+    let is_measured = |metric: &Metric| has_transactions || !metric.is_of_transactions();
+    for metric in Metric::ALL.into_iter().filter(is_measured) {
         metrics.insert(name_of(metric).into(), writer.metric(metric, ""));
     }
     writer.add_others(&mut metrics);

@@ -9,6 +9,7 @@ use aws_lc_rs::digest;
 use expect_test::expect_file;
 use lab_model::results::run::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
 use lab_model::results::subscription::SubscriptionRow;
+use lab_model::results::transactions::{InclusionRow, TransactionsRow};
 use lab_model::results::{Quantiles, schema};
 
 use super::example::{Example, failing, hostile, long, passing};
@@ -92,6 +93,34 @@ fn everything() -> Example {
             ..SubscriptionRow::default()
         },
     ];
+    result.transactions = Some(TransactionsRow {
+        total: 1_000,
+        senders: 20,
+        sent: 950,
+        accepted: 940,
+        refused: 7,
+        unanswered: 3,
+        refusals: vec![
+            (String::from("nonce too low: next nonce N, tx nonce N"), 5),
+            (String::from("<b>already</b> known | `x`"), 2),
+        ],
+        inclusion: Some(InclusionRow {
+            included: 930,
+            pending: 13,
+            time: Quantiles {
+                count: 930,
+                p50_ms: 812.5,
+                p95_ms: 1_510.0,
+                p99_ms: 2_020.0,
+                max_ms: 3_100.25,
+                ..Quantiles::default()
+            },
+            interval: 0.1,
+            waited: 30.0,
+            blocks: 62,
+            polls_failed: 1,
+        }),
+    });
     result.compared = Some(Compared {
         reference: String::from("http://reference.example"),
         compared: 1_200,

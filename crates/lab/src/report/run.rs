@@ -5,6 +5,7 @@ mod health;
 mod hosts;
 mod over_time;
 mod subscriptions;
+mod transactions;
 
 use lab_model::metrics::Unit;
 use lab_model::record::Totals;
@@ -43,6 +44,7 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
         Some(calls::methods(result)),
         calls::spectrum(result, totals, methods),
         Some(calls::stages(result)),
+        transactions::transactions(result),
         subscriptions::subscriptions(result),
         Some(health::generator(result, &timeline)),
         Some(hosts::hosts(result)),

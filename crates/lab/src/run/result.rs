@@ -8,6 +8,7 @@ use lab_engine::recorder::RunCounts;
 use lab_model::plan::{HttpVersion, Plan, Reuse};
 use lab_model::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
 use lab_model::results::subscription::SubscriptionRow;
+use lab_model::results::transactions::TransactionsRow;
 use lab_model::results::{Fingerprint, PlanFacts, TargetFacts, Verdict};
 
 use super::Finished;
@@ -35,6 +36,7 @@ pub(super) struct RunData<'a> {
     pub(super) watched: HostFacts,
     pub(super) compared: Option<Compared>,
     pub(super) subscriptions: Vec<SubscriptionRow>,
+    pub(super) transactions: Option<TransactionsRow>,
     /// Warnings from before the load.
     pub(super) warnings: Vec<String>,
 }
@@ -81,6 +83,11 @@ impl RunData<'_> {
             subscriptions: &self.subscriptions,
         };
         let findings = findings::find(input, stalls.as_ref());
+        let mut transactions = self.transactions;
+        if let Some(inclusion) = transactions.as_mut().and_then(|row| row.inclusion.as_mut()) {
+            inclusion.time = aggregate::compute_quantiles(&measured_totals.inclusion_time);
+        }
+        let about_transactions = transactions.as_ref().map(wording::transactions::findings);
         let mut watched = self.watched;
         watched.per_request(totals.traffic.requests);
         let mut result = RunResult {
@@ -100,7 +107,12 @@ impl RunData<'_> {
                 .chain(&subscription_results)
                 .map(wording::verdict::threshold_outcome)
                 .collect(),
-            findings: [sentences(&judgement.findings), sentences(&findings)].concat(),
+            findings: [
+                sentences(&judgement.findings),
+                sentences(&findings),
+                about_transactions.unwrap_or_default(),
+            ]
+            .concat(),
             warnings: [sentences(&judgement.warnings), self.warnings, plan.warnings.clone()]
                 .concat(),
             overall,
@@ -114,6 +126,7 @@ impl RunData<'_> {
             bottleneck: None,
             compared: self.compared,
             subscriptions: self.subscriptions,
+            transactions,
         };
         let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
         let broken =

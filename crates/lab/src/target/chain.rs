@@ -35,7 +35,7 @@ impl NeededData {
         let steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
         let templates = steps.flat_map(|step| match step {
             Step::Choose(calls) => calls.iter().map(|call| &call.template).collect(),
-            Step::Replay(_) => Vec::new(),
+            Step::Replay(_) | Step::Transactions(_) => Vec::new(),
         });
         templates.for_each(|template| needed.add(template));
         needed

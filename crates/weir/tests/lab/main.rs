@@ -24,3 +24,4 @@ mod report_studies;
 mod studies;
 mod study;
 mod subscriptions;
+mod transactions;

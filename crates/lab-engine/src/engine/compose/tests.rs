@@ -86,6 +86,7 @@ fn the_length_is_right_for_any_number_of_digits() {
                 ids: 1,
             }],
             writer: writer(false),
+            transaction_log: None,
             bytes: Vec::new(),
             head_start: 0,
             body_start: 0,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response};
 
+use super::transactions::{run_with_log, sending, transactions};
 use super::{Class, HttpVersion, Plan, Ran, Reuse, SECOND, Server, open, plan, run};
 
 /// Action of the server for a request.
@@ -224,4 +225,15 @@ fn refused_connections() {
     let ran = run(server.plan(2), &gone);
     ran.check_all(Class::Connect, 2);
     assert_eq!(ran.totals.traffic.connections_failed, 2);
+}
+
+#[test]
+fn transactions_are_sent_once_each() {
+    let server = Server2::new(|_| Deed::Answer(200, 0));
+    let mut plan = server.plan(0);
+    plan.scenarios[0].workers_max = 3;
+    (plan.scenarios[0].stages[0].from, plan.scenarios[0].stages[0].to) = (3.0, 3.0);
+    let (ran, log) = run_with_log(sending(plan, transactions(&[9, 2])), &server.plain);
+    ran.check_all(Class::Ok, 11);
+    assert_eq!(log.count().accepted, 11);
 }

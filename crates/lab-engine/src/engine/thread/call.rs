@@ -203,7 +203,11 @@ pub(super) fn classify_calls(
                     classify::recorded_batch(status, body, outcomes);
                 }
                 Some(recorded_call) => {
-                    outcomes.fill(classify::recorded(status, body, recorded_call))
+                    let outcome = classify::recorded(status, body, recorded_call);
+                    outcomes.fill(outcome);
+                    if let Some(log) = composer.transaction_log(request.key) {
+                        log.record_response(index, outcome, body);
+                    }
                 }
                 None => {}
             }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use lab_model::plan::{Model, Scenario};
 
 use super::{BACK_OFF_QUEUE, EngineThread, FIRST_PAUSE_QUEUE, WorkerState};
+use crate::engine::transactions::TransactionQueue;
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
@@ -27,6 +28,8 @@ pub(super) struct ScenarioState {
     busy: usize,
     /// Planned end.
     end: u64,
+    /// Transactions of the scenario, which one thread sends.
+    transactions: Option<TransactionQueue>,
     /// The time at which iterations still in flight are interrupted.
     interrupt_at: u64,
     interrupted: bool,
@@ -67,6 +70,12 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
+/// Returns the number of threads among which the scenario is shared. The first thread sends all
+/// transactions, so that their order depends on nothing but the responses.
+pub(super) fn threads_of(scenario: &Scenario, threads: usize) -> usize {
+    if scenario.transactions.is_some() { 1 } else { threads }
+}
+
 /// Returns the number of threads that run the scenario. Each needs at least one worker.
 fn count_threads_used(scenario: &Scenario, threads: usize) -> usize {
     threads.min(scenario.workers_max.max(1))
@@ -78,7 +87,8 @@ pub(super) fn worker_indexes(
     thread: usize,
     threads: usize,
 ) -> impl Iterator<Item = usize> + use<> {
-    (thread..scenario.workers_max).step_by(threads)
+    let end = if thread < threads { scenario.workers_max } else { 0 };
+    (thread..end).step_by(threads)
 }
 
 impl ScenarioState {
@@ -87,6 +97,7 @@ impl ScenarioState {
         thread: usize,
         threads: usize,
         workers: Range<usize>,
+        transactions: Option<TransactionQueue>,
     ) -> ScenarioState {
         let end = nanos(scenario.start + scenario.duration());
         ScenarioState {
@@ -98,6 +109,7 @@ impl ScenarioState {
             pauses: !scenario.pause.is_zero(),
             busy: 0,
             end,
+            transactions,
             interrupt_at: end.saturating_add(nanos(scenario.grace)),
             interrupted: false,
         }
@@ -121,8 +133,16 @@ impl ScenarioState {
         (!self.is_over()).then_some(self.interrupt_at)
     }
 
+    /// Returns true unless the next transaction must wait for a response to its sender, or all
+    /// transactions are sent.
+    fn can_send(&self) -> bool {
+        self.transactions.as_ref().is_none_or(|queue| queue.ready_since().is_some())
+    }
+
     fn is_over(&self) -> bool {
+        let all_sent = self.transactions.as_ref().is_some_and(|queue| queue.unsent() == 0);
         let starts_ended = match &self.executor {
+            _ if all_sent => self.queued() == 0,
             Executor::Open { next, queue, .. } => next.is_none() && queue.is_empty(),
             Executor::Closed { next, exhausted, .. } => next.is_none() || *exhausted,
         };
@@ -162,7 +182,8 @@ fn closed_executor(scenario: &Scenario, thread: usize, threads: usize) -> Execut
         threads: count_threads_used(scenario, threads) as u64,
         stages: StageClock::new(scenario),
         ready: VecDeque::new(),
-        exhausted: false,
+        // A thread without a share of the scenario has nothing to wait for.
+        exhausted: thread >= threads,
     }
 }
 
@@ -210,18 +231,31 @@ impl<W: World> EngineThread<W> {
     fn next_start(&mut self, index: usize) -> Start {
         let now = self.clock.now;
         let iterations = &mut self.recorder.interval.iterations;
-        match &mut self.scenarios[index].executor {
+        let state = &mut self.scenarios[index];
+        let can_send = state.can_send();
+        let sender_since = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
+        let unsent = state.transactions.as_ref().map(TransactionQueue::unsent);
+        match &mut state.executor {
+            // The worker waits until a sender has its response.
+            Executor::Closed { .. } if !can_send && unsent != Some(0) => Start::Nothing,
             Executor::Closed { ready, .. } => match ready.pop_front() {
                 Some((worker_id, since)) => Start::Closed { worker_id, since },
                 None => Start::Nothing,
             },
             Executor::Open { arrivals, next, queue, queue_max, free_workers } => {
                 while let Some(arrival) = next.filter(|arrival| arrival.at <= now) {
+                    if unsent.is_some_and(|unsent| unsent <= queue.len()) {
+                        // Nothing is left that this iteration could send.
+                        *next = arrivals.next();
+                        continue;
+                    }
                     // Without a queue, a worker that became free after the scheduled time cannot
                     // take it.
-                    let can_start =
-                        |(_, freed): &(u32, u64)| *queue_max > 0 || *freed <= arrival.at;
+                    let can_start = |(_, freed): &(u32, u64)| {
+                        *queue_max > 0 || (*freed).max(sender_since.unwrap_or(0)) <= arrival.at
+                    };
                     if queue.is_empty()
+                        && can_send
                         && let Some(position) = free_workers.iter().rposition(can_start)
                     {
                         let (worker_id, freed) = free_workers.remove(position);
@@ -229,7 +263,7 @@ impl<W: World> EngineThread<W> {
                         iterations[usize::from(arrival.stage)].scheduled += 1;
                         return Start::Open { worker_id, freed, arrival, was_queued: false };
                     }
-                    if *queue_max > 0 && !free_workers.is_empty() {
+                    if *queue_max > 0 && !free_workers.is_empty() && can_send {
                         break;
                     }
                     *next = arrivals.next();
@@ -241,7 +275,7 @@ impl<W: World> EngineThread<W> {
                         counts.dropped += 1;
                     }
                 }
-                if queue.is_empty() || free_workers.is_empty() {
+                if queue.is_empty() || free_workers.is_empty() || !can_send {
                     return Start::Nothing;
                 }
                 match (queue.pop_front(), free_workers.pop()) {
@@ -256,6 +290,11 @@ impl<W: World> EngineThread<W> {
 
     fn start_closed(&mut self, index: usize, worker_id: u32, since: u64) {
         let worker = &mut self.workers[worker_id as usize];
+        let state = &mut self.scenarios[index];
+        let all_sent = state.transactions.as_ref().is_some_and(|queue| queue.unsent() == 0);
+        // The sender's wait for its previous response is not part of the latency.
+        let sender_since = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
+        let since = since.max(sender_since.unwrap_or(0));
         let Executor::Closed {
             active,
             iterations_max,
@@ -265,11 +304,11 @@ impl<W: World> EngineThread<W> {
             stages,
             exhausted,
             ..
-        } = &mut self.scenarios[index].executor
+        } = &mut state.executor
         else {
             return;
         };
-        if worker.worker_index >= *active || *exhausted {
+        if worker.worker_index >= *active || *exhausted || all_sent {
             return self.close(worker_id);
         }
         let number = match &self.shared.remaining[index] {
@@ -300,13 +339,19 @@ impl<W: World> EngineThread<W> {
         ready: u64,
         after_end: bool,
     ) {
+        let (mut number, mut ready) = (arrival.number, ready);
+        if let Some(queue) = &mut self.scenarios[index].transactions {
+            ready = ready.max(queue.ready_since().unwrap_or(0));
+            let Some(transaction) = queue.take(arrival.at) else { return };
+            number = u64::from(transaction) + 1;
+        }
         self.scenarios[index].busy += 1;
         self.gauges.workers_busy += 1;
         let counts = &mut self.recorder.interval.iterations[usize::from(arrival.stage)];
         counts.started += 1;
         counts.started_after_end += u64::from(after_end);
         let worker = &mut self.workers[worker_id as usize];
-        worker.request.key.iteration = arrival.number;
+        worker.request.key.iteration = number;
         worker.request.key.step = 0;
         worker.request.stage = arrival.stage;
         (worker.scheduled, worker.call_scheduled, worker.ready) = (arrival.at, arrival.at, ready);
@@ -315,8 +360,15 @@ impl<W: World> EngineThread<W> {
 
     /// Frees a worker at the end of its iteration.
     pub(super) fn release(&mut self, worker_id: u32, ended_at: u64, unconnected: bool) {
-        let scenario = usize::from(self.workers[worker_id as usize].request.key.scenario);
+        let key = self.workers[worker_id as usize].request.key;
+        let scenario = usize::from(key.scenario);
         let state = &mut self.scenarios[scenario];
+        if let Some(queue) = &mut state.transactions {
+            match unconnected {
+                true => queue.put_back(key.transaction(), ended_at),
+                false => queue.end(key.transaction(), ended_at),
+            }
+        }
         state.busy -= 1;
         self.gauges.workers_busy -= 1;
         match &mut state.executor {
@@ -378,6 +430,8 @@ impl<W: World> EngineThread<W> {
     pub(super) fn next_planned(&self) -> u64 {
         let next_of = |(index, state): (usize, &ScenarioState)| {
             let start = match &state.executor {
+                // The end of a call wakes the thread.
+                Executor::Open { .. } if !state.can_send() => None,
                 Executor::Open { queue, free_workers, .. }
                     if !queue.is_empty() && !free_workers.is_empty() =>
                 {
@@ -386,7 +440,7 @@ impl<W: World> EngineThread<W> {
                 // No worker is free. The end of a call wakes the thread.
                 Executor::Open { free_workers, .. } if free_workers.is_empty() => None,
                 Executor::Open { next, .. } => next.map(|arrival| arrival.at),
-                Executor::Closed { ready, .. } if !ready.is_empty() => Some(0),
+                Executor::Closed { ready, .. } if !ready.is_empty() && state.can_send() => Some(0),
                 Executor::Closed { next, .. } => next.map(|change| change.at),
             };
             let pause = self.deadlines.until(FIRST_PAUSE_QUEUE + index);
@@ -427,6 +481,8 @@ impl<W: World> EngineThread<W> {
                 self.recorder.interval.iterations[stage].interrupted += 1;
                 if worker.state == WorkerState::AwaitingResponse {
                     self.gauges.in_flight -= worker.request.calls as u64;
+                } else if let Some(queue) = &self.scenarios[index].transactions {
+                    queue.cancel(worker.request.key.transaction());
                 }
                 self.gauges.workers_busy -= 1;
                 worker.state = WorkerState::Idle;

@@ -15,7 +15,7 @@ fn mix(name: &str) -> (Mix, Methods) {
 fn sums(mix: &Mix) -> Vec<(f64, usize)> {
     let sum = |step: &Step| match step {
         Step::Choose(calls) => (calls.iter().map(|call| call.weight).sum(), calls.len()),
-        Step::Replay(_) => panic!("a shipped mix replays nothing"),
+        Step::Replay(_) | Step::Transactions(_) => panic!("a shipped mix replays nothing"),
     };
     mix.steps.iter().map(sum).collect()
 }

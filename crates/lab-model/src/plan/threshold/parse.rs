@@ -85,6 +85,10 @@ pub fn parse_selector(text: &str, names: Names<'_>) -> Result<Selector, ParseErr
         known.dedup();
         unknown_name(None, "metric", name, &known)
     })?;
+    if metric.is_of_transactions() && !tags.trim().is_empty() {
+        let message = format!("{name} counts transactions, which have no tags");
+        return Err(parse_error(message, name));
+    }
     let mut selector = Selector { metric, method: None, stages: None };
     for tag in tags.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
         let (key, value) =

@@ -6,7 +6,7 @@ use settings::{Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX
 
 use super::super::requests::{self, METHODS_MAX, Methods};
 use super::super::tables::{CallTable, MixTable, PlanFile, ScenarioTable, StepKeys, StepTable};
-use super::super::{Environment, Mix, Step, Template, WeightedCall, shipped};
+use super::super::{Environment, Mix, Step, Template, WeightedCall, shipped, transactions};
 
 /// Maximum number of steps of an iteration.
 const STEPS_MAX: usize = 100;
@@ -105,7 +105,7 @@ pub(in crate::plan) fn read_mix(
             report.error(
                 &table.file,
                 message,
-                "the keys of a mix: step, calls, requests or bodies",
+                "the keys of a mix: step, calls, requests, bodies or transactions",
             );
         }
         MixReader { environment: &environment, methods, report: &mut report }
@@ -133,6 +133,7 @@ impl MixReader<'_, '_, '_> {
             &table.calls.location,
             &table.requests.location,
             &table.bodies.location,
+            &table.transactions.location,
         ];
         if others.into_iter().any(Location::is_written) {
             let message = "a mix has either a file or keys of its own, not both";
@@ -182,6 +183,10 @@ impl MixReader<'_, '_, '_> {
             self.report.error(steps, message, format!("1 to {STEPS_MAX} steps"));
             return Vec::new();
         }
+        for step in steps.iter().filter(|step| step.transactions.is_set() && steps.len() > 1) {
+            let message = "an iteration that sends a transaction makes no other request";
+            self.report.error(&step.transactions, message, "a mix with this step alone");
+        }
         steps.iter().filter_map(|step| self.read_step(&step.step_keys())).collect()
     }
 
@@ -194,8 +199,9 @@ impl MixReader<'_, '_, '_> {
     }
 
     fn read_step_source(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
-        let StepKeys { calls, weights_sum, requests, bodies, .. } = keys;
-        let sources = [&calls.location, &requests.location, &bodies.location];
+        let StepKeys { calls, weights_sum, requests, bodies, transactions, .. } = keys;
+        let sources =
+            [&calls.location, &requests.location, &bodies.location, &transactions.location];
         let mut sources = sources.into_iter().filter(|location| location.is_written());
         let (source, second_source) = (sources.next(), sources.next());
         if weights_sum.is_set() && (second_source.is_some() || !calls.is_set()) {
@@ -204,19 +210,20 @@ impl MixReader<'_, '_, '_> {
         }
         match (source, second_source) {
             (Some(source), Some(_)) => {
-                let message = "a step has only one of calls, requests and bodies";
+                let message = "a step has only one of calls, requests, bodies and transactions";
                 self.report.error(source, message, "one of them");
                 None
             }
             (None, _) => {
                 if !self.report.is_faulty(keys.location) {
-                    let message = "a step has neither calls nor requests nor bodies";
+                    let message = "a step has neither calls nor requests, bodies or transactions";
                     self.report.missing(keys.location, message, "one of them");
                 }
                 None
             }
             _ if calls.is_set() => self.read_calls(keys),
             _ if requests.is_set() => self.read_request_file(requests),
+            _ if transactions.is_set() => self.read_transaction_file(transactions),
             _ => self.read_bodies(bodies),
         }
     }
@@ -271,6 +278,29 @@ impl MixReader<'_, '_, '_> {
         };
         match bodies {
             Ok(bodies) => Some(Step::Replay(bodies)),
+            Err(problems) => {
+                self.report.absorb(problems);
+                None
+            }
+        }
+    }
+
+    /// Reads a step that sends the transactions of a file.
+    fn read_transaction_file(&mut self, key: &Key<Option<String>>) -> Option<Step> {
+        let name = key.as_ref()?;
+        let Some(method) = self.methods.add(transactions::METHOD) else {
+            self.report.error(key, "too many methods", format!("at most {METHODS_MAX}"));
+            return None;
+        };
+        let transactions = match self.environment.bytes(name, requests::FILE_BYTES_MAX) {
+            Ok(bytes) => transactions::read(name, &bytes, method),
+            Err(message) => {
+                self.report.error(key, message, "a file of signed transactions, or \"-\"");
+                return None;
+            }
+        };
+        match transactions {
+            Ok(transactions) => Some(Step::Transactions(transactions.into())),
             Err(problems) => {
                 self.report.absorb(problems);
                 None

@@ -48,7 +48,7 @@ pub(super) fn check(
     }
     for (index, table) in tables.iter().enumerate() {
         let mix = mixes.index(table, methods, report);
-        reader.read_scenario(index, table, mix, report);
+        reader.read_scenario(index, table, mix, mixes, report);
     }
     (reader.scenarios, reader.names)
 }
@@ -65,6 +65,7 @@ impl ScenarioReader {
         index: usize,
         table: &ScenarioTable,
         mix: Option<usize>,
+        mixes: &Mixes,
         report: &mut Report<'_>,
     ) {
         let name = (*table.name).clone().unwrap_or_else(|| format!("scenario-{}", index + 1));
@@ -101,6 +102,8 @@ impl ScenarioReader {
                 .map(BatchTable::values)
                 .filter(|batch| batch.probability > 0.0),
             iterations_max: *table.iterations,
+            transactions: mix
+                .and_then(|mix| Some(mixes.used.get(mix)?.transactions()?.len() as u64)),
             grace: *table.grace,
         };
         if is_complete && scenario.duration().is_zero() {

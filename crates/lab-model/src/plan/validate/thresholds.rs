@@ -20,6 +20,7 @@ pub(super) fn check(
     file: &PlanFile,
     methods: &Methods,
     stages: &StageNames,
+    sends_transactions: bool,
     report: &mut Report<'_>,
 ) -> Vec<Threshold> {
     let names = Names { methods: &methods.names, stages: &stages.list };
@@ -27,6 +28,14 @@ pub(super) fn check(
     for selected in file.thresholds.iter() {
         match parse_selector(&selected.selector, names) {
             Ok(selector) => {
+                if selector.metric.is_of_transactions() && !sends_transactions {
+                    let message = format!(
+                        "no scenario sends transactions, so {} has no data",
+                        selector.metric.as_str()
+                    );
+                    let allowed = "a scenario whose mix has transactions";
+                    report.missing(&selected.location, message, allowed);
+                }
                 let build = |(written, location): &(WrittenThreshold, Location)| {
                     build_threshold(&selected.selector, &selector, written, location, report)
                 };

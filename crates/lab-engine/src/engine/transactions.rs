@@ -1,0 +1,251 @@
+//! Signed transactions of a run: which one is sent next, and what became of each.
+//!
+//! [`TransactionQueue`] belongs to the one engine thread that sends all of them, so it needs no
+//! lock and its order depends on the responses alone. [`TransactionLog`] is shared with the thread
+//! that looks for the transactions in blocks. Its size depends on the file, not on the server.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use lab_model::plan::transactions::{Hash, Transactions};
+use lab_model::record::Class;
+use parking_lot::Mutex;
+use wire::json::DEPTH_CEILING;
+use wire::response::{Outcome, parse_response};
+
+use super::classify::CallOutcome;
+
+#[cfg(test)]
+mod tests;
+
+/// Maximum number of distinct messages of errors. Further ones are counted under [`OTHERS`].
+const MESSAGES_MAX: usize = 32;
+/// Maximum number of characters of a message.
+const MESSAGE_CHARS_MAX: usize = 120;
+/// Name of the messages above [`MESSAGES_MAX`].
+const OTHERS: &str = "other messages";
+
+/// Decides which transaction is sent next: the first of the file whose sender has no transaction
+/// in flight.
+pub(super) struct TransactionQueue {
+    transactions: Arc<Transactions>,
+    log: Arc<TransactionLog>,
+    /// The next transaction of each sender without one in flight, with the time from which it could
+    /// be sent.
+    ready: BinaryHeap<Reverse<(u32, u64)>>,
+    /// Transactions that were not sent.
+    unsent: usize,
+}
+
+impl TransactionQueue {
+    /// Creates a queue with all transactions.
+    pub(super) fn new(
+        transactions: &Arc<Transactions>,
+        log: &Arc<TransactionLog>,
+    ) -> TransactionQueue {
+        let first = transactions.first_of_senders.iter();
+        TransactionQueue {
+            ready: first.map(|&index| Reverse((index, 0))).collect(),
+            unsent: transactions.len(),
+            transactions: Arc::clone(transactions),
+            log: Arc::clone(log),
+        }
+    }
+
+    /// Returns the number of transactions that were not sent.
+    pub(super) fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// Returns the time from which the next transaction could be sent, or `None` if each sender
+    /// waits for a response or has sent all of its transactions.
+    pub(super) fn ready_since(&self) -> Option<u64> {
+        self.ready.peek().map(|Reverse((_, since))| *since)
+    }
+
+    /// Takes the next transaction to send it. `scheduled` is the scheduled time of its iteration,
+    /// unless that of the transaction is later in the closed model.
+    pub(super) fn take(&mut self, scheduled: u64) -> Option<u32> {
+        let Reverse((index, _)) = self.ready.pop()?;
+        self.unsent -= 1;
+        self.log.start(index, scheduled);
+        Some(index)
+    }
+
+    /// Ends the wait for a response. The sender's next transaction may be sent from `now` on.
+    pub(super) fn end(&mut self, index: u32, now: u64) {
+        if let Some(next) = self.transactions.next[index as usize] {
+            self.ready.push(Reverse((next, now)));
+        }
+    }
+
+    /// Marks a transaction that was not sent and will not be, because the run ends.
+    pub(super) fn cancel(&self, index: u32) {
+        self.log.cancel(index);
+    }
+
+    /// Puts a transaction back that was not sent, because no connection could be opened.
+    pub(super) fn put_back(&mut self, index: u32, now: u64) {
+        self.log.states[index as usize].set(State::Unsent);
+        self.unsent += 1;
+        self.ready.push(Reverse((index, now)));
+    }
+}
+
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It was not sent.
+    Unsent = 0,
+    /// It was sent, and there is no JSON-RPC response to it.
+    Sent = 1,
+    /// The server returned a result.
+    Accepted = 2,
+    /// The server returned a JSON-RPC error.
+    Refused = 3,
+}
+
+/// A [`State`] that one thread sets and others read.
+#[derive(Debug)]
+struct StateCell {
+    state: AtomicU8,
+    /// Scheduled time in nanoseconds since the start of the run.
+    scheduled: AtomicU64,
+}
+
+impl StateCell {
+    fn set(&self, state: State) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    fn get(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Unsent,
+            1 => State::Sent,
+            2 => State::Accepted,
+            _ => State::Refused,
+        }
+    }
+}
+
+/// Number of transactions by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateCounts {
+    /// Transactions that were sent.
+    pub sent: u64,
+    /// Sent transactions with a result.
+    pub accepted: u64,
+    /// Sent transactions with a JSON-RPC error.
+    pub refused: u64,
+}
+
+/// The states of all transactions of a run.
+#[derive(Debug)]
+pub struct TransactionLog {
+    transactions: Arc<Transactions>,
+    states: Vec<StateCell>,
+    /// Messages of JSON-RPC errors with their numbers.
+    messages: Mutex<BTreeMap<String, u64>>,
+}
+
+impl TransactionLog {
+    /// Creates a log of unsent transactions.
+    pub fn new(transactions: &Arc<Transactions>) -> Arc<TransactionLog> {
+        let unsent = || StateCell { state: AtomicU8::new(0), scheduled: AtomicU64::new(0) };
+        Arc::new(TransactionLog {
+            states: transactions.hashes.iter().map(|_| unsent()).collect(),
+            transactions: Arc::clone(transactions),
+            messages: Mutex::default(),
+        })
+    }
+
+    /// Returns the hashes of all transactions, in their order.
+    pub fn hashes(&self) -> &[Hash] {
+        &self.transactions.hashes
+    }
+
+    /// Returns a transaction's state, and the scheduled time of its send in nanoseconds since the
+    /// start of the run.
+    pub fn state(&self, index: usize) -> (State, u64) {
+        let cell = &self.states[index];
+        (cell.get(), cell.scheduled.load(Ordering::Relaxed))
+    }
+
+    /// Counts the transactions by state.
+    pub fn count(&self) -> StateCounts {
+        let mut counts = StateCounts::default();
+        for state in self.states.iter().map(StateCell::get) {
+            counts.sent += u64::from(state != State::Unsent);
+            counts.accepted += u64::from(state == State::Accepted);
+            counts.refused += u64::from(state == State::Refused);
+        }
+        counts
+    }
+
+    /// Returns the messages of JSON-RPC errors with their numbers, the most frequent one first.
+    pub fn messages(&self) -> Vec<(String, u64)> {
+        let messages = self.messages.lock();
+        let mut list: Vec<_> =
+            messages.iter().map(|(text, count)| (text.clone(), *count)).collect();
+        list.sort_by_key(|(_, count)| Reverse(*count));
+        list
+    }
+
+    /// Marks a transaction as sent, before its first byte is, so that no block has it earlier.
+    pub fn start(&self, index: u32, scheduled: u64) {
+        let cell = &self.states[index as usize];
+        cell.scheduled.store(scheduled, Ordering::Relaxed);
+        cell.set(State::Sent);
+    }
+
+    fn cancel(&self, index: u32) {
+        self.states[index as usize].set(State::Unsent);
+    }
+
+    /// Records the response to a transaction.
+    pub(super) fn record_response(&self, index: u32, outcome: CallOutcome, body: &[u8]) {
+        let state = match outcome.class {
+            Class::Ok => State::Accepted,
+            Class::RpcError => State::Refused,
+            _ => return,
+        };
+        self.states[index as usize].set(state);
+        if state != State::Refused {
+            return;
+        }
+        if let Ok(response) = parse_response(body, DEPTH_CEILING)
+            && let Outcome::Error { message, .. } = response.outcome
+        {
+            let message = normalize(&message);
+            let mut messages = self.messages.lock();
+            let has_room = messages.len() < MESSAGES_MAX || messages.contains_key(&message);
+            let message = if has_room { message } else { OTHERS.to_owned() };
+            *messages.entry(message).or_default() += 1;
+        }
+    }
+}
+
+/// Replaces the numbers and hashes of a message by `N`, so that the same refusals are counted
+/// together. Shortens long messages.
+fn normalize(message: &str) -> String {
+    let mut text = String::new();
+    for (index, word) in message.split(' ').enumerate() {
+        if index > 0 {
+            text.push(' ');
+        }
+        let bare = word.trim_matches(|letter: char| !letter.is_ascii_alphanumeric());
+        let digits = bare.strip_prefix("0x").unwrap_or(bare);
+        let is_number = !digits.is_empty()
+            && (digits.bytes().all(|byte| byte.is_ascii_digit())
+                || (bare.len() > digits.len() && digits.bytes().all(|b| b.is_ascii_hexdigit())));
+        match is_number {
+            true => text.push_str(&word.replacen(bare, "N", 1)),
+            false => text.push_str(word),
+        }
+    }
+    let printable = text.chars().filter(|letter| !letter.is_control());
+    printable.take(MESSAGE_CHARS_MAX).collect()
+}

@@ -1,0 +1,106 @@
+//! Goal: `weir check` and `weir load` handle files of signed transactions. Method: transactions that
+//! the test signs, and a simulated node, whose pool never gets into a block.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use test_support::raw::Client;
+use test_support::running::{Running, Weir};
+use test_support::signing::{Account, hex};
+
+/// Runs the program. Returns its exit code, and its output with its errors.
+fn weir(arguments: &[&str]) -> (i32, String) {
+    let mut command = Command::new(test_support::running::weir());
+    let Output { status, stdout, stderr } =
+        command.args(arguments).stdin(Stdio::null()).output().unwrap();
+    (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+/// Returns the node's chain id.
+fn chain_of(node: &Running) -> u64 {
+    let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+    let response = Client::connect(&node.address).call("/", call);
+    let response: Value = serde_json::from_str(response.text()).unwrap();
+    let id = response["result"].as_str().unwrap().trim_start_matches("0x").to_owned();
+    u64::from_str_radix(&id, 16).unwrap()
+}
+
+/// Writes a file with `count` transfers of each of two senders, and a plan. Returns the plan's path.
+fn write_plan(folder: &Path, url: &str, chain: u64, count: u64, rest: &str) -> String {
+    let to = Account::numbered(99).address;
+    let lines: Vec<String> = (0..count)
+        .flat_map(|nonce| [1, 2].map(|n| hex(&Account::numbered(n).transfer(chain, nonce, to))))
+        .collect();
+    std::fs::write(folder.join("transactions.txt"), lines.join("\n")).unwrap();
+    let plan = format!(
+        "[target]\nurl = \"{url}\"\n[[scenario]]\nmix = \"signed\"\nworkers_max = 4\n\
+         stages = [{{ duration = \"30s\", rate = 50 }}]\n\
+         [mix.signed]\ntransactions = \"transactions.txt\"\n{rest}"
+    );
+    let path = folder.join("plan.toml");
+    std::fs::write(&path, plan).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_pool_that_gets_into_no_block_is_pending() {
+    let node = Weir::node().start();
+    let folder = TempDir::new().unwrap();
+    let rest = "[validity]\nscheduling_delay_p99_max = \"10m\"\nwaited_share_max = 1\n\
+                [inclusion]\nwait = \"1s\"\n[thresholds]\npending = \"count==0\"\n";
+    let plan = write_plan(folder.path(), &node.url(), chain_of(&node), 5, rest);
+    let out = folder.path().join("out");
+    let (code, text) = weir(&["load", &plan, "--out", out.to_str().unwrap()]);
+    assert_eq!(code, 1, "{text}");
+    let result = std::fs::read(out.join("result.json")).unwrap();
+    let result: Value = serde_json::from_slice(&result).unwrap();
+    let row = &result["transactions"];
+    let counts = ["total", "sent", "accepted", "refused"].map(|name| row[name].as_u64().unwrap());
+    assert_eq!(counts, [10, 10, 10, 0], "{row}");
+    assert_eq!(row["inclusion"]["pending"], 10, "{row}");
+    assert!(text.contains("10 of 10") && text.contains("were in no block"), "{text}");
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("id=\"transactions\"") && page.contains("pending"));
+
+    // The pool still has all of them.
+    let (_, text) = weir(&["load", &plan]);
+    assert!(text.contains("10 of 10 sent transactions were refused"), "{text}");
+    assert!(text.contains("already known"), "{text}");
+}
+
+#[test]
+fn the_example_of_the_page_is_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/transaction-load.md")).unwrap();
+    let plan = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = TempDir::new().unwrap();
+    let path = write_plan(folder.path(), "http://127.0.0.1:1", 1337, 3, "");
+    std::fs::write(&path, plan).unwrap();
+    let (code, text) = weir(&["check", &path]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("6 signed transactions of 2 senders, each sent once"), "{text}");
+}
+
+#[test]
+fn faults_of_a_file_have_their_line() {
+    let folder = TempDir::new().unwrap();
+    let path = write_plan(folder.path(), "http://127.0.0.1:1", 1337, 3, "");
+    let file = folder.path().join("transactions.txt");
+    let lines = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{lines}\n0xnothex\n")).unwrap();
+    let (code, text) = weir(&["check", &path]);
+    assert_ne!(code, 0, "{text}");
+    assert!(text.contains("transactions.txt:7:1: not hexadecimal"), "{text}");
+}
+
+#[test]
+fn a_capacity_search_refuses_transactions() {
+    let node = Weir::node().start();
+    let folder = TempDir::new().unwrap();
+    let path = write_plan(folder.path(), &node.url(), chain_of(&node), 3, "");
+    let (code, text) = weir(&["capacity", &path]);
+    assert_ne!(code, 0, "{text}");
+    assert!(text.contains("sends signed transactions"), "{text}");
+}
