@@ -284,7 +284,9 @@ pub fn summarize_wire(totals: &Totals) -> WireFacts {
         handshake_full: compute_quantiles(&totals.handshake_full_time),
         handshake_resumed: compute_quantiles(&totals.handshake_resumed_time),
         resumption: (handshakes > 0).then(|| share(traffic.handshakes_resumed, handshakes)),
+        upgrade: compute_quantiles(&totals.upgrade_time),
         statuses: totals.statuses.iter().map(|(&status, &count)| (status, count)).collect(),
+        close_codes: totals.close_codes.iter().map(|(&code, &count)| (code, count)).collect(),
         retry_after: compute_quantiles(&totals.retry_after),
     }
 }

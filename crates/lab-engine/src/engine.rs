@@ -26,6 +26,7 @@ use thread::EngineThread;
 use transactions::TransactionLog;
 use world::{System, Wakeup};
 
+pub mod blocking;
 mod body;
 mod classify;
 mod compose;

@@ -38,6 +38,7 @@ mod validate;
 mod values;
 
 pub use settings::url::NodeUrl;
+use settings::url::Transport;
 pub use tables::{Batch, Capacity, Inclusion, Reference, Validity, Watch};
 pub use validate::whole_seconds;
 pub use values::SubscriptionKind;
@@ -220,6 +221,29 @@ impl Plan {
         self.mixes.iter().find_map(Mix::transactions)
     }
 
+    /// Replaces the URL of the target. Headers that the plan sets are not changed.
+    ///
+    /// # Errors
+    /// Describes what is wrong with the URL or does not fit the plan, without repeating any part of
+    /// the URL.
+    pub fn point_at(&mut self, url: &str) -> Result<(), String> {
+        self.target.point_at(url)?;
+        let http = self.connections.http;
+        match validate::find_websocket_conflicts(&self.target, http, &self.methods).first() {
+            Some(conflict) => Err(format!("{}; allowed: {}", conflict.message, conflict.allowed)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the protocol of the calls.
+    pub fn protocol(&self) -> &'static str {
+        match self.connections.http {
+            _ if self.target.is_websocket() => "WebSocket",
+            HttpVersion::Http1 => "HTTP/1.1",
+            HttpVersion::Http2 => "HTTP/2",
+        }
+    }
+
     /// Returns the number of thresholds, those of subscriptions included.
     pub fn threshold_count(&self) -> usize {
         let of_subscription = |subscription: &Subscription| subscription.thresholds.len();
@@ -265,15 +289,16 @@ impl Span {
 /// The server under load.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// An `http://` or `https://` URL.
+    /// The URL. With `ws://` or `wss://`, calls are sent over WebSockets.
     pub url: NodeUrl,
     /// The family of its methods; `None` if it is to be detected.
     pub family: Option<Family>,
-    /// Additional request headers, such as `authorization`. Values may be secret.
+    /// Additional request headers, such as `authorization`. Values may be secret. A WebSocket sends
+    /// them in the request that opens it.
     pub headers: Vec<(String, String)>,
     /// Maximum time from the send to the end of the response. A longer call has the class timeout.
     pub timeout: Duration,
-    /// Timeout of a connect, TLS included.
+    /// Timeout of a connect, TLS and the opening of a WebSocket included.
     pub connect_timeout: Duration,
     /// Maximum size of a response in bytes. A larger response counts as malformed.
     pub response_bytes_max: usize,
@@ -285,8 +310,13 @@ impl Target {
     /// # Errors
     /// Describes what is wrong with the URL, without repeating any part of it.
     pub fn point_at(&mut self, url: &str) -> Result<(), &'static str> {
-        self.replace_url(NodeUrl::parse_http(url)?);
+        self.replace_url(NodeUrl::parse_remote(url)?);
         Ok(())
+    }
+
+    /// Returns true if calls are sent over WebSockets.
+    pub fn is_websocket(&self) -> bool {
+        self.url.transport() == Transport::WebSocket
     }
 
     /// Replaces the URL and the authorization of its user part.

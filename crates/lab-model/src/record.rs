@@ -37,9 +37,13 @@ named! {
         Connect = "connect",
         /// The TLS handshake failed.
         Tls = "tls",
+        /// The server refused to open the WebSocket, except with HTTP 429.
+        Upgrade = "upgrade",
         /// The connection ended before the response was complete.
         Reset = "reset",
-        /// Not HTTP, or not a JSON-RPC response.
+        /// The server closed the WebSocket with a close frame before the response was complete.
+        Closed = "closed",
+        /// Not HTTP, not a frame of a WebSocket, or not a JSON-RPC response.
         Malformed = "malformed",
         /// A response to another call.
         WrongId = "wrong_id",
@@ -57,8 +61,11 @@ impl Class {
     /// Returns true if a response of the server shows the failure. Timeouts and broken connections
     /// could be the client's fault.
     pub const fn failed_by_server(self) -> bool {
-        use Class::{Http4xx, Http5xx, Malformed, RpcError, WrongAnswer, WrongId};
-        matches!(self, RpcError | Http4xx | Http5xx | Malformed | WrongId | WrongAnswer)
+        use Class::{Closed, Http4xx, Http5xx, Malformed, RpcError, Upgrade, WrongAnswer, WrongId};
+        matches!(
+            self,
+            RpcError | Http4xx | Http5xx | Upgrade | Closed | Malformed | WrongId | WrongAnswer
+        )
     }
 }
 
@@ -175,11 +182,11 @@ impl Iterations {
 counters! {
     /// Connections and bytes.
     pub struct Traffic {
-        /// HTTP requests that ended, successfully or not.
+        /// HTTP requests, or messages to a WebSocket, that ended, successfully or not.
         pub requests: u64,
         /// Connections opened.
         pub connections: u64,
-        /// Connections that failed, TLS included.
+        /// Connections that failed, TLS and the opening of a WebSocket included.
         pub connections_failed: u64,
         /// Connections that the server closed.
         pub closed_by_server: u64,
@@ -308,6 +315,8 @@ tally! {
         handshake_full_time,
         /// Time of resumed TLS handshakes.
         handshake_resumed_time,
+        /// Time to open WebSockets, after TCP and TLS.
+        upgrade_time,
         /// Values of Retry-After headers.
         retry_after,
     }
@@ -319,6 +328,8 @@ tally! {
         carried: Slot,
         /// HTTP requests by status, from 0 to 999.
         statuses: u16,
+        /// Close frames of the server by code; 1005 stands for none.
+        close_codes: u16,
     }
     methods {
         /// Results that were null, by method.

@@ -35,13 +35,23 @@ pub struct PlanFacts {
     pub warmup: f64,
     /// Engine threads.
     pub threads: usize,
-    /// `1.1` or `2`.
+    /// `1.1`, `2` or `websocket`.
     pub http: String,
     /// `reuse`, `close`, or the number of requests per connection.
     pub connections: String,
     /// True if the target's certificate was not checked.
     #[serde(default)]
     pub insecure: bool,
+}
+
+impl PlanFacts {
+    /// Returns the protocol of the calls.
+    pub fn protocol(&self) -> String {
+        match &*self.http {
+            "websocket" => "WebSocket".to_owned(),
+            version => format!("HTTP/{version}"),
+        }
+    }
 }
 
 /// The server under load.

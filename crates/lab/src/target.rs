@@ -67,6 +67,12 @@ pub enum Reason {
     /// The response is not HTTP.
     #[error("it does not speak HTTP; its response begins with \"{beginning}\"")]
     NotHttp { beginning: String },
+    /// The server does not open a WebSocket.
+    #[error(
+        "it did not open a WebSocket: the response to the upgrade request had HTTP status {status}; \
+         is it an http:// address, or is the path of its WebSocket another one?"
+    )]
+    NoWebSocket { status: u16 },
     /// The body of the HTTP response is not JSON-RPC.
     #[error(
         "it is not a JSON-RPC server: the response had HTTP status {status}, {fault}; the body begins \

@@ -208,7 +208,7 @@ pub(crate) fn plan_facts(plan: &PlanFacts, target: &TargetFacts, machine: &Finge
         settings: settings(&plan.text),
         seed: Some(plan.seed),
         threads: Some(plan.threads),
-        connections: Some(format!("HTTP/{}, {}", plan.http, plan.connections)),
+        connections: Some(format!("{}, {}", plan.protocol(), plan.connections)),
         family: known(&target.family),
         chain_id: target.chain_id.clone(),
         scheme: target.url.split_once(':').map(|(scheme, _)| scheme.to_owned()),

@@ -196,11 +196,29 @@ impl NodeUrl {
     /// # Errors
     /// A message that repeats no part of the URL.
     pub fn parse_http(text: &str) -> Result<NodeUrl, &'static str> {
+        NodeUrl::parse_if(text, &["http", "https"], "a url begins with http:// or https://")
+    }
+
+    /// Parses a URL that may have any scheme but `ipc:`.
+    ///
+    /// # Errors
+    /// A message that repeats no part of the URL.
+    pub fn parse_remote(text: &str) -> Result<NodeUrl, &'static str> {
+        let message = "a url begins with http://, https://, ws:// or wss://";
+        NodeUrl::parse_if(text, &["http", "https", "ws", "wss"], message)
+    }
+
+    /// Parses a URL with one of these schemes.
+    fn parse_if(
+        text: &str,
+        schemes: &[&str],
+        message: &'static str,
+    ) -> Result<NodeUrl, &'static str> {
         let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-        if ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http)) {
+        if schemes.iter().any(|allowed| scheme.eq_ignore_ascii_case(allowed)) {
             return NodeUrl::parse(text);
         }
-        Err("a url begins with http:// or https://")
+        Err(message)
     }
 
     /// Returns the URL of the WebSocket at the same address and path. A URL of a WebSocket or a

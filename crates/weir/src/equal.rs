@@ -211,7 +211,13 @@ impl Equal {
             ..UrlOptions::default()
         };
         let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
-        plan.map_err(|faults| faults.to_string())
+        match plan.map_err(|faults| faults.to_string())? {
+            plan if plan.target.is_websocket() => Err(format!(
+                "{}: servers are compared over HTTP; a URL begins with http:// or https://",
+                plan.target.url
+            )),
+            plan => Ok(plan),
+        }
     }
 
     fn options(&self) -> Options {

@@ -55,6 +55,7 @@ Examples:
     --params '[{\"draw\":\"address\"},\"latest\"]'
   weir load http://127.0.0.1:8545 --mix somnia \\
     --threshold 'latency p(95)<300' --threshold 'failed rate<0.01'
+  weir load ws://127.0.0.1:8546                     # the same calls over WebSockets
   weir load https://node.example --connections close --tls-resume off
   weir load http://127.0.0.1:8545 --requests calls.jsonl --out results/today
   weir load studies/somnia.toml --set load_percent=1

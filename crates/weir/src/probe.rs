@@ -54,7 +54,7 @@ Examples:
 
 Exit codes: 0 stopped by a signal; 1 an address is taken; 2 faulty arguments.")]
 pub(crate) struct Probe {
-    /// URL of a target (http:// or https://), after an optional name and =; may be repeated
+    /// URL of a target (http://, https://, ws:// or wss://), after an optional name and =; may be repeated
     #[arg(value_name = "[NAME=]URL", required_unless_present = "plan")]
     targets: Vec<String>,
 
@@ -196,7 +196,7 @@ impl Probe {
         let target = |text: &String| {
             let (name, url) = split_name(text);
             let mut plan = plan.clone();
-            plan.target.point_at(url).map_err(|fault| format!("a target of the probe: {fault}"))?;
+            plan.point_at(url).map_err(|fault| format!("a target of the probe: {fault}"))?;
             Ok::<_, String>(create_target(name, plan, false))
         };
         self.targets.iter().map(target).collect()

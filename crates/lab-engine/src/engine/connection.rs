@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use super::reader::Reader;
+use super::websocket::CallSocket;
 use super::world::{Plain, Socket};
 
 /// Maximum number of bytes that are read from one connection before other connections are served.
@@ -24,6 +25,8 @@ pub(crate) enum Phase {
     Connecting,
     /// TLS handshake in progress.
     Handshaking,
+    /// Opening handshake of a WebSocket in progress.
+    Upgrading,
     /// Ready for requests.
     Open,
 }
@@ -40,8 +43,10 @@ pub(crate) struct Connection<S> {
     pub(crate) connected: u64,
     /// Number of requests that were sent on the connection.
     pub(crate) uses: u32,
-    /// Parser of the current response.
+    /// Parser of the current response by HTTP.
     pub(crate) reader: Reader,
+    /// The WebSocket that carries the calls; `None` for HTTP.
+    pub(crate) websocket: Option<Box<CallSocket>>,
     /// Bytes of the request that the socket has not accepted yet.
     unsent: Vec<u8>,
     /// True if the connection is queued because it has more to read.
@@ -83,6 +88,7 @@ impl<S: Socket> Connection<S> {
             connected: now,
             uses: 0,
             reader: Reader::default(),
+            websocket: None,
             unsent: Vec::new(),
             unread: false,
             ending: false,
@@ -158,6 +164,10 @@ impl<S: Socket> Connection<S> {
         if let Some(tls) = &mut self.tls {
             tls.writer().write_all(request)?;
             return flush(tls, &self.socket, traffic);
+        }
+        if !self.unsent.is_empty() {
+            self.unsent.extend_from_slice(request);
+            return self.flush(traffic);
         }
         let sent = write(&self.socket, request, traffic)?;
         self.unsent.extend_from_slice(&request[sent..]);

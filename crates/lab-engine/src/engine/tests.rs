@@ -9,6 +9,7 @@ mod long;
 mod server;
 mod tls;
 mod transactions;
+mod websocket;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,7 +3,8 @@
 //! Only [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations,
 //! expire deadlines, hand over the interval, wait, handle socket events. `thread/pace.rs` schedules
 //! iterations, `thread/call.rs` sends calls and classifies responses, `thread/read.rs` reads
-//! responses, and `thread/dial.rs` opens and closes connections.
+//! responses, `thread/dial.rs` opens and closes connections, `thread/h2_pool.rs` shares those of
+//! HTTP/2, and `thread/websocket_calls.rs` sends and receives the messages of WebSockets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -29,12 +30,14 @@ use crate::chain::ChainFacts;
 use call::SampleSender;
 use h2_pool::H2Pool;
 use pace::ScenarioState;
+use websocket_calls::WebSocketCalls;
 
 mod call;
 pub(crate) mod dial;
 mod h2_pool;
 pub(crate) mod pace;
 mod read;
+mod websocket_calls;
 
 /// Bounds of the spin time, in nanoseconds. Before a planned send, the thread sleeps until only the
 /// spin time is left. Then it spins. Waking from a timer takes a few µs on an idle core and tens of
@@ -171,8 +174,10 @@ pub(crate) struct EngineThread<W: World> {
     draining: VecDeque<(u64, Connection<W::Socket>)>,
     /// Ids of workers whose connection has more to read, each with the connection's generation.
     unread: VecDeque<(u32, u32)>,
-    /// The HTTP/2 connections; `None` for HTTP/1.1.
+    /// The HTTP/2 connections; `None` for HTTP/1.1 and WebSockets.
     pool: Option<H2Pool<W::Socket>>,
+    /// What all WebSockets share; `None` for HTTP.
+    websocket: Option<WebSocketCalls>,
     gauges: Gauges,
 }
 
@@ -237,6 +242,7 @@ impl<W: World> EngineThread<W> {
             draining: VecDeque::new(),
             unread: VecDeque::new(),
             pool,
+            websocket: WebSocketCalls::new(&plan.target)?,
             gauges: Gauges::default(),
         })
     }
@@ -256,8 +262,9 @@ impl<W: World> EngineThread<W> {
         Ok(())
     }
 
-    /// Hands over the last interval.
-    pub(crate) fn end(self) {
+    /// Closes the WebSockets and hands over the last interval.
+    pub(crate) fn end(mut self) {
+        self.close_websockets();
         self.recorder.finish(self.clock.now, self.gauges);
     }
 
@@ -368,13 +375,14 @@ impl<W: World> EngineThread<W> {
         match connection.phase {
             Phase::Connecting => self.connected(worker_id),
             Phase::Handshaking => self.continue_handshake(worker_id),
-            Phase::Open => {
+            Phase::Upgrading | Phase::Open => {
                 let ending = flags.intersects(
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
                 if flags.contains(epoll::EventFlags::OUT) {
                     // After a write error, the next read reports the end of the connection.
                     let _ignored = connection.flush(&mut self.recorder.interval.traffic);
+                    self.send_pong(worker_id);
                 }
                 if ending || flags.contains(epoll::EventFlags::IN) {
                     self.receive(worker_id, ending);
@@ -395,7 +403,11 @@ impl<W: World> EngineThread<W> {
         {
             let connection = self.workers[worker_id as usize].connection.as_ref();
             let phase = connection.map(|connection| connection.phase);
-            let class = if phase == Some(Phase::Handshaking) { Class::Tls } else { Class::Connect };
+            let class = match phase {
+                Some(Phase::Handshaking) => Class::Tls,
+                Some(Phase::Upgrading) => Class::Timeout,
+                _ => Class::Connect,
+            };
             if phase == Some(Phase::Connecting) {
                 self.skip_address(worker_id);
             }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::planned::Planned;
-use super::{HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step, SubscriptionKind};
+use super::{Mix, Model, Plan, Reuse, Scenario, Step, SubscriptionKind};
 use crate::number::count;
 
 /// Maximum number of methods that are listed one by one.
@@ -27,10 +27,7 @@ pub fn summarize(plan: &Plan) -> String {
         target.url,
         format_duration(target.timeout)
     );
-    let http = match plan.connections.http {
-        HttpVersion::Http1 => "HTTP/1.1",
-        HttpVersion::Http2 => "HTTP/2",
-    };
+    let protocol = plan.protocol();
     let reuse = match plan.connections.reuse {
         Reuse::Always => "kept open".to_owned(),
         Reuse::Never => "closed after each request".to_owned(),
@@ -41,7 +38,7 @@ pub fn summarize(plan: &Plan) -> String {
         (true, true) => ", TLS sessions resumed",
         (true, false) => ", TLS sessions not resumed",
     };
-    let _ = writeln!(text, "connections {http}, {reuse}{tls}");
+    let _ = writeln!(text, "connections {protocol}, {reuse}{tls}");
     for scenario in &plan.scenarios {
         write_scenario(plan, scenario, &mut text);
     }

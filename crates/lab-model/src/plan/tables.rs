@@ -14,8 +14,8 @@ use settings::{Key, Location};
 use super::params::Params;
 use super::threshold_table::Thresholds;
 use super::values::{
-    Address, Bodies, Cipher, Delayed, Families, Headers, MethodName, Reused, SubscriptionKind, Url,
-    WebSocketUrl,
+    Address, Bodies, Cipher, Delayed, Families, Headers, MethodName, Reused, SubscriptionKind,
+    TargetUrl, Url, WebSocketUrl,
 };
 use super::{HttpVersion, Model, TlsVersion};
 
@@ -76,15 +76,17 @@ settings::table! {
 settings::table! {
     /// The server under load.
     pub(super) struct TargetTable {
-        /// URL of the server. `${env:NAME}` keeps secrets out of the plan.
-        url: Url = "http://127.0.0.1:8545";
+        /// URL of the server. With `ws://` or `wss://`, calls are sent over WebSockets, one at a time
+        /// on each connection. `${env:NAME}` keeps secrets out of the plan.
+        url: TargetUrl = "http://127.0.0.1:8545";
         /// Family of methods that the server supports.
         family: Families = described "detected by calling the server";
-        /// Additional headers of each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`.
+        /// Additional headers of each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`. A
+        /// WebSocket sends them once, in the request that opens it.
         headers: Headers = empty;
         /// Timeout of a response, from the actual send.
         timeout: Period<1, TIME_MAX> = "10s";
-        /// Timeout of a connect, TLS included.
+        /// Timeout of a connect, TLS and the opening of a WebSocket included.
         connect_timeout: Period<1, TIME_MAX> = "5s";
         /// Maximum size of a response. A larger response counts as malformed.
         response_bytes_max: Bytes<1024, GIB, usize> = "64MiB";
@@ -94,7 +96,7 @@ settings::table! {
 settings::table! {
     /// HTTP version, reuse and TLS of connections.
     pub(super) struct ConnectionsTable {
-        /// HTTP version.
+        /// HTTP version. WebSockets need 1.1.
         http: HttpVersion = "1.1";
         /// Reuse of a connection: until the server closes it, for one request, or for a number of
         /// requests.

@@ -11,7 +11,7 @@ use settings::{Key, Report, not_found};
 
 use super::requests::Methods;
 use super::tables::{CapacityTable, ConnectionsTable, PlanFile, RunTable, TargetTable};
-use super::{Capacity, Connections, Environment, Plan, Target, Tls};
+use super::{Capacity, Connections, Environment, HttpVersion, Plan, Target, Tls};
 use crate::plan::lint;
 use crate::record::Class;
 
@@ -41,6 +41,7 @@ pub(super) fn check(
         methods.is_incomplete || scenarios.iter().any(|scenario| scenario.transactions.is_some());
     let thresholds = thresholds::check(file, &methods, &stages, sends_transactions, report);
     let target = read_target(&file.target);
+    check_websocket(file, &target, &methods.names, report);
     let subscriptions = subscriptions::check(file, &target, report);
     let connections = read_connections(&file.connections, environment, report);
     let capacity = read_capacity(&file.capacity, report);
@@ -129,6 +130,57 @@ fn read_target(table: &TargetTable) -> Target {
     };
     target.authorize();
     target
+}
+
+/// A part of a plan that does not fit a target that is called over WebSockets.
+pub(super) struct WebSocketConflict {
+    pub(super) message: String,
+    pub(super) allowed: &'static str,
+    /// True if the HTTP version is that part, and false for the calls.
+    is_version: bool,
+}
+
+/// Returns the parts of a plan that do not fit a target that is called over WebSockets.
+pub(super) fn find_websocket_conflicts(
+    target: &Target,
+    http: HttpVersion,
+    methods: &[Box<str>],
+) -> Vec<WebSocketConflict> {
+    let mut conflicts = Vec::new();
+    if !target.is_websocket() {
+        return conflicts;
+    }
+    if http == HttpVersion::Http2 {
+        conflicts.push(WebSocketConflict {
+            message: "WebSockets, which a ws:// or wss:// target has, are opened by HTTP/1.1"
+                .to_owned(),
+            allowed: "\"1.1\", or a target with http:// or https://",
+            is_version: true,
+        });
+    }
+    // A notification could be taken for the response to a later call.
+    if let Some(method) = methods.iter().find(|method| method.ends_with("_subscribe")) {
+        conflicts.push(WebSocketConflict {
+            message: format!("calls over WebSockets cannot subscribe, and the plan calls {method}"),
+            allowed: "other calls, and [[subscription]] for subscriptions",
+            is_version: false,
+        });
+    }
+    conflicts
+}
+
+fn check_websocket(
+    file: &PlanFile,
+    target: &Target,
+    methods: &[Box<str>],
+    report: &mut Report<'_>,
+) {
+    for conflict in find_websocket_conflicts(target, *file.connections.http, methods) {
+        match conflict.is_version {
+            true => report.error(&file.connections.http, conflict.message, conflict.allowed),
+            false => report.error(&file.target.url, conflict.message, conflict.allowed),
+        }
+    }
 }
 
 fn read_connections(

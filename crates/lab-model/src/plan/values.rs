@@ -29,6 +29,11 @@ settings::string_scalar! {
         "http://host[:port][/path] or https://host[:port][/path]", "http://127.0.0.1:8545",
         mask |text: &str| Some(format!("\"{}\"", url::mask_around_references(text))),
         mask_replaced NodeUrl::mask_unless_in;
+    /// The URL of the server under load, which may contain secrets.
+    pub(super) TargetUrl: NodeUrl = NodeUrl::parse_remote, "a url",
+        "http[s]://host[:port][/path] or ws[s]://host[:port][/path]", "http://127.0.0.1:8545",
+        mask |text: &str| Some(format!("\"{}\"", url::mask_around_references(text))),
+        mask_replaced NodeUrl::mask_unless_in;
     /// The URL of a WebSocket, which may contain secrets.
     pub(super) WebSocketUrl: NodeUrl = websocket_url, "a url",
         "ws://host[:port][/path] or wss://host[:port][/path]", "ws://127.0.0.1:8546",

@@ -235,8 +235,14 @@ pub struct WireFacts {
     pub handshake_resumed: Quantiles,
     /// Resumed / all handshakes; none without TLS.
     pub resumption: Option<f64>,
+    /// Times to open WebSockets, after TCP and TLS.
+    #[serde(default)]
+    pub upgrade: Quantiles,
     /// HTTP requests by status.
     pub statuses: Vec<(u16, u64)>,
+    /// Close frames of the server by code; 1005 stands for none.
+    #[serde(default)]
+    pub close_codes: Vec<(u16, u64)>,
     /// Retry-After of responses with status 429.
     pub retry_after: Quantiles,
 }

@@ -107,13 +107,19 @@ fn status(class: Class) -> &'static str {
         Class::Limited => "429",
         Class::Http4xx => "4xx",
         Class::Http5xx => "5xx",
-        Class::Timeout | Class::Connect | Class::Tls | Class::Reset => "0",
+        Class::Timeout
+        | Class::Connect
+        | Class::Tls
+        | Class::Upgrade
+        | Class::Reset
+        | Class::Closed => "0",
     }
 }
 
 fn requests<'p>(out: &RunSamples<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
     let (scenario, name, status, expected) = tags;
     let proto = match out.plan().connections.http {
+        _ if out.plan().target.is_websocket() => "WebSocket",
         HttpVersion::Http1 => "HTTP/1.1",
         HttpVersion::Http2 => "HTTP/2.0",
     };

@@ -283,7 +283,7 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         |out| out.count(&[], out.source.second.workers_busy);
     "weir_lab_iterations_waiting" Gauge, &[], "Scheduled iterations that wait for a worker.":
         |out| out.count(&[], out.source.second.waiting);
-    "weir_lab_requests" Counter, &[], "Finished HTTP requests; a batch is one.":
+    "weir_lab_requests" Counter, &[], "Finished HTTP requests, or messages to a WebSocket; a batch is one.":
         |out| out.count(&[], out.source.totals.traffic.requests);
     "weir_lab_responses" Counter, &["status"], "HTTP requests by the status of the response.":
         |out| {
@@ -313,6 +313,16 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         |out| {
             out.times(&["full"], &out.source.totals.handshake_full_time);
             out.times(&["resumed"], &out.source.totals.handshake_resumed_time);
+        };
+    "weir_lab_upgrade_seconds" Histogram in "seconds", &[],
+        "Time to open WebSockets, after TCP and TLS.":
+        |out| out.times(&[], &out.source.totals.upgrade_time);
+    "weir_lab_websocket_closes" Counter, &["code"],
+        "Close frames of the server by code; 1005 stands for none.":
+        |out| {
+            for (code, count) in &out.source.totals.close_codes {
+                out.count(&[&code.to_string()], *count);
+            }
         };
     "weir_lab_retry_after_seconds" Histogram in "seconds", &[],
         "Retry-After of the responses that had it.":

@@ -173,6 +173,7 @@ fn classify_error(error: &ureq::Error, reason: &Reason) -> Class {
         | Reason::ConnectTimeout { .. } => Class::Connect,
         Reason::Silent { .. } => Class::Timeout,
         Reason::Tls { .. } => Class::Tls,
+        Reason::NoWebSocket { .. } => Class::Upgrade,
         _ if matches!(error, ureq::Error::Io(_)) => Class::Reset,
         _ => Class::Malformed,
     }

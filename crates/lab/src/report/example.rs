@@ -562,7 +562,9 @@ fn wire(making: &Making<'_>) -> WireFacts {
         handshake_resumed: quantiles(&totals.handshake_resumed_time),
         resumption: (handshakes > 0)
             .then(|| totals.traffic.handshakes_resumed as f64 / handshakes as f64),
+        upgrade: quantiles(&totals.upgrade_time),
         statuses: vec![(200, totals.traffic.requests - 300), (429, 300)],
+        close_codes: Vec::new(),
         retry_after: quantiles(&totals.retry_after),
     }
 }

@@ -159,8 +159,8 @@ fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
 fn settings_and_target(result: &RunResult) -> Section {
     let (plan, target) = (&result.plan, &result.target);
     let (time, warmup) = (span(result.duration), warmup(result));
-    let (seed, http, reuse) = (plan.seed, &plan.http, &plan.connections);
-    let settings = format!("{time}{warmup} · seed {seed} · HTTP/{http} · connections {reuse}");
+    let (seed, protocol, reuse) = (plan.seed, plan.protocol(), &plan.connections);
+    let settings = format!("{time}{warmup} · seed {seed} · {protocol} · connections {reuse}");
     let mut target_description = vec![target.url.clone(), target.family.clone()];
     target_description.extend(target.client.clone());
     target_description.extend(target.chain_id.as_ref().map(|id| format!("chain {id}")));

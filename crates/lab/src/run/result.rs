@@ -179,6 +179,7 @@ fn plan_facts(plan: &Plan) -> PlanFacts {
         warmup: plan.warmup.as_secs_f64(),
         threads: plan.threads,
         http: match plan.connections.http {
+            _ if plan.target.is_websocket() => "websocket",
             HttpVersion::Http1 => "1.1",
             HttpVersion::Http2 => "2",
         }

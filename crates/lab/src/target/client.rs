@@ -6,7 +6,9 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lab_engine::engine::blocking::{BlockingWebSocket, Opened};
 use lab_model::plan::{Target, Tls};
+use parking_lot::Mutex;
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
 use ureq::config::ConfigBuilder;
@@ -22,6 +24,8 @@ pub(crate) mod tests;
 
 /// Largest response; a block with all its transactions has a few million bytes.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
+/// Status of a response over a WebSocket, which has none.
+const STATUS_OK: u16 = 200;
 /// Deepest nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 128;
 /// Bytes of an unexpected response that are shown.
@@ -37,6 +41,9 @@ const TIMEOUT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_se
 pub(crate) struct Client {
     agent: ureq::Agent,
     target: Target,
+    tls: Tls,
+    /// The WebSocket of the last call, if the target is called over WebSockets.
+    websocket: Mutex<Option<BlockingWebSocket>>,
     /// Timeout of a call.
     timeout: Duration,
     /// Waits until the next call may be sent.
@@ -92,7 +99,14 @@ impl Client {
             .timeout_global(Some(timeout))
             .build()
             .new_agent();
-        Ok(Client { agent, target: target.clone(), timeout, pace: None })
+        Ok(Client {
+            agent,
+            target: target.clone(),
+            tls: tls.clone(),
+            websocket: Mutex::new(None),
+            timeout,
+            pace: None,
+        })
     }
 
     /// Calls `pace` before each request of [`Client::call`]; it waits until one may be sent.
@@ -139,6 +153,9 @@ impl Client {
     /// # Errors
     /// Fails if the target cannot be reached or does not speak HTTP.
     pub(crate) fn send(&self, body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
+        if self.target.is_websocket() {
+            return self.send_message(body);
+        }
         let mut request = self.agent.post(self.url()).header("content-type", "application/json");
         for (name, value) in &self.target.headers {
             request = request.header(name, value);
@@ -147,6 +164,33 @@ impl Client {
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX).read_to_vec();
         Ok((status, body?))
+    }
+
+    /// Sends a body as a message of a WebSocket. The status of a response is 200, or that of a
+    /// refused WebSocket.
+    fn send_message(&self, body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
+        let call = |websocket: &mut BlockingWebSocket| {
+            websocket.call(body, RESPONSE_BYTES_MAX as usize, self.timeout)
+        };
+        let mut kept = self.websocket.lock();
+        // The server may have closed a WebSocket that was idle. Then the call needs a new one.
+        if let Some(mut websocket) = kept.take()
+            && let Ok(response) = call(&mut websocket)
+        {
+            *kept = Some(websocket);
+            return Ok((STATUS_OK, response));
+        }
+        let opened = BlockingWebSocket::open(&self.target, &self.tls, self.timeout);
+        let mut websocket = match opened.map_err(as_ureq)? {
+            Opened::Open(websocket) => websocket,
+            Opened::Refused(status @ (401 | 429)) => {
+                return Ok((status, b"the WebSocket was refused".to_vec()));
+            }
+            Opened::Refused(status) => return Err(ureq::Error::StatusCode(status)),
+        };
+        let response = call(&mut websocket).map_err(as_ureq)?;
+        *kept = Some(websocket);
+        Ok((STATUS_OK, response))
     }
 
     fn url(&self) -> String {
@@ -205,6 +249,8 @@ impl Client {
                 Reason::ConnectTimeout { after: self.target.connect_timeout }
             }
             ureq::Error::Timeout(_) => Reason::Silent { after: self.timeout },
+            // HTTP statuses are no errors, except for the status of a refused WebSocket.
+            ureq::Error::StatusCode(status) => Reason::NoWebSocket { status: *status },
             ureq::Error::Rustls(error) => Reason::Tls { error: tls_fault(error) },
             ureq::Error::Io(error) => match (as_tls(error), error.kind()) {
                 (Some(error), _) => Reason::Tls { error },
@@ -238,6 +284,14 @@ pub(crate) fn agent_config(roots: RootCerts, insecure: bool) -> ConfigBuilder<Ag
         .proxy(None)
         .max_redirects(0)
         .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
+}
+
+/// Returns an error of a WebSocket as that of an HTTP client.
+fn as_ureq(error: std::io::Error) -> ureq::Error {
+    match error.kind() {
+        std::io::ErrorKind::TimedOut => ureq::Error::Timeout(ureq::Timeout::Global),
+        _ => ureq::Error::Io(error),
+    }
 }
 
 /// The message of a TLS error in an I/O error.

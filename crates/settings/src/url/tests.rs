@@ -129,6 +129,18 @@ fn only_http_is_accepted_where_only_http_is_understood() {
 }
 
 #[test]
+fn a_remote_server_has_any_scheme_but_that_of_a_local_socket() {
+    for (text, transport) in [("HTTPS://h", Transport::Http), ("WSS://h", Transport::WebSocket)] {
+        assert_eq!(NodeUrl::parse_remote(text).unwrap().transport(), transport);
+    }
+    for text in ["", "h", "ipc:/a", "ftp://h"] {
+        let error = NodeUrl::parse_remote(text).unwrap_err();
+        assert_eq!(error, "a url begins with http://, https://, ws:// or wss://", "{text}");
+    }
+    assert_eq!(NodeUrl::parse_remote("ws://h:0"), Err("the port is not one of 1 to 65535"));
+}
+
+#[test]
 fn errors_repeat_no_part_of_the_url() {
     let cases = [
         ("127.0.0.1:8545", "a url begins with http://, https://, ws://, wss:// or ipc:"),

@@ -60,7 +60,7 @@ impl FromArgMatches for UrlArgs {
 /// The target of a load test, and the options of its load.
 #[derive(Args, Debug)]
 pub(crate) struct TargetArgs {
-    /// URL of the target (http:// or https://), or a load plan
+    /// URL of the target (http://, https://, ws:// or wss://), or a load plan
     #[arg(value_name = "URL|PLAN.TOML")]
     url_or_plan: String,
 
@@ -151,12 +151,12 @@ impl TargetArgs {
             return Err(format!("{option} cannot be used with a plan: set it in {name}"));
         }
         let text = std::fs::read_to_string(name).map_err(|error| {
-            let hint = "a URL begins with http:// or https://";
+            let hint = "a URL begins with http://, https://, ws:// or wss://";
             format!("cannot read the plan {name}: {error} ({hint})")
         })?;
         let mut plan = plan::read(&text, name, &self.set).map_err(|faults| faults.to_string())?;
         if let Some(url) = &self.plan_target {
-            plan.target.point_at(url).map_err(|fault| format!("--target: {fault}"))?;
+            plan.point_at(url).map_err(|fault| format!("--target: {fault}"))?;
         }
         plan.seed = self.url_args.options.seed.unwrap_or(plan.seed);
         plan.connections.tls.insecure |= self.url_args.options.insecure;

@@ -122,7 +122,7 @@ impl Subscriber {
             return match handshake.feed(bytes) {
                 HandshakeState::Incomplete => Received::Nothing,
                 HandshakeState::Open { rest } => Received::Opened(rest),
-                HandshakeState::Refused(status) => {
+                HandshakeState::Refused { status, .. } => {
                     Received::End(format!("handshake refused: HTTP {status}"))
                 }
                 HandshakeState::Invalid => Received::End("handshake invalid".to_owned()),

@@ -17,7 +17,7 @@ use super::subscriber::{Received, State, Subscriber};
 use crate::engine::EngineFault;
 use crate::engine::connection::{Connection, PIECE_BYTES, Phase, ReadResult};
 use crate::engine::thread::pace::nanos;
-use crate::engine::websocket::{Masking, Opcode};
+use crate::engine::websocket::{Masking, NORMAL_CLOSURE, Opcode};
 use crate::engine::world::{Socket as _, System, WAKEUP, World as _};
 
 /// Maximum number of connections that are set up at the same time.
@@ -28,8 +28,6 @@ const EVENTS_MAX: usize = 256;
 const WAIT_MAX: u64 = 100_000_000;
 /// Number of pieces that are read from one connection before others are served.
 const PIECES_MAX: usize = 4;
-/// Payload of a close frame with the code 1000, normal closure.
-const NORMAL_CLOSURE: [u8; 2] = 1000u16.to_be_bytes();
 
 /// The thread that opens and reads all connections.
 pub(super) struct SubscriptionThread {
@@ -320,7 +318,7 @@ impl SubscriptionThread {
     /// Closes all connections and returns the rows of the result.
     fn finish(mut self) -> Vec<SubscriptionRow> {
         let mut close = Vec::new();
-        self.masking.encode(&mut close, Opcode::Close, &NORMAL_CLOSURE);
+        self.masking.encode(&mut close, Opcode::Close, &NORMAL_CLOSURE.to_be_bytes());
         for subscriber in &mut self.subscribers {
             match &subscriber.state {
                 State::Subscribed(_) | State::Ended => {}

@@ -13,7 +13,7 @@ use super::{EngineThread, RESPONSE_QUEUE, Request, WorkerState};
 use crate::engine::body::{ReceivedBody, SAMPLE_BYTES_MAX};
 use crate::engine::classify::{self, CallOutcome};
 use crate::engine::compose::{Composer, RequestKind};
-use crate::engine::reader::Head;
+use crate::engine::websocket::Opcode;
 use crate::engine::world::World;
 use crate::engine::{Sample, Shared};
 
@@ -38,11 +38,18 @@ impl<W: World> EngineThread<W> {
         worker.compose(&mut self.composer);
         let Some(connection) = &mut worker.connection else { return };
         if worker.sample.is_some() {
-            connection.reader.store_body();
+            match &mut connection.websocket {
+                Some(websocket) => websocket.body.store(),
+                None => connection.reader.store_body(),
+            }
         }
+        let request = match &mut self.websocket {
+            Some(websocket) => websocket.encode(Opcode::Text, self.composer.request_body()),
+            None => self.composer.request(),
+        };
         worker.sent = self.clock.read();
         let traffic = &mut self.recorder.interval.traffic;
-        if connection.send(self.composer.request(), traffic).is_ok() {
+        if connection.send(request, traffic).is_ok() {
             connection.uses += 1;
             worker.state = WorkerState::AwaitingResponse;
             self.deadlines.set(RESPONSE_QUEUE, worker_id, worker.sent);
@@ -75,9 +82,10 @@ impl<W: World> EngineThread<W> {
         self.samples.send(worker.request, &self.outcomes, bodies, now);
     }
 
-    /// Closes the connection after a response, or keeps it open for the next call. `ending` is true
-    /// if the server has closed its side.
-    pub(super) fn after_response(&mut self, worker_id: u32, head: Head, ending: bool) {
+    /// Closes the connection after a response, or keeps it open for the next call. `keep_alive` is
+    /// false if the server has announced that it closes the connection, and `ending` is true if it
+    /// has closed its side.
+    pub(super) fn after_response(&mut self, worker_id: u32, keep_alive: bool, ending: bool) {
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
         connection.reader.reset();
         let unsent = !connection.sent_all();
@@ -89,8 +97,11 @@ impl<W: World> EngineThread<W> {
         if ending {
             self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
             self.close(worker_id);
-        } else if !head.keep_alive {
+        } else if !keep_alive {
             self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
+            self.drain(worker_id);
+        } else if uses_exhausted && self.websocket.is_some() {
+            // The close frame asks the server to close the connection.
             self.drain(worker_id);
         } else if uses_exhausted || unsent {
             self.close(worker_id);
@@ -99,8 +110,11 @@ impl<W: World> EngineThread<W> {
 
     /// Handles a connection that the server has closed or reset.
     pub(super) fn connection_lost(&mut self, worker_id: u32) {
-        self.recorder.interval.traffic.closed_by_server += 1;
         let worker = &mut self.workers[worker_id as usize];
+        if worker.state == WorkerState::Dialing {
+            return self.upgrade_failed(worker_id, Class::Reset);
+        }
+        self.recorder.interval.traffic.closed_by_server += 1;
         let Some(connection) = worker.connection.take() else { return };
         if worker.state != WorkerState::AwaitingResponse {
             return;
@@ -146,6 +160,7 @@ impl<W: World> EngineThread<W> {
     pub(super) fn finish(&mut self, worker_id: u32, ended_at: u64) {
         self.deadlines.remove(worker_id);
         let worker = &mut self.workers[worker_id as usize];
+        let unconnected = worker.state == WorkerState::Dialing;
         worker.state = WorkerState::Idle;
         let latency = ended_at.saturating_sub(worker.call_scheduled);
         let service = ended_at.saturating_sub(worker.sent);
@@ -153,11 +168,9 @@ impl<W: World> EngineThread<W> {
         let after_scenario =
             ended_at > self.scenarios[usize::from(worker.request.key.scenario)].end();
         let after_stage = ended_at > self.stage_ends[usize::from(stage)];
-        let mut unconnected = false;
         for (index, &outcome) in self.outcomes.iter().enumerate() {
             let method = worker.request.kind.method();
             let method = method.or_else(|| worker.methods.get(index).copied()).unwrap_or_default();
-            unconnected |= matches!(outcome.class, Class::Connect | Class::Tls);
             self.recorder.call(worker.request.stage, method, outcome, latency, service);
             if after_scenario || after_stage {
                 let slot = Slot { stage, method, class: outcome.class };

@@ -124,6 +124,9 @@ impl<W: World> EngineThread<W> {
     }
 
     fn opened(&mut self, worker_id: u32) {
+        if self.websocket.is_some() {
+            return self.start_upgrade(worker_id);
+        }
         self.deadlines.remove(worker_id);
         self.recorder.interval.traffic.connections += 1;
         if self.is_pooled(worker_id) {
@@ -136,6 +139,7 @@ impl<W: World> EngineThread<W> {
     /// Closes a worker's connection now.
     pub(super) fn close(&mut self, worker_id: u32) {
         self.abandon(worker_id);
+        self.send_close(worker_id);
         if let Some(mut connection) = self.workers[worker_id as usize].connection.take() {
             connection.close_notify(&mut self.recorder.interval.traffic);
         }
@@ -143,6 +147,7 @@ impl<W: World> EngineThread<W> {
 
     /// Detaches a worker's connection and gives the server time to close it first.
     pub(super) fn drain(&mut self, worker_id: u32) {
+        self.send_close(worker_id);
         let Some(mut connection) = self.workers[worker_id as usize].connection.take() else {
             return;
         };

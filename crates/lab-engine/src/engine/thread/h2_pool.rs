@@ -62,7 +62,7 @@ impl<S> Default for PooledConnection<S> {
 impl<S: Socket> H2Pool<S> {
     /// Returns `None` unless the plan uses HTTP/2.
     pub(super) fn new(plan: &Plan, workers: usize) -> Result<Option<H2Pool<S>>, EngineFault> {
-        if plan.connections.http != HttpVersion::Http2 {
+        if plan.connections.http != HttpVersion::Http2 || plan.target.is_websocket() {
             return Ok(None);
         }
         let woken = Arc::default();

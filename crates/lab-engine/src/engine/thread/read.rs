@@ -54,12 +54,19 @@ impl<W: World> EngineThread<W> {
                     break;
                 }
                 // No request is in flight, so the connection is unusable after unsolicited data.
-                ReadResult::Bytes { .. } if worker.state != WorkerState::AwaitingResponse => {
+                ReadResult::Bytes { .. }
+                    if connection.websocket.is_none()
+                        && worker.state != WorkerState::AwaitingResponse =>
+                {
                     self.close(worker_id);
                     break;
                 }
                 ReadResult::Bytes { count, drained } => {
-                    if self.feed(worker_id, &input[..count], ending) || (drained && !ending) {
+                    let is_finished = match &connection.websocket {
+                        Some(_) => self.feed_websocket(worker_id, &input[..count], ending),
+                        None => self.feed(worker_id, &input[..count], ending),
+                    };
+                    if is_finished || (drained && !ending) {
                         break;
                     }
                     remaining = remaining.saturating_sub(count);
@@ -119,7 +126,7 @@ impl<W: World> EngineThread<W> {
                 let bodies = worker.sample.take().zip(body.stored);
                 self.samples.send(request, &self.outcomes, bodies, now);
                 self.recorder.response(head.status, head.retry_after);
-                self.after_response(worker_id, head, ending);
+                self.after_response(worker_id, head.keep_alive, ending);
                 self.finish(worker_id, now);
             }
         }

@@ -1,6 +1,7 @@
 //! The opening handshake (RFC 6455, section 4.1).
 
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
@@ -9,6 +10,7 @@ use lab_model::plan::Target;
 
 use crate::engine::EngineFault;
 use crate::engine::compose::{AGENT, header_fields};
+use crate::engine::reader::parse_retry_after;
 
 /// The GUID of the handshake (RFC 6455, section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -76,8 +78,13 @@ pub(crate) enum HandshakeState {
         /// Bytes that followed the head.
         rest: Vec<u8>,
     },
-    /// The server responded with this other status.
-    Refused(u16),
+    /// The server responded with another status.
+    Refused {
+        /// The status.
+        status: u16,
+        /// Value of Retry-After.
+        retry_after: Option<Duration>,
+    },
     /// Not a valid response to the handshake.
     Invalid,
 }
@@ -109,7 +116,10 @@ impl Handshake {
                 HandshakeState::Open { rest: self.received[head_bytes..].to_vec() }
             }
             Some(101) | None => HandshakeState::Invalid,
-            Some(status) => HandshakeState::Refused(status),
+            Some(status) => HandshakeState::Refused {
+                status,
+                retry_after: field("retry-after").and_then(parse_retry_after),
+            },
         }
     }
 }

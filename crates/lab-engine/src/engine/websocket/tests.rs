@@ -129,7 +129,7 @@ fn a_handshake_is_accepted_refused_or_invalid() {
     assert_eq!(feed(&response), HandshakeState::Invalid);
     assert_eq!(feed("SSH-2.0-OpenSSH\r\n\r\n"), HandshakeState::Invalid);
     let refused = feed("HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(refused, HandshakeState::Refused(429));
+    assert_eq!(refused, HandshakeState::Refused { status: 429, retry_after: None });
     let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(70_000));
     assert_eq!(feed(&endless), HandshakeState::Invalid);
 }

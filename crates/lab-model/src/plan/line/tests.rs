@@ -228,3 +228,30 @@ mod noise {
         }
     }
 }
+
+#[test]
+fn a_websocket_is_a_target_for_the_same_options() {
+    let url = "ws://127.0.0.1:8546/ws";
+    let plan = plan_for(url, Family::Ethereum, &["-c", "3", "-r", "100"]).unwrap();
+    assert!(plan.target.is_websocket());
+    assert_eq!((&*plan.name, plan.protocol()), ("127.0.0.1:8546", "WebSocket"));
+    let again = read(&plan.text, "again", &[]).unwrap();
+    assert_eq!(again.target.url, plan.target.url);
+    let problems = problems_of(url, &["--http", "2"]);
+    assert!(problems.starts_with("--http"), "{problems}");
+    assert!(problems.contains("are opened by HTTP/1.1"), "{problems}");
+    let problems = problems_of(url, &["--method", "eth_subscribe", "--params", "[\"newHeads\"]"]);
+    assert!(problems.contains("calls over WebSockets cannot subscribe"), "{problems}");
+}
+
+#[test]
+fn another_target_must_fit_the_plan() {
+    let mut plan = plan(&["--http", "2"]);
+    plan.point_at("https://h").unwrap();
+    let error = plan.point_at("ws://h").unwrap_err();
+    assert!(error.contains("are opened by HTTP/1.1; allowed: \"1.1\""), "{error}");
+    assert_eq!(
+        plan.point_at("ipc:/a"),
+        Err("a url begins with http://, https://, ws:// or wss://".to_owned())
+    );
+}

@@ -189,8 +189,8 @@ fn target_cpu_evidence(context: &Context<'_>) -> Option<Evidence> {
 
 /// Returns a cause if calls fail because connections cannot be made or are closed.
 fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
-    let cannot = |class| matches!(class, Class::Connect | Class::Tls);
-    let closed = |class| matches!(class, Class::Connect | Class::Tls | Class::Reset);
+    let cannot = |class| matches!(class, Class::Connect | Class::Tls | Class::Upgrade);
+    let closed = |class| cannot(class) || matches!(class, Class::Reset | Class::Closed);
     let (failed, total) = count_calls(context, Class::is_failure);
     let (refused, _) = count_calls(context, closed);
     if total <= 0.0 || refused / total < NOTABLE || refused < DOMINATES * failed {

@@ -172,7 +172,7 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
         ("Governor", |result| result.machine.governor.clone().unwrap_or_default()),
         ("Congestion control", |result| result.machine.congestion.clone().unwrap_or_default()),
         ("HTTP, connections", |result| {
-            format!("HTTP/{}, {}", result.plan.http, result.plan.connections)
+            format!("{}, {}", result.plan.protocol(), result.plan.connections)
         }),
     ];
     let systems: Vec<Vec<ResultFacts<'_>>> =

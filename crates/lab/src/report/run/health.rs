@@ -82,9 +82,9 @@ pub(super) fn connections(result: &RunResult) -> Section {
             percent(share),
         )
     });
-    let (http, reuse) = (&result.plan.http, &result.plan.connections);
+    let (protocol, reuse) = (result.plan.protocol(), &result.plan.connections);
     let in_short = format!(
-        "HTTP/{http}, {} on {} ({failed} failed){handshakes}; {sent} sent, {received} received",
+        "{protocol}, {} on {} ({failed} failed){handshakes}; {sent} sent, {received} received",
         plural(requests, "request"),
         plural(opened, "connection"),
     );
@@ -94,7 +94,10 @@ pub(super) fn connections(result: &RunResult) -> Section {
         ("[TLS sessions resumed](resumption)".to_owned(), resumed_text)
     });
     let facts = [
-        ("HTTP requests ended", count(requests)),
+        (
+            if protocol == "WebSocket" { "Requests ended" } else { "HTTP requests ended" },
+            count(requests),
+        ),
         ("Connections opened", count(opened)),
         ("Connections failed", failed),
         ("Closed by the server", count(traffic.closed_by_server)),
@@ -106,14 +109,18 @@ pub(super) fn connections(result: &RunResult) -> Section {
     let statuses =
         statuses.map(|(status, responses)| (format!("HTTP status {status}"), count(*responses)));
     let facts = facts.map(|(name, value)| (name.to_owned(), value)).into_iter();
-    let facts = facts.chain(resumption).chain(statuses);
+    let closes = wire.close_codes.iter().map(|(code, closes)| {
+        (format!("WebSockets closed by the server with code {code}"), count(*closes))
+    });
+    let facts = facts.chain(resumption).chain(statuses).chain(closes);
     let facts = facts.map(|(name, value)| (Text::marked(&name), value.into())).collect();
+    let opening = (protocol == "WebSocket").then_some(("WebSocket opening", &wire.upgrade));
     let times = [
         ("TCP connect", &wire.connect),
         ("TLS handshake, full", &wire.handshake_full),
         ("TLS handshake, resumed", &wire.handshake_resumed),
-        ("Retry-After", &wire.retry_after),
     ];
+    let times = times.into_iter().chain(opening).chain([("Retry-After", &wire.retry_after)]);
     let ms = |count: u64, ms: f64| if count == 0 { String::new() } else { bare_ms(ms) };
     let times = table!(times, |(name, quantiles)|
         Column::text("") => name,
@@ -124,7 +131,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
         Column::number("max ms") => ms(quantiles.count, quantiles.max_ms),
     );
     let lead = format!(
-        "HTTP/{http}, connections: {reuse}. Times are of connections opened during the run."
+        "{protocol}, connections: {reuse}. Times are of connections opened during the run."
     );
     Section::new("connections", "Connections")
         .nav("Connections")

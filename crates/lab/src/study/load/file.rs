@@ -85,7 +85,7 @@ settings::choice! {
 settings::string_scalar! {
     /// The URL of a target, which may have placeholders.
     pub TargetUrl: String = check_target, "a url",
-        "http://host[:port][/path] or https://…, with {port.NAME} in place of a port",
+        "http[s]://host[:port][/path] or ws[s]://…, with {port.NAME} in place of a port",
         "http://127.0.0.1:8545",
         mask |text: &str| Some(format!("\"{}\"", url::mask_around_references(text)));
 }
@@ -96,7 +96,7 @@ fn check_target(text: &str) -> Result<String, &'static str> {
     if placeholders::names(text).any(placeholders::is_case_value) {
         return Ok(text.to_owned());
     }
-    NodeUrl::parse_http(&placeholders::replace_by_port(text)).map(|_| text.to_owned())
+    NodeUrl::parse_remote(&placeholders::replace_by_port(text)).map(|_| text.to_owned())
 }
 
 settings::table! {

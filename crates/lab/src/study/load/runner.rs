@@ -265,7 +265,7 @@ impl Session<'_> {
         let target = self.servers.target(plan, variant);
         let mut plan = self.study.variants[variant].plans[plan].clone();
         if let Some(target) = target {
-            plan.target.point_at(&target).map_err(str::to_owned)?;
+            plan.point_at(&target)?;
         }
         Ok(Arc::new(plan))
     }

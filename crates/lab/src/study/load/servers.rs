@@ -232,7 +232,7 @@ impl<'a> Servers<'a> {
         let Some(target) = target.filter(|_| !variant_settings.servers.is_empty()) else {
             return Ok(());
         };
-        let url = NodeUrl::parse_http(&target).map_err(|error| {
+        let url = NodeUrl::parse_remote(&target).map_err(|error| {
             StudyFault::Operation(format!("variant {:?}: {error}", variant_settings.name))
         })?;
         let description = format!("the target of variant {:?}", variant_settings.name);

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base64::Engine as _;
 use lab_model::plan::{Target, Tls};
 use lab_model::samples;
 
@@ -194,4 +195,88 @@ fn a_target_that_hangs_is_given_up() {
     let client = Client::new(&target, &Tls::default()).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();
     assert_eq!(fault.reason, Reason::Silent { after: Duration::from_secs(5) });
+}
+
+/// A server of WebSockets. The answer to a call is a message or, without one, the end of the
+/// connection.
+fn websocket_server(
+    handshake: impl Fn(&str) -> String + Send + Sync + 'static,
+    answer: impl Fn(usize, &str) -> Option<String> + Send + Sync + 'static,
+) -> Client {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for (connection, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            let key = String::from_utf8(head).unwrap();
+            let (_, key) = key.split_once("Sec-WebSocket-Key: ").unwrap();
+            stream.write_all(handshake(key.lines().next().unwrap()).as_bytes()).unwrap();
+            let mut header = [0; 6];
+            while stream.read_exact(&mut header).is_ok() && header[0] == 0x81 {
+                let mut call = vec![0; usize::from(header[1] & 0x7f)];
+                stream.read_exact(&mut call).unwrap();
+                let key = header[2..].iter().cycle();
+                call.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+                let Some(text) = answer(connection, std::str::from_utf8(&call).unwrap()) else {
+                    break;
+                };
+                stream.write_all(&[0x81, text.len() as u8]).unwrap();
+                stream.write_all(text.as_bytes()).unwrap();
+            }
+        }
+    });
+    let mut target = samples::open(1.0, 1, &["eth_chainId"]).target;
+    target.point_at(&format!("ws://127.0.0.1:{port}")).unwrap();
+    Client::new(&target, &Tls::default()).unwrap()
+}
+
+fn switch(key: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(
+        &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY,
+        format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes(),
+    );
+    let accept = base64::engine::general_purpose::STANDARD.encode(digest);
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+}
+
+#[test]
+fn calls_over_a_websocket_use_one_connection_until_the_server_closes_it() {
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    let client = websocket_server(switch, move |connection, call| {
+        assert!(call.contains("eth_chainId"), "{call}");
+        // The first connection ends with the third call, which needs a second connection.
+        let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let result = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{connection}}}"#);
+        (call != 2).then_some(result)
+    });
+    for connection in [0, 0, 1, 1] {
+        assert_eq!(client.call("eth_chainId", "[]"), Ok(Reply::Result(connection.into())));
+    }
+}
+
+#[test]
+fn a_server_that_opens_no_websocket_is_named_with_its_status() {
+    let refusing = |status: &'static str| {
+        let refuse = move |_: &str| format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        let client = websocket_server(refuse, |_, _| None);
+        client.call("eth_chainId", "[]").unwrap_err()
+    };
+    let fault = refusing("404 Not Found");
+    assert_eq!(fault.reason, Reason::NoWebSocket { status: 404 });
+    assert!(fault.to_string().starts_with("ws://127.0.0.1:"), "{fault}");
+    let fault = refusing("401 Unauthorized");
+    assert!(matches!(fault.reason, Reason::Unauthorized { .. }), "{fault}");
+    let fault = websocket_server(|_| "SSH-2.0\r\n".to_owned(), |_, _| None);
+    let fault = fault.call("eth_chainId", "[]").unwrap_err();
+    assert!(fault.to_string().contains("invalid"), "{fault}");
 }

@@ -159,7 +159,7 @@ impl Checker<'_, '_> {
             let mut values = PlaceholderValues::new();
             case.add_values(&mut values);
             let of_case = placeholders::replace(target, &values);
-            let error = NodeUrl::parse_http(&placeholders::replace_by_port(&of_case)).err()?;
+            let error = NodeUrl::parse_remote(&placeholders::replace_by_port(&of_case)).err()?;
             Some(format!("in the case {:?}: {error}", case.name))
         });
         if let Some(message) = faulty {

@@ -145,10 +145,10 @@ fn faulty_files_are_refused_with_their_reasons() {
     faults(
         &format!("{HEAD}{}", TWO.replace("http://127.0.0.1:2", "127.0.0.1:2")),
         expect![[r#"
-        s.toml:9:10: variant.target = "127.0.0.1:2": a url begins with http:// or https://
+        s.toml:9:10: variant.target = "127.0.0.1:2": a url begins with http://, https://, ws:// or wss://
            9 | target = "127.0.0.1:2"
              |          ^^^^^^^^^^^^^
-             allowed: http://host[:port][/path] or https://…, with {port.NAME} in place of a port
+             allowed: http[s]://host[:port][/path] or ws[s]://…, with {port.NAME} in place of a port
     "#]],
     );
     faults(

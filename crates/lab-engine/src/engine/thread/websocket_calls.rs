@@ -1,0 +1,267 @@
+//! The calls of one thread over WebSockets: the opening handshake, frames, and the end of a
+//! connection. `engine/websocket.rs` encodes and decodes.
+//!
+//! A worker has its own WebSocket and one request in flight on it, so the next message is the
+//! response.
+
+use lab_model::plan::Target;
+use lab_model::record::Class;
+
+use super::call::classify_calls;
+use super::{EngineThread, WorkerState};
+use crate::engine::EngineFault;
+use crate::engine::connection::Phase;
+use crate::engine::websocket::{
+    CallSocket, Event, HandshakeState, Masking, NO_CLOSE_CODE, NORMAL_CLOSURE, Opcode, Opener,
+};
+use crate::engine::world::World;
+
+/// The status for the classification of messages, which have none.
+const STATUS_OK: u16 = 200;
+
+/// What all WebSockets of one thread share.
+pub(super) struct WebSocketCalls {
+    opener: Opener,
+    masking: Masking,
+    /// Buffer of the last frame.
+    frame: Vec<u8>,
+}
+
+impl WebSocketCalls {
+    /// Returns `None` unless the target is called over WebSockets.
+    ///
+    /// # Errors
+    /// Fails if a header of the target cannot be sent.
+    pub(super) fn new(target: &Target) -> Result<Option<WebSocketCalls>, EngineFault> {
+        if !target.is_websocket() {
+            return Ok(None);
+        }
+        let opener = Opener::new(target)?;
+        Ok(Some(WebSocketCalls { opener, masking: Masking::default(), frame: Vec::new() }))
+    }
+
+    /// Returns a masked frame.
+    pub(super) fn encode(&mut self, opcode: Opcode, payload: &[u8]) -> &[u8] {
+        self.frame.clear();
+        self.masking.encode(&mut self.frame, opcode, payload);
+        &self.frame
+    }
+}
+
+/// Why a WebSocket cannot carry further calls.
+#[derive(Clone, Copy)]
+enum End {
+    /// The server sent a close frame with this code.
+    Closed(Option<u16>),
+    /// An invalid frame, a message beyond the plan's limit, or a message that no call asked for.
+    Invalid,
+}
+
+impl<W: World> EngineThread<W> {
+    /// Sends the request that opens a WebSocket on a connected socket.
+    pub(super) fn start_upgrade(&mut self, worker_id: u32) {
+        let now = self.clock.read();
+        let Some(calls) = &self.websocket else { return };
+        let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
+        let (request, handshake) = calls.opener.open();
+        connection.websocket = Some(Box::new(CallSocket::new(handshake, now)));
+        connection.phase = Phase::Upgrading;
+        if connection.send(&request, &mut self.recorder.interval.traffic).is_err() {
+            self.upgrade_failed(worker_id, Class::Reset);
+        }
+    }
+
+    /// Fails the call of a worker whose WebSocket could not be opened.
+    pub(super) fn upgrade_failed(&mut self, worker_id: u32, class: Class) {
+        self.recorder.interval.traffic.connections_failed += 1;
+        self.close(worker_id);
+        let now = self.clock.read();
+        self.fail(worker_id, class, now);
+    }
+
+    /// Interprets received bytes. Returns true if the worker has left the connection.
+    pub(super) fn feed_websocket(&mut self, worker_id: u32, bytes: &[u8], ending: bool) -> bool {
+        let worker = &mut self.workers[worker_id as usize];
+        let generation = worker.generation;
+        let socket = worker.connection.as_mut().and_then(|other| other.websocket.as_mut());
+        match socket.and_then(|socket| socket.handshake.as_mut()) {
+            Some(handshake) => {
+                let state = handshake.feed(bytes);
+                self.continue_upgrade(worker_id, state);
+            }
+            None => self.feed_frames(worker_id, bytes, ending),
+        }
+        let worker = &self.workers[worker_id as usize];
+        worker.connection.is_none() || worker.generation != generation
+    }
+
+    /// Sends the call once the WebSocket is open.
+    fn continue_upgrade(&mut self, worker_id: u32, state: HandshakeState) {
+        match state {
+            HandshakeState::Incomplete => {}
+            HandshakeState::Open { rest } => self.upgraded(worker_id, &rest),
+            HandshakeState::Refused { status, retry_after } => {
+                self.recorder.response(status, retry_after);
+                let class = if status == 429 { Class::Limited } else { Class::Upgrade };
+                self.upgrade_failed(worker_id, class);
+            }
+            HandshakeState::Invalid => self.upgrade_failed(worker_id, Class::Upgrade),
+        }
+    }
+
+    /// Sends the call on a WebSocket that has just opened. `rest` followed the handshake.
+    fn upgraded(&mut self, worker_id: u32, rest: &[u8]) {
+        let now = self.clock.read();
+        let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
+        let Some(socket) = &mut connection.websocket else { return };
+        connection.phase = Phase::Open;
+        socket.handshake = None;
+        self.recorder.interval.upgrade_time.saturating_record(now - socket.started);
+        self.recorder.interval.traffic.connections += 1;
+        self.recorder.response(101, None);
+        self.deadlines.remove(worker_id);
+        self.feed_frames(worker_id, rest, false);
+        let worker = &self.workers[worker_id as usize];
+        let phase = worker.connection.as_ref().map(|connection| connection.phase);
+        if worker.state == WorkerState::Dialing && phase == Some(Phase::Open) {
+            self.transmit(worker_id);
+        }
+    }
+
+    /// Decodes all frames in `bytes`. The worker continues after the last of them, so that no
+    /// message is taken for the response to a later call.
+    fn feed_frames(&mut self, worker_id: u32, mut bytes: &[u8], ending: bool) {
+        let (mut responded_at, mut end) = (None, None);
+        while end.is_none() {
+            let worker = &mut self.workers[worker_id as usize];
+            let socket = worker.connection.as_mut().and_then(|other| other.websocket.as_mut());
+            let Some(socket) = socket else { return };
+            let Ok((used, event)) = socket.decoder.next(bytes) else {
+                end = Some(End::Invalid);
+                break;
+            };
+            bytes = &bytes[used..];
+            match event {
+                None if bytes.is_empty() => break,
+                None | Some(Event::Pong) => {}
+                Some(Event::Ping(payload)) => socket.pong = Some(payload.to_vec()),
+                Some(Event::Close(code)) => end = Some(End::Closed(code)),
+                Some(Event::Piece { bytes: piece, is_last }) => {
+                    let is_awaited =
+                        worker.state == WorkerState::AwaitingResponse && responded_at.is_none();
+                    // Classifying the last piece of a long response does not count as response
+                    // time.
+                    let arrived = socket.body.is_long().then(|| self.clock.read());
+                    let is_invalid =
+                        !is_awaited || socket.body.append(piece, self.response_bytes_max).is_err();
+                    if is_invalid {
+                        end = Some(End::Invalid);
+                    } else if is_last {
+                        responded_at = Some(arrived.unwrap_or_else(|| self.clock.read()));
+                        self.classify_message(worker_id);
+                    } else if arrived.is_some() {
+                        self.clock.read();
+                    }
+                }
+            }
+        }
+        self.send_pong(worker_id);
+        self.after_frames(worker_id, responded_at, end, ending);
+    }
+
+    /// Classifies the complete message as the response to the worker's request.
+    fn classify_message(&mut self, worker_id: u32) {
+        let now = self.clock.now;
+        let worker = &mut self.workers[worker_id as usize];
+        let (request, connection) = (worker.request, &mut worker.connection);
+        let socket = connection.as_mut().and_then(|connection| connection.websocket.as_mut());
+        let Some(socket) = socket else { return };
+        let body = socket.body.received();
+        classify_calls(&self.composer, request, STATUS_OK, body.parsed, &mut self.outcomes);
+        self.recorder.bytes(request.kind, &worker.methods, body.length);
+        let bodies = worker.sample.take().zip(body.stored);
+        self.samples.send(request, &self.outcomes, bodies, now);
+        socket.body.reset();
+    }
+
+    /// Counts the end of a response or of the WebSocket, and continues the iteration.
+    fn after_frames(
+        &mut self,
+        worker_id: u32,
+        responded_at: Option<u64>,
+        end: Option<End>,
+        ending: bool,
+    ) {
+        match end {
+            Some(End::Closed(code)) => self.closed_by_frame(worker_id, code),
+            Some(End::Invalid) => self.close(worker_id),
+            // Responses may now be one call late, so the next call needs another WebSocket.
+            None if responded_at.is_some() && self.is_mismatched() => self.close(worker_id),
+            None if responded_at.is_some() => self.after_response(worker_id, true, ending),
+            None => return,
+        }
+        let has_call = self.workers[worker_id as usize].state != WorkerState::Idle;
+        match (responded_at, end) {
+            (Some(responded_at), _) => self.finish(worker_id, responded_at),
+            (None, Some(end)) if has_call => {
+                let now = self.clock.read();
+                let class = match end {
+                    End::Closed(_) => Class::Closed,
+                    End::Invalid => Class::Malformed,
+                };
+                self.fail(worker_id, class, now);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Returns true if the last response does not belong to its request.
+    fn is_mismatched(&self) -> bool {
+        let is_foreign = |class| matches!(class, Class::WrongId | Class::Malformed);
+        self.outcomes.iter().any(|outcome| is_foreign(outcome.class))
+    }
+
+    /// Replies to the server's close frame and lets the server close the connection.
+    fn closed_by_frame(&mut self, worker_id: u32, code: Option<u16>) {
+        let interval = &mut self.recorder.interval;
+        interval.traffic.closed_by_server += 1;
+        *interval.close_codes.entry(code.unwrap_or(NO_CLOSE_CODE)).or_default() += 1;
+        let connection = self.workers[worker_id as usize].connection.as_mut();
+        if let Some(socket) = connection.and_then(|connection| connection.websocket.as_mut()) {
+            socket.close_code = code.unwrap_or(NORMAL_CLOSURE);
+        }
+        self.drain(worker_id);
+    }
+
+    /// Sends the pong of the last ping, unless the socket still has to take earlier bytes.
+    pub(super) fn send_pong(&mut self, worker_id: u32) {
+        let Some(calls) = &mut self.websocket else { return };
+        let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
+        let is_ready = connection.sent_all();
+        let socket = connection.websocket.as_mut().filter(|_| is_ready);
+        if let Some(payload) = socket.and_then(|socket| socket.pong.take()) {
+            let frame = calls.encode(Opcode::Pong, &payload);
+            // After a write error, the next read reports the end of the connection.
+            let _ignored = connection.send(frame, &mut self.recorder.interval.traffic);
+        }
+    }
+
+    /// Sends a close frame on an open WebSocket.
+    pub(super) fn send_close(&mut self, worker_id: u32) {
+        let Some(calls) = &mut self.websocket else { return };
+        let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
+        let is_ready = connection.phase == Phase::Open && connection.sent_all();
+        if let Some(socket) = connection.websocket.as_ref().filter(|_| is_ready) {
+            let frame = calls.encode(Opcode::Close, &socket.close_code.to_be_bytes());
+            // The connection is closed in any case.
+            let _ignored = connection.send(frame, &mut self.recorder.interval.traffic);
+        }
+    }
+
+    /// Closes the WebSockets of all workers at the end of the run.
+    pub(super) fn close_websockets(&mut self) {
+        if self.websocket.is_some() {
+            (0..self.workers.len() as u32).for_each(|worker_id| self.close(worker_id));
+        }
+    }
+}
