@@ -25,3 +25,4 @@ mod studies;
 mod study;
 mod subscriptions;
 mod transactions;
+mod websocket_load;

@@ -94,6 +94,8 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ("weir node", NODE, Serves(SIMULATED)),
     ("weir serve --upstream http://127.0.0.1:8545", FREE, Serves(CHAIN)),
     ("weir load http://127.0.0.1:8545", SHORT, Loads),
+    ("weir load ws://127.0.0.1:8546", SHORT, Loads),
+    ("weir load ws://127.0.0.1:8546 -r 500 -d 1m", &[("1m", "1s")], Loads),
     (
         "weir demo --duration 1m --json demo.json",
         &[("1m", "5s"), ("", " && cat demo.json")],

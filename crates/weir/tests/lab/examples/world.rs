@@ -65,6 +65,7 @@ impl World {
             ("https://gateway/rpc".to_owned(), format!("https://{}", sealed.address)),
             ("https://node.example".to_owned(), format!("https://{}", sealed.address)),
             ("wss://node.example".to_owned(), format!("ws://{}", second.address)),
+            ("ws://127.0.0.1:8546".to_owned(), format!("ws://{}", second.address)),
             ("ipc:/var/geth.ipc".to_owned(), format!("ipc:{}", socket.display())),
             ("http://10.0.0.1:8545".to_owned(), second.url()),
             ("http://10.0.0.2:8545".to_owned(), third.url()),
