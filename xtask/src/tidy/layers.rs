@@ -117,16 +117,8 @@ const FOLDERS: &[LayeredFolder] = &[
         path: "xtask/src",
         layers: &[
             &["shell"],
-            &[
-                "backend",
-                "fuzz",
-                "generate",
-                "package_files",
-                "sim",
-                "site",
-                "static_program",
-                "tidy",
-            ],
+            &["backend", "fuzz", "generate", "package_files", "sim", "site", "tidy"],
+            &["static_program"],
             &["image"],
             &["release"],
             &["check"],
