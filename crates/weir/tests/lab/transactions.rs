@@ -53,7 +53,7 @@ fn a_pool_that_gets_into_no_block_is_pending() {
     let plan = write_plan(folder.path(), &node.url(), chain_of(&node), 5, rest);
     let out = folder.path().join("out");
     let (code, text) = weir(&["load", &plan, "--out", out.to_str().unwrap()]);
-    assert_eq!(code, 1, "{text}");
+    assert_eq!(code, 3, "{text}");
     let result = std::fs::read(out.join("result.json")).unwrap();
     let result: Value = serde_json::from_slice(&result).unwrap();
     let row = &result["transactions"];
