@@ -68,13 +68,26 @@ pub fn queries(file: &Path) -> Vec<PanelQuery> {
 }
 
 /// Repeats all queries until each has returned a value that is a number. `variables` are names of
-/// Grafana's variables and their values.
+/// Grafana's variables and their values. The queries of the panels in `empty` may have no value.
 ///
 /// # Panics
-/// If a query has no value after a minute; the message names all such queries.
-pub fn wait_for_data(prometheus: &Prometheus, queries: &[PanelQuery], variables: &[(&str, &str)]) {
-    let mut pending: Vec<(&PanelQuery, String)> =
-        queries.iter().map(|query| (query, query.complete(variables))).collect();
+/// If a query has no value after a minute; the message names all such queries. Also if Prometheus
+/// refuses a query, or there is no panel that `empty` names.
+pub fn wait_for_data(
+    prometheus: &Prometheus,
+    queries: &[PanelQuery],
+    variables: &[(&str, &str)],
+    empty: &[&str],
+) {
+    for title in empty {
+        assert!(queries.iter().any(|query| query.title == *title), "there is no panel {title}");
+    }
+    let queries = queries.iter().map(|query| (query, query.complete(variables)));
+    let (may_lack, mut pending): (Vec<_>, Vec<_>) =
+        queries.partition(|(panel, _)| empty.contains(&&*panel.title));
+    for (_, query) in may_lack {
+        let _values = prometheus.values(&query);
+    }
     let begin = Instant::now();
     loop {
         pending.retain(|(_, query)| prometheus.values(query).iter().all(|value| value.is_nan()));

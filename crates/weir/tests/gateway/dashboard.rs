@@ -117,7 +117,7 @@ fn every_panel_has_data() {
     let dashboard = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy/grafana/dashboards/weir-gateway.json");
     let variables = [("__rate_interval", "15s"), ("instance", ".*"), ("chain", ".*")];
-    wait_for_data(&prometheus, &queries(&dashboard), &variables);
+    wait_for_data(&prometheus, &queries(&dashboard), &variables, &[]);
     assert_eq!(load.try_wait().unwrap(), None, "the load ended before the queries");
     load.kill().unwrap();
     load.wait().unwrap();
