@@ -165,3 +165,41 @@ fn add_blob(blobs: &Path, file: &Path, kind: &str) -> Result<Value> {
 fn media_type(kind: &str) -> String {
     format!("application/vnd.oci.{kind}")
 }
+
+#[cfg(test)]
+mod tests {
+    //! Goal: an image for several architectures is one index, with a complete image for each.
+
+    use super::*;
+
+    #[test]
+    fn one_index_has_an_image_for_each_architecture() {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = [Architecture::Amd64, Architecture::Arm64].map(|architecture| {
+            let path = folder.path().join(architecture.name());
+            fs::write(&path, architecture.target()).unwrap();
+            (architecture, path)
+        });
+        let layout = folder.path().join("layout");
+        write(&programs, &layout).unwrap();
+        let read =
+            |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+        let blob = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().unwrap().trim_start_matches("sha256:");
+            layout.join("blobs/sha256").join(digest)
+        };
+        let index = read(&layout.join("index.json"));
+        let manifests = index["manifests"].as_array().unwrap();
+        assert_eq!(manifests.len(), programs.len(), "{index}");
+        for ((architecture, _), descriptor) in programs.iter().zip(manifests) {
+            assert_eq!(descriptor["platform"]["architecture"], architecture.name());
+            let manifest = read(&blob(descriptor));
+            let config = read(&blob(&manifest["config"]));
+            assert_eq!(config["architecture"], architecture.name());
+            let mut tar = std::process::Command::new("tar");
+            tar.args(["--extract", "--gzip", "--to-stdout", "--file"]);
+            tar.arg(blob(&manifest["layers"][0])).arg("usr/bin/weir");
+            assert_eq!(shell::output(&mut tar).unwrap(), architecture.target());
+        }
+    }
+}

@@ -14,12 +14,8 @@ use lab::run::{RunFault, Stop, run};
 use lab_model::plan::read;
 use lab_model::results::run::RunResult;
 use lab_model::results::transactions::TransactionsRow;
-use serde_json::Value;
 use test_support::geth::Geth;
-use test_support::programs;
-use test_support::raw::Client;
 use test_support::signing::{Account, hex};
-use test_support::wait::wait_until;
 
 use server::{Fate, Server};
 
@@ -72,36 +68,10 @@ fn kept(result: &RunResult) -> Vec<bool> {
     result.thresholds.iter().map(|threshold| threshold.kept).collect()
 }
 
-fn call(address: &str, method: &str, params: &str) -> Value {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-    let response = Client::connect(address).call("/", body.as_bytes());
-    let response: Value = serde_json::from_str(response.text()).unwrap();
-    assert!(response["error"].is_null(), "{method}: {response}");
-    response["result"].clone()
-}
-
-/// Starts a geth with a block per second, whose first accounts have ten ether each.
-fn start_geth(accounts: u8) -> Option<Geth> {
-    let geth = Geth::start_dev(&programs::require("geth")?, 1);
-    let funded = call(&geth.address, "eth_accounts", "[]")[0].clone();
-    for number in 0..accounts {
-        let to = Account::numbered(number).address;
-        let transfer = format!(r#"[{{"from":{funded},"to":"{to}","value":"0x8ac7230489e80000"}}]"#);
-        call(&geth.address, "eth_sendTransaction", &transfer);
-    }
-    wait_until("funded accounts", || {
-        (0..accounts).all(|number| {
-            let params = format!(r#"["{}","latest"]"#, Account::numbered(number).address);
-            call(&geth.address, "eth_getBalance", &params) != "0x0"
-        })
-    });
-    Some(geth)
-}
-
 #[test]
 fn a_real_node_includes_what_was_sent() {
     const SENDERS: u8 = 4;
-    let Some(geth) = start_geth(SENDERS) else { return };
+    let Some(geth) = Geth::start_dev(SENDERS) else { return };
     // Each sender's nonces are in reverse order in the file.
     let lines: Vec<_> = (0..10)
         .rev()
@@ -122,7 +92,7 @@ fn a_real_node_includes_what_was_sent() {
     assert!(time.min_ms < time.max_ms, "{time:?}");
     for sender in 0..SENDERS {
         let params = format!(r#"["{}","latest"]"#, Account::numbered(sender).address);
-        assert_eq!(call(&geth.address, "eth_getTransactionCount", &params), "0xa");
+        assert_eq!(geth.call("eth_getTransactionCount", &params), "0xa");
     }
 
     // The same file again: every nonce is used.
@@ -135,7 +105,7 @@ fn a_real_node_includes_what_was_sent() {
 
 #[test]
 fn a_real_node_holds_back_and_refuses() {
-    let Some(geth) = start_geth(2) else { return };
+    let Some(geth) = Geth::start_dev(2) else { return };
     // The second sender's first nonces are missing, and the third sender has no ether.
     let lines = [line(0, 0), line(1, 5), line(2, 0), line(0, 1), line(1, 6), line(2, 1)];
     let rest = "[inclusion]\nwait = \"4s\"\n[thresholds]\npending = \"count==0\"\n\

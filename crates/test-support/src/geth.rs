@@ -6,7 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::programs;
+use crate::raw::Client;
+use crate::signing::Account;
+use crate::wait::wait_until;
 
 /// Timeout for geth's first response after its start, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,11 +43,40 @@ impl Geth {
         geth
     }
 
-    /// Starts the program with a new development chain, which makes a block every so many seconds.
-    /// Its account 0 (`eth_accounts`) is funded and signs what it is asked to.
-    pub fn start_dev(geth: &Path, period_seconds: u64) -> Geth {
+    /// Starts the program with a new development chain (chain id 1337), which makes a block per
+    /// second. The accounts with the numbers from 0 below `accounts` have ten ether each. Returns
+    /// `None` if the program is missing.
+    pub fn start_dev(accounts: u8) -> Option<Geth> {
         let home = tempfile::tempdir().unwrap();
-        Geth::spawn(geth, home, &["--dev", "--dev.period", &period_seconds.to_string()])
+        let geth = programs::require("geth")?;
+        let geth = Geth::spawn(&geth, home, &["--dev", "--dev.period", "1"]);
+        // This account has all ether, and geth signs for it.
+        let funded = geth.call("eth_accounts", "[]")[0].clone();
+        let addresses = (0..accounts).map(|number| Account::numbered(number).address);
+        for to in addresses.clone() {
+            let transfer =
+                format!(r#"[{{"from":{funded},"to":"{to}","value":"0x8ac7230489e80000"}}]"#);
+            geth.call("eth_sendTransaction", &transfer);
+        }
+        wait_until("funded accounts", || {
+            let is_funded = |address| {
+                geth.call("eth_getBalance", &format!(r#"["{address}","latest"]"#)) != "0x0"
+            };
+            addresses.clone().all(is_funded)
+        });
+        Some(geth)
+    }
+
+    /// Calls the node and returns the result.
+    ///
+    /// # Panics
+    /// If the response is an error.
+    pub fn call(&self, method: &str, params: &str) -> Value {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let response = Client::connect(&self.address).call("/", body.as_bytes());
+        let response: Value = serde_json::from_str(response.text()).unwrap();
+        assert!(response["error"].is_null(), "{method}: {response}");
+        response["result"].clone()
     }
 
     /// Starts the program with these further arguments, and waits until it listens.
@@ -68,7 +102,7 @@ impl Geth {
         loop {
             assert!(self.child.try_wait().unwrap().is_none(), "geth ended");
             if std::net::TcpStream::connect(&self.address).is_ok() {
-                let response = crate::raw::Client::connect(&self.address).call("/", call);
+                let response = Client::connect(&self.address).call("/", call);
                 assert_eq!(crate::members::members(response.text())["result"].get(), HEAD);
                 return;
             }

@@ -3,7 +3,7 @@
 //! It blocks, follows no redirects and repairs nothing: a response without a length, or with an
 //! extra byte, fails the test.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
@@ -43,6 +43,29 @@ impl Answer {
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("a response is text")
     }
+}
+
+/// Reads the next request of a client and returns its body. Returns `None` at the end of the
+/// connection, or if the request has no valid length.
+pub fn read_request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(body)
 }
 
 /// Builds a POST of a JSON body with a length.

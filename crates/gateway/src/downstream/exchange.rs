@@ -185,7 +185,7 @@ pub(crate) async fn decode_body(
     }
 }
 
-/// Returns true if the body is to be compressed: the client accepts a coding, and it is large enough.
+/// Returns true if the client accepts a coding and the body is large enough to be compressed.
 pub(crate) fn should_compress(cx: &ThreadContext, head: &Head, message: &Message) -> bool {
     let (downstream, accept) = (&cx.snapshot.config.downstream, head.accept);
     downstream.compression

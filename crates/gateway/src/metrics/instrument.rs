@@ -164,8 +164,8 @@ impl Histogram {
     }
 }
 
-/// Returns the index of the bucket for a duration. The bounds double from 100 µs, so it is the number
-/// of bits of `(micros - 1) / 100`.
+/// Returns the index of the bucket for a duration. The bounds double from 100 µs, so the index is
+/// the number of bits of `(micros - 1) / 100`.
 fn bucket_index(micros: u64) -> usize {
     let bits = 64 - (micros.saturating_sub(1) / 100).leading_zeros();
     (bits as usize).min(LATENCY_BOUNDS.len())

@@ -2,7 +2,7 @@
 //! whose limit is the mode that it is started with. It answers every call with the same result.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use test_support::raw::read_request;
 
 /// Variable that holds the mode.
 pub(crate) const MODE: &str = "WEIR_TEST_TARGET";
@@ -176,7 +177,7 @@ fn read(file: &File, bytes: usize) {
 fn connection(stream: &TcpStream, limit: &Limit) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
-    while let Some(body) = request(&mut reader) {
+    while let Some(body) = read_request(&mut reader) {
         work(limit);
         let call: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"0x64"}}"#, call["id"]);
@@ -187,26 +188,4 @@ fn connection(stream: &TcpStream, limit: &Limit) {
             return;
         }
     }
-}
-
-/// The body of the next request.
-fn request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if line == "\r\n" {
-            break;
-        }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some(body)
 }

@@ -2,13 +2,14 @@
 //! each connection. What it answers to calls of the load is planted; what the lab asks before and
 //! after a run it answers as a plain node.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use test_support::raw::read_request;
 
 /// A call of the load.
 pub(crate) struct Call {
@@ -119,7 +120,7 @@ fn connection(stream: &TcpStream, state: &State) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
     let mut stream = stream;
-    while let Some(body) = request(&mut reader) {
+    while let Some(body) = read_request(&mut reader) {
         let call: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let id = &call["id"];
         let result = |value: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{value}}}"#);
@@ -156,26 +157,4 @@ fn reply(method: &str, state: &State) -> Reply {
         }
         _ => Reply::Error(-32_601),
     }
-}
-
-/// The body of the next request.
-fn request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if line == "\r\n" {
-            break;
-        }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some(body)
 }

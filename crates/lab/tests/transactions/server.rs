@@ -1,7 +1,7 @@
 //! A chain over HTTP/1.1 within the test: it puts each transaction into a block of its own, a known
 //! time after it arrived, unless the test holds it back.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use test_support::raw::read_request;
 
 /// What the chain does with a transaction, by its number in the order of arrival, from 0.
 pub(crate) enum Fate {
@@ -73,7 +74,7 @@ fn connection(stream: &TcpStream, chain: &Chain) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
     let mut stream = stream;
-    while let Some(body) = request(&mut reader) {
+    while let Some(body) = read_request(&mut reader) {
         let call: Value = serde_json::from_slice(&body).unwrap();
         let mut response = chain.respond(call["method"].as_str().unwrap(), &call["params"]);
         response["jsonrpc"] = json!("2.0");
@@ -148,26 +149,4 @@ impl Chain {
 
 fn hash(raw: &str) -> String {
     test_support::signing::hash(&test_support::signing::bytes(raw))
-}
-
-/// The body of the next request.
-fn request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if line == "\r\n" {
-            break;
-        }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some(body)
 }

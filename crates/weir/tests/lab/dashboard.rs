@@ -1,15 +1,17 @@
-//! Goal: every panel of the dashboard of load runs has data, in both forms of distributions, except
-//! those of WebSockets and signed transactions.
-//! Method: two runs that push to a real Prometheus, which runs every query of the file for each.
+//! Goal: every panel of the dashboard of load runs has data, in both forms of distributions.
+//! Method: runs over HTTP and over WebSockets that push to a real Prometheus, which runs every query
+//! of the file for each. Those over WebSockets send signed transactions to a real geth.
 //!
-//! Needs prometheus; see `test_support::programs` for what happens without.
+//! Needs prometheus and geth; see `test_support::programs` for what happens without.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use test_support::dashboard::{queries, wait_for_data};
+use test_support::geth::Geth;
 use test_support::prometheus::Prometheus;
 use test_support::running::{Running, Weir, command_killed_with_test, spawn, weir};
+use test_support::signing::{Account, hex};
 
 /// A plan with results, JSON-RPC errors, a threshold, and calls that the gateway rejects with 429
 /// and Retry-After.
@@ -32,13 +34,36 @@ method = "eth_nothing"
 "latency" = "p(95)<60000"
 "#;
 
-/// Panels that lack data: the calls go over HTTP, and no signed transaction is sent.
-const EMPTY: &[&str] = &[
+/// Panels that have data only if calls go over WebSockets and signed transactions are sent. The last
+/// one also needs a server that closes WebSockets.
+const WEBSOCKET_AND_TRANSACTIONS: &[&str] = &[
     "weir_lab_inclusion_seconds",
     "weir_lab_transactions_included_total",
     "weir_lab_upgrade_seconds",
-    "weir_lab_websocket_closes_total",
+    CLOSES,
 ];
+const CLOSES: &str = "weir_lab_websocket_closes_total";
+
+/// The names of the runs, and the forms of their distributions.
+const RUNS: [(&str, &str); 2] = [("stats", "avg,max,p(50),p(95),p(99)"), ("native", "native")];
+
+/// A plan that sends signed transactions over WebSockets.
+const WEBSOCKET_PLAN: &str = r#"
+name = "websocket"
+[target]
+url = "ws://localhost:1"
+[connections]
+reuse = 5
+[inclusion]
+wait = "1s"
+[[scenario]]
+name = "transfers"
+mix = "transfers"
+workers_max = 5
+stages = [{ duration = "10m", rate = 5 }]
+[mix.transfers]
+transactions = "transactions.txt"
+"#;
 
 /// A gateway with TLS that rejects most calls.
 fn target(node: &Running, folder: &Path) -> Running {
@@ -58,14 +83,18 @@ fn target(node: &Running, folder: &Path) -> Running {
     Weir::serve().listen_as_configured().config(&config).start()
 }
 
-fn load(plan: &Path, target: &Running, prometheus: &Prometheus, name: &str, trends: &str) -> Child {
+fn load(plan: &Path, target: &str, prometheus: &Prometheus, name: &str, trends: &str) -> Child {
     let mut command = command_killed_with_test(&weir());
     command.arg("load").arg(plan).args(["--quiet", "--insecure"]);
-    command.args(["--target", &format!("https://{}", target.address)]);
+    command.args(["--target", target]);
     command.args(["--remote-write", &prometheus.write_url()]);
     command.args(["--metric-label", &format!("testid={name}"), "--metric-trends", trends]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     spawn(command).unwrap()
+}
+
+fn dashboard() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana/dashboards/weir-lab.json")
 }
 
 #[test]
@@ -76,18 +105,48 @@ fn every_panel_has_data() {
     let target = target(&node, folder.path());
     let plan = folder.path().join("plan.toml");
     std::fs::write(&plan, PLAN).unwrap();
-    let dashboard =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana/dashboards/weir-lab.json");
-    let queries = queries(&dashboard);
-    let runs = [("stats", "avg,max,p(50),p(95),p(99)"), ("native", "native")];
+    let queries = queries(&dashboard());
+    let target = format!("https://{}", target.address);
     // One run at a time: the gateway rejects most calls of a run, and so could reject the calls by
     // which a second run learns about its target.
-    for (name, trends) in runs {
-        let mut run = load(&plan, &target, &prometheus, name, trends);
+    for (name, trends) in RUNS {
+        let run = load(&plan, &target, &prometheus, name, trends);
         let variables = [("__rate_interval", "30s"), ("testid", name)];
-        wait_for_data(&prometheus, &queries, &variables, EMPTY);
-        assert_eq!(run.try_wait().unwrap(), None, "the run {name} ended before the queries");
-        run.kill().unwrap();
-        run.wait().unwrap();
+        wait_for_data(&prometheus, &queries, &variables, WEBSOCKET_AND_TRANSACTIONS);
+        end(run);
+    }
+}
+
+/// Ends a run that must still be running.
+fn end(mut run: Child) {
+    assert_eq!(run.try_wait().unwrap(), None, "the run ended before the queries");
+    run.kill().unwrap();
+    run.wait().unwrap();
+}
+
+#[test]
+fn panels_of_websockets_and_transactions_have_data() {
+    let Some(prometheus) = Prometheus::start(&[]) else { return };
+    let Some(geth) = Geth::start_dev(RUNS.len() as u8) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    std::fs::write(&plan, WEBSOCKET_PLAN).unwrap();
+    let mut queries = queries(&dashboard());
+    queries.retain(|query| WEBSOCKET_AND_TRANSACTIONS.contains(&&*query.title));
+    let upstream = format!("http://{}", geth.address);
+    for (sender, (name, trends)) in (0..).zip(RUNS) {
+        let sender = Account::numbered(sender);
+        let transfers = (0..500).map(|nonce| hex(&sender.transfer(1337, nonce, sender.address)));
+        let lines = transfers.collect::<Vec<_>>().join("\n");
+        std::fs::write(folder.path().join("transactions.txt"), lines).unwrap();
+        let gateway = Weir::serve().upstreams(std::slice::from_ref(&upstream)).start();
+        let target = format!("ws://{}", gateway.address);
+        let run = load(&plan, &target, &prometheus, name, trends);
+        let variables = [("__rate_interval", "30s"), ("testid", name)];
+        wait_for_data(&prometheus, &queries, &variables, &[CLOSES]);
+        // A gateway that stops closes its WebSockets.
+        gateway.signal("-TERM");
+        wait_for_data(&prometheus, &queries, &variables, &[]);
+        end(run);
     }
 }

@@ -248,7 +248,8 @@ fn running_targets_are_compared_and_a_dead_one_is_reported() {
     let target =
         |name: &str, url: &str| format!("[[variant]]\nname = '{name}'\ntarget = '{url}'\n");
     let keys = "rounds_min = 2\nrounds_max = 2\nwarm_up_rounds = 0\ncontrol = false";
-    study(&folder, keys, &[target("a", &a.url()), target("b", &b.url())]);
+    let websocket = b.url().replace("http://", "ws://");
+    study(&folder, keys, &[target("a", &a.url()), target("b", &websocket)]);
     let (code, text, progress) = weir(folder.path(), &["study.toml", "--set", "seconds=1"]);
     assert_eq!(code, 0, "{progress}");
     assert!(text.contains("the study has no A/A control"), "{text}");

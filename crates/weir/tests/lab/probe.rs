@@ -16,9 +16,13 @@ use test_support::wait::wait_until;
 /// calls per second.
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
 
-/// Starts a probe of nodes, each of which is named by its place: `n0`, `n1`, ….
+/// Starts a probe of nodes, each of which is named by its place: `n0`, `n1`, …. Every second one is
+/// called over a WebSocket.
 fn probe(nodes: &[&Running], options: &[&str]) -> Running {
-    let named = nodes.iter().enumerate().map(|(place, node)| format!("n{place}={}", node.url()));
+    let schemes = ["http", "ws"].iter().cycle();
+    let named = nodes.iter().zip(schemes).enumerate();
+    let named =
+        named.map(|(place, (node, scheme))| format!("n{place}={scheme}://{}", node.address));
     let targets: Vec<String> = named.collect();
     let targets = targets.iter().map(String::as_str);
     let arguments: Vec<&str> =

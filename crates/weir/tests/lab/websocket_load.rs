@@ -104,6 +104,23 @@ fn one_line_is_enough() {
 }
 
 #[test]
+fn a_capacity_search_takes_websockets() {
+    let node = Weir::node().start();
+    let url = websocket(&node.url());
+    let search = [
+        &["capacity", &url, "--threshold", "latency p(50)<10000", "--yes", "--quiet"][..],
+        &["--rate-start", "20", "--rate-max", "40", "--probe", "5s", "--probe-warmup", "500ms"],
+        &["--repeats", "1", "--drain", "0s", "--soak", "0s", "--json"],
+    ]
+    .concat();
+    let (code, out, err) = weir(&search);
+    // A busy machine may limit the generator; the search is a result all the same.
+    assert!([0, 4, 5].contains(&code), "{code}: {out}{err}");
+    let result: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
+    assert!(result.to_string().contains(&url), "{result}");
+}
+
+#[test]
 fn a_server_without_websockets_is_named_before_the_run() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
