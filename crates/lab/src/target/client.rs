@@ -174,11 +174,17 @@ impl Client {
         };
         let mut kept = self.websocket.lock();
         // The server may have closed a WebSocket that was idle. Then the call needs a new one.
-        if let Some(mut websocket) = kept.take()
-            && let Ok(response) = call(&mut websocket)
-        {
-            *kept = Some(websocket);
-            return Ok((STATUS_OK, response));
+        if let Some(mut websocket) = kept.take() {
+            match call(&mut websocket) {
+                Ok(response) => {
+                    *kept = Some(websocket);
+                    return Ok((STATUS_OK, response));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                    return Err(as_ureq(error));
+                }
+                Err(_) => {}
+            }
         }
         let opened = BlockingWebSocket::open(&self.target, &self.tls, self.timeout);
         let mut websocket = match opened.map_err(as_ureq)? {

@@ -198,7 +198,7 @@ fn a_target_that_hangs_is_given_up() {
 }
 
 /// A server of WebSockets. The answer to a call is a message or, without one, the end of the
-/// connection.
+/// connection. An empty message is not sent.
 fn websocket_server(
     handshake: impl Fn(&str) -> String + Send + Sync + 'static,
     answer: impl Fn(usize, &str) -> Option<String> + Send + Sync + 'static,
@@ -227,8 +227,10 @@ fn websocket_server(
                 let Some(text) = answer(connection, std::str::from_utf8(&call).unwrap()) else {
                     break;
                 };
-                stream.write_all(&[0x81, text.len() as u8]).unwrap();
-                stream.write_all(text.as_bytes()).unwrap();
+                if !text.is_empty() {
+                    stream.write_all(&[0x81, text.len() as u8]).unwrap();
+                    stream.write_all(text.as_bytes()).unwrap();
+                }
             }
         }
     });
@@ -262,6 +264,22 @@ fn calls_over_a_websocket_use_one_connection_until_the_server_closes_it() {
     for connection in [0, 0, 1, 1] {
         assert_eq!(client.call("eth_chainId", "[]"), Ok(Reply::Result(connection.into())));
     }
+}
+
+#[test]
+fn a_call_over_a_websocket_that_times_out_is_not_repeated() {
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    let client = websocket_server(switch, move |_, _| {
+        let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let result = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{call}}}"#);
+        Some(if call == 1 { String::new() } else { result })
+    });
+    let client = Client { timeout: Duration::from_millis(500), ..client };
+    let call = || client.call("eth_chainId", "[]");
+    assert_eq!(call(), Ok(Reply::Result(0.into())));
+    let silent = Reason::Silent { after: client.timeout };
+    assert_eq!(call().unwrap_err().reason, silent);
+    assert_eq!(call(), Ok(Reply::Result(2.into())));
 }
 
 #[test]
