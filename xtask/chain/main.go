@@ -1,9 +1,9 @@
-// Command chain makes a chain that a geth can import: genesis.json and chain.rlp; parties.json says
-// who is in it, the most frequent first.
+// Command chain generates a chain for `geth import`: genesis.json and chain.rlp. It also writes
+// parties.json, which lists the addresses in the chain's logs, the most frequent first.
 //
-// Each block has a few calls to contracts that do nothing but emit four logs of the form of an
-// ERC-20 transfer. Which contract is called follows nearly the law by Zipf, so that some have logs in
-// most blocks and many in a few.
+// Each block has a few calls to contracts. A contract only emits four logs in the form of an ERC-20
+// transfer. The called contracts follow nearly Zipf's law, so a few contracts have logs in most
+// blocks, and most contracts have logs in few blocks.
 package main
 
 import (
@@ -29,21 +29,25 @@ import (
 )
 
 const (
+	// Number of contracts.
 	contracts = 4096
-	holders   = 65536
-	calls     = 2
-	gasLimit  = 30_000_000
+	// Number of addresses that send or receive transfers.
+	holders = 65536
+	// Number of calls per block.
+	calls = 2
+	// Gas limit of a block.
+	gasLimit = 30_000_000
 )
 
-// code is PUSH1 40 CALLDATALOAD, PUSH1 20 CALLDATALOAD, PUSH1 0 CALLDATALOAD, PUSH1 20, PUSH1 0,
-// LOG3, four times, then STOP.
+// code returns the bytecode of a contract: four times PUSH1 40 CALLDATALOAD, PUSH1 20 CALLDATALOAD,
+// PUSH1 0 CALLDATALOAD, PUSH1 20, PUSH1 0, LOG3, and then STOP.
 func code() []byte {
-	one := common.FromHex("0x60403560203560003560206000a3")
-	var all []byte
+	emitLog := common.FromHex("0x60403560203560003560206000a3")
+	var bytecode []byte
 	for range 4 {
-		all = append(all, one...)
+		bytecode = append(bytecode, emitLog...)
 	}
-	return append(all, 0x00)
+	return append(bytecode, 0x00)
 }
 
 func main() {
@@ -55,7 +59,8 @@ func main() {
 	}
 }
 
-// draw is a number below a power of two; those below each smaller power are equally likely.
+// draw returns a random number below a power of two, by nearly Zipf's law. It first draws an exponent
+// p, each equally likely, and then one of the 2^p numbers from 2^p - 1 on.
 func draw(random *rand.Rand, below int) int {
 	power := random.Intn(bits.Len(uint(below)))
 	return (1<<power - 1 + random.Intn(1<<power)) % below
@@ -78,11 +83,11 @@ func run(count int, folder string) error {
 		TerminalTotalDifficulty: new(big.Int),
 	}
 	alloc := types.GenesisAlloc{sender: {Balance: new(big.Int).Lsh(common.Big1, 120)}}
-	address := func(at int) common.Address {
-		return common.BytesToAddress(crypto.Keccak256([]byte("contract"), big.NewInt(int64(at)).Bytes()))
+	address := func(index int) common.Address {
+		return common.BytesToAddress(crypto.Keccak256([]byte("contract"), big.NewInt(int64(index)).Bytes()))
 	}
-	for at := range contracts {
-		alloc[address(at)] = types.Account{Code: code(), Balance: new(big.Int)}
+	for index := range contracts {
+		alloc[address(index)] = types.Account{Code: code(), Balance: new(big.Int)}
 	}
 	genesis := &core.Genesis{
 		Config: config, Alloc: alloc, GasLimit: gasLimit, Difficulty: new(big.Int),
@@ -96,15 +101,15 @@ func run(count int, folder string) error {
 		return err
 	}
 	transfer := crypto.Keccak256([]byte("Transfer(address,address,uint256)"))
-	holder := func(at int) []byte {
-		return common.LeftPadBytes(crypto.Keccak256([]byte("holder"), big.NewInt(int64(at)).Bytes())[12:], 32)
+	holder := func(index int) []byte {
+		return common.LeftPadBytes(crypto.Keccak256([]byte("holder"), big.NewInt(int64(index)).Bytes())[12:], 32)
 	}
 	parties := map[string][]string{}
-	for at := range contracts {
-		parties["contracts"] = append(parties["contracts"], strings.ToLower(address(at).Hex()))
+	for index := range contracts {
+		parties["contracts"] = append(parties["contracts"], strings.ToLower(address(index).Hex()))
 	}
-	for at := range 8 {
-		parties["holders"] = append(parties["holders"], hexutil.Encode(holder(at)))
+	for index := range 8 {
+		parties["holders"] = append(parties["holders"], hexutil.Encode(holder(index)))
 	}
 	if text, err = json.Marshal(parties); err != nil {
 		return err

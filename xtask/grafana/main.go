@@ -1,6 +1,6 @@
-// Command grafana checks dashboard files by Grafana's own schema: each field has the right type, no
-// required field is missing, and no field is unknown (in fieldConfig only below custom). It prints one
-// line per fault.
+// Command grafana checks dashboard files against Grafana's own schema. Each field must have the
+// right type, no required field may be missing, and no field may be unknown (in fieldConfig only
+// below custom). The command prints one line per invalid file.
 package main
 
 import (
@@ -16,7 +16,8 @@ import (
 )
 
 func main() {
-	// Only the plugins that the dashboards use: all of them take twice as long to compile.
+	// Only the plugins that the dashboards use are registered. All plugins would take twice as long to
+	// compile.
 	cog.NewRuntime().RegisterPanelcfgVariant(stat.VariantConfig())
 	cog.NewRuntime().RegisterPanelcfgVariant(timeseries.VariantConfig())
 	cog.NewRuntime().RegisterDataqueryVariant(prometheus.VariantConfig())
@@ -37,8 +38,8 @@ func check(file string) error {
 	if err != nil {
 		return err
 	}
-	// The strict function returns an empty list of faults as an error that is not nil, and loses the
-	// panels then. So it only finds faults, and the file is read a second time.
+	// Without a fault, the strict function returns an error that is not nil and has an empty text, and
+	// it loses the panels. So it only finds faults, and the file is parsed a second time.
 	var strict, parsed dashboard.Dashboard
 	if err := strict.UnmarshalJSONStrict(text); err != nil && err.Error() != "" {
 		return err

@@ -1,6 +1,6 @@
-// The API server of Kubernetes, unchanged. k8s.io/kubernetes takes its parts by `replace`, which
-// `go install` of a version rejects, so this module repeats these lines. Its versions are those of
-// Helm: Go then compiles the parts once for both programs.
+// Command kube-apiserver is the unchanged API server of Kubernetes. The go.mod of k8s.io/kubernetes
+// has `replace` lines, and `go install` of a version rejects such a module, so this module repeats
+// these lines. It has the same versions as Helm, so Go compiles the shared packages only once.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// An OpenTelemetry Collector with the least components that the tests of tracing need: it receives
-// OTLP over HTTP and forwards it as JSON over HTTP.
+// Command otelcol is an OpenTelemetry Collector with only the components that the tests of tracing
+// need. It receives OTLP over HTTP and forwards it as JSON over HTTP.
 package main
 
 import (
@@ -20,7 +20,8 @@ type noSettings struct{}
 
 func factories() (otelcol.Factories, error) {
 	var factories otelcol.Factories
-	// No logs, metrics or spans of its own: their components take long to build.
+	// The collector writes no logs, metrics or spans about itself, because the components for these
+	// take long to build.
 	factories.Telemetry = telemetry.NewFactory(func() component.Config { return &noSettings{} })
 	var err error
 	factories.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory())

@@ -1,9 +1,9 @@
 //! The constant node of the bench: a node with constant responses at the lowest CPU cost.
 //!
-//! It serves HTTP/1.1 and, on the same port, WebSocket (`backend/websocket.rs`). It answers single
-//! calls and batches of the few methods that the bench and a gateway's head tracking use. It does
-//! not model a chain, as the `simnode` crate does: hashes are arbitrary, and only numbers, parents
-//! and times are consistent. It has one thread and can be pinned to the load's core.
+//! The node serves HTTP/1.1 and, on the same port, WebSocket (`backend/websocket.rs`). It responds
+//! to single calls and batches of the few methods that the bench and a gateway's head tracking use.
+//! It does not model a chain as the `simnode` crate does. Hashes are arbitrary, and only heights,
+//! parents and times are consistent. The node has one thread, so the bench can pin it to a core.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ const BLOCK_SECONDS: u64 = 12;
 /// Distance from the head to the finalized block, in blocks: two epochs of 32 slots, Ethereum's
 /// best case.
 const FINALITY_BLOCKS: u64 = 64;
-/// A method that returns the number of calls answered before it.
+/// A method that returns the number of calls that the node has served so far.
 pub(crate) const SERVED_METHOD: &str = "backend_served";
 /// A method that gateways never call on their own.
 pub(crate) const CALLED_METHOD: &str = "eth_getBlockTransactionCountByNumber";
@@ -35,7 +35,7 @@ pub(crate) const CALLED_METHOD: &str = "eth_getBlockTransactionCountByNumber";
 const FAULT_METHOD: &str = "backend_fault";
 /// Time between two bytes of [`Fault::Drip`].
 const DRIP_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum number of bytes of a request. The bench sends no larger one.
+/// Maximum size of a request. The bench sends only smaller ones.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// Serves on every address until the process ends.
@@ -45,7 +45,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let fault_state = Arc::default();
-    let chain = Chain { started: now_seconds(), served: Arc::default(), latency, fault_state };
+    let chain = Chain { started_secs: now_seconds(), served: Arc::default(), latency, fault_state };
     runtime.block_on(async {
         for address in addresses {
             let listener = TcpListener::bind(address)
@@ -130,11 +130,12 @@ fn is_poll(body: &[u8]) -> bool {
     call.is_ok_and(|call| call.method != CALLED_METHOD)
 }
 
+/// Accepts connections and serves each in its own task.
 async fn accept(listener: TcpListener, chain: Chain) {
     while let Ok((stream, _)) = listener.accept().await {
         let chain = chain.clone();
         tokio::spawn(async move {
-            // An error closes the connection; the client notices, and the bench counts it.
+            // An error closes the connection, and the client counts this as an error.
             let _ignored = serve_connection(stream, chain).await;
         });
     }
@@ -149,8 +150,8 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
             let head = std::str::from_utf8(&buffer[..head_end])?;
             if let Some(key) = websocket::websocket_key(head) {
                 stream.write_all(websocket::handshake_response(key).as_bytes()).await?;
-                let rest = buffer.split_off(body_end);
-                return websocket::serve_connection(stream, rest, chain).await;
+                let frames = buffer.split_off(body_end);
+                return websocket::serve_connection(stream, frames, chain).await;
             }
             if !chain.latency.is_zero() {
                 tokio::time::sleep(chain.latency).await;
@@ -191,6 +192,7 @@ fn request_bounds(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
     Ok((bytes.len() >= body_end).then_some((head_end, body_end)))
 }
 
+/// A JSON-RPC call.
 #[derive(Deserialize)]
 struct Call<'a> {
     #[serde(borrow)]
@@ -204,8 +206,9 @@ struct Call<'a> {
 /// A chain that grows by one block every [`BLOCK_SECONDS`].
 #[derive(Clone)]
 struct Chain {
-    started: u64,
-    /// Calls answered so far; the bench uses it to verify misses.
+    /// Start of the node in seconds since 1970.
+    started_secs: u64,
+    /// Number of calls served so far. The bench uses it to verify misses.
     served: Arc<AtomicU64>,
     /// Latency of each request over HTTP/1.1.
     latency: Duration,
@@ -220,6 +223,7 @@ struct FaultState {
 }
 
 impl Chain {
+    /// Returns the response to a call or a batch.
     fn reply(&self, body: &[u8]) -> Result<String> {
         if body.first() == Some(&b'[') {
             let calls: Vec<Call<'_>> = serde_json::from_slice(body)?;
@@ -229,6 +233,7 @@ impl Chain {
         Ok(self.respond(&serde_json::from_slice(body)?))
     }
 
+    /// Returns the response to one call.
     fn respond(&self, call: &Call<'_>) -> String {
         let id = call.id.map_or("null", RawValue::get);
         let params = call.params.map_or("", RawValue::get);
@@ -240,9 +245,9 @@ impl Chain {
             "net_version" => "\"1\"".to_owned(),
             "eth_syncing" => "false".to_owned(),
             "web3_clientVersion" => "\"constant/1\"".to_owned(),
-            "eth_blockNumber" => format!("\"{:#x}\"", self.head()),
+            "eth_blockNumber" => format!("\"{:#x}\"", self.head_number()),
             CALLED_METHOD => "\"0x8\"".to_owned(),
-            "eth_getBlockByNumber" => self.block(self.number(params)),
+            "eth_getBlockByNumber" => self.format_block(self.resolve_height(params)),
             other => {
                 return format!(
                     r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"the method {other} does not exist/is not available"}}}}"#
@@ -252,6 +257,7 @@ impl Chain {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
     }
 
+    /// Sets the fault in `params`, and returns `true` or `false` as JSON.
     fn set_fault(&self, params: &str) -> String {
         let Ok([fault]) = serde_json::from_str::<[Fault; 1]>(params) else {
             return "false".to_owned();
@@ -261,41 +267,47 @@ impl Chain {
         "true".to_owned()
     }
 
-    fn head(&self) -> u64 {
-        HEAD_START + now_seconds().saturating_sub(self.started) / BLOCK_SECONDS
+    /// Returns the height of the head now.
+    fn head_number(&self) -> u64 {
+        HEAD_START + now_seconds().saturating_sub(self.started_secs) / BLOCK_SECONDS
     }
 
     /// Resolves the block number or tag in the first parameter of `params` (a JSON array as text).
-    fn number(&self, params: &str) -> u64 {
+    fn resolve_height(&self, params: &str) -> u64 {
         let block = params.split('"').nth(1).unwrap_or("latest");
         match block {
-            "finalized" | "safe" => self.head() - FINALITY_BLOCKS,
+            "finalized" | "safe" => self.head_number() - FINALITY_BLOCKS,
             "earliest" => 0,
             hex => hex
                 .strip_prefix("0x")
                 .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-                .unwrap_or_else(|| self.head()),
+                .unwrap_or_else(|| self.head_number()),
         }
     }
 
-    fn block(&self, number: u64) -> String {
-        let age = HEAD_START.abs_diff(number) * BLOCK_SECONDS;
-        let time =
-            if number < HEAD_START { self.started.saturating_sub(age) } else { self.started + age };
-        let (bloom, root) =
-            ("0".repeat(512), "56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
+    /// Returns the block at a height as JSON. It has no transactions.
+    fn format_block(&self, number: u64) -> String {
+        let distance_secs = HEAD_START.abs_diff(number) * BLOCK_SECONDS;
+        let time = if number < HEAD_START {
+            self.started_secs.saturating_sub(distance_secs)
+        } else {
+            self.started_secs + distance_secs
+        };
+        let bloom = "0".repeat(512);
+        // The root of an empty trie.
+        let root = "56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421";
         format!(
             r#"{{"baseFeePerGas":"0x7","difficulty":"0x0","extraData":"0x","gasLimit":"0x1c9c380","gasUsed":"0x0","hash":"0x{}","logsBloom":"0x{bloom}","miner":"0x0000000000000000000000000000000000000000","mixHash":"0x{:064x}","nonce":"0x0000000000000000","number":"{number:#x}","parentHash":"0x{}","receiptsRoot":"0x{root}","sha3Uncles":"0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347","size":"0x21c","stateRoot":"0x{root}","timestamp":"{time:#x}","transactions":[],"transactionsRoot":"0x{root}","uncles":[]}}"#,
-            hash(number),
+            compute_hash(number),
             0,
-            hash(number.wrapping_sub(1)),
+            compute_hash(number.wrapping_sub(1)),
         )
     }
 }
 
-/// Returns 64 hexadecimal digits that differ for every number (splitmix64's finisher is a
-/// bijection).
-fn hash(number: u64) -> String {
+/// Returns 64 hexadecimal digits that differ for every number. The finisher of splitmix64 is a
+/// bijection.
+fn compute_hash(number: u64) -> String {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -303,6 +315,7 @@ fn hash(number: u64) -> String {
     format!("{mixed:016x}{number:016x}{mixed:016x}{number:016x}")
 }
 
+/// Returns the seconds since 1970.
 fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }

@@ -1,9 +1,10 @@
 //! `cargo xtask bench`: compares the CPU cost of the gateway and of the lab's load generator with
 //! that of their peers, and checks the generator's timing and its results.
 //!
-//! A gateway under test runs alone on core 0; wrk and the constant node run on core 1. Its cost is
-//! the CPU time of its processes per response. A generator under test runs alone on core 1, its
-//! server on core 0. The lab, not this tool, measures latency at a given rate.
+//! A gateway under test runs alone on core 0. wrk and the constant node (`backend.rs`) run on
+//! core 1. The gateway's cost is the CPU time of its processes per response. A generator under test
+//! runs alone on core 1, its server on core 0. Where a case needs latency at a given rate,
+//! `weir load` measures it.
 //!
 //! Progress goes to standard error, results to standard output.
 //!
@@ -153,7 +154,7 @@ pub(crate) struct Bench {
     minutes: u64,
     /// URL of a database to sync the index into, besides a file.
     postgres: Option<String>,
-    /// The only failure of nodes to test; `None` tests all of them.
+    /// The only failure mode of nodes to test; `None` tests all failure modes.
     stall_case: Option<String>,
 }
 
@@ -173,13 +174,13 @@ impl Bench {
         let weir = match &options.weir {
             Some(path) => path.canonicalize().with_context(|| format!("no {}", path.display()))?,
             None => {
-                shell::cargo(&["build", "--profile", "dist", "--package", "weir"])?;
+                shell::run_cargo(&["build", "--profile", "dist", "--package", "weir"])?;
                 shell::root().join("target/dist/weir")
             }
         };
-        // This program contains the constant node. An unoptimised build would saturate the load's
-        // core, and the server under test would pay for extra wakeups while it waits.
-        shell::cargo(&["build", "--release", "--package", "xtask"])?;
+        // This program contains the constant node. An unoptimised node would saturate the load's
+        // core. The server under test would then wait and wake up more often, which costs CPU time.
+        shell::run_cargo(&["build", "--release", "--package", "xtask"])?;
         let (repetitions, seconds) = (options.repetitions, options.seconds);
         Ok(Self {
             weir,
@@ -193,12 +194,17 @@ impl Bench {
     }
 
     /// Returns the gateway under test.
-    fn weir(&self, label: &'static str, nodes: Vec<SocketAddr>, cache: Cache) -> Contender {
+    fn weir_contender(
+        &self,
+        label: &'static str,
+        nodes: Vec<SocketAddr>,
+        cache: Cache,
+    ) -> Contender {
         Contender::Weir { label, program: self.weir.clone(), nodes, cache }
     }
 }
 
-/// A case of a bench.
+/// A case of a benchmark: one or more comparisons with the same setup.
 struct Case {
     name: &'static str,
     measure: fn(&Bench) -> Result<Vec<Row>>,
@@ -206,40 +212,42 @@ struct Case {
 
 /// The cases of `bench gateway`, in running order.
 const CASES: &[Case] = &[
-    Case { name: "hit", measure: cost::hit },
-    Case { name: "miss", measure: cost::miss },
-    Case { name: "multiplexed", measure: cost::multiplexed },
-    Case { name: "geth", measure: geth::geth },
-    Case { name: "latency", measure: latency::latency },
-    Case { name: "limit", measure: limit::limit },
-    Case { name: "tracing", measure: tracing::tracing },
-    Case { name: "flat-connections", measure: cost::flat_connections },
-    Case { name: "flat-nodes", measure: cost::flat_nodes },
-    Case { name: "flat-entries", measure: cost::flat_entries },
-    Case { name: "subscribers", measure: subscribers::subscribers },
-    Case { name: "memory-idle", measure: memory::idle },
-    Case { name: "memory-flow", measure: memory::flow },
+    Case { name: "hit", measure: cost::measure_hits },
+    Case { name: "miss", measure: cost::measure_misses },
+    Case { name: "multiplexed", measure: cost::measure_multiplexed_misses },
+    Case { name: "geth", measure: geth::measure_transports },
+    Case { name: "latency", measure: latency::measure_added_latency },
+    Case { name: "limit", measure: limit::measure_request_limit },
+    Case { name: "tracing", measure: tracing::measure_tracing },
+    Case { name: "flat-connections", measure: cost::measure_flat_connections },
+    Case { name: "flat-nodes", measure: cost::measure_flat_nodes },
+    Case { name: "flat-entries", measure: cost::measure_flat_entries },
+    Case { name: "subscribers", measure: subscribers::measure_fan_out },
+    Case { name: "memory-idle", measure: memory::measure_idle_connections },
+    Case { name: "memory-flow", measure: memory::measure_distinct_calls },
 ];
 
 /// The cases of `bench load`, in running order; the longest is last.
 const LOAD_CASES: &[Case] = &[
-    Case { name: "cost", measure: lab::cost },
-    Case { name: "punctual", measure: lab::punctual },
-    Case { name: "truth", measure: lab::truth },
-    Case { name: "same", measure: search::same },
-    Case { name: "capacity", measure: search::capacity },
-    Case { name: "memory", measure: lab::memory },
+    Case { name: "cost", measure: lab::measure_cost },
+    Case { name: "punctual", measure: lab::measure_punctuality },
+    Case { name: "truth", measure: lab::compare_with_truth },
+    Case { name: "same", measure: search::compare_same_node },
+    Case { name: "capacity", measure: search::search_known_capacities },
+    Case { name: "memory", measure: lab::measure_memory },
 ];
 
 /// One case for all TLS modes, because they share certificates.
 const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::measure_modes }];
 
-const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
+const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::measure_overload }];
 
-const STALLS_CASES: &[Case] = &[Case { name: "stalls", measure: stalls::stalls }];
+const STALLS_CASES: &[Case] = &[Case { name: "stalls", measure: stalls::measure_stalls }];
 
-const INDEX_CASES: &[Case] =
-    &[Case { name: "sync", measure: index::sync }, Case { name: "query", measure: index::query }];
+const INDEX_CASES: &[Case] = &[
+    Case { name: "sync", measure: index::measure_sync },
+    Case { name: "query", measure: index::measure_queries },
+];
 
 /// Runs a benchmark.
 ///
@@ -301,7 +309,7 @@ fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> R
     }
     println!("{machine}");
     println!("{} repetitions of {} s", bench.repetitions, bench.seconds);
-    print!("{}", row::table(&rows));
+    print!("{}", row::format_table(&rows));
     println!("written to {}", json.display());
     let missed = rows.iter().filter(|row| !row.met).count();
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));

@@ -43,41 +43,45 @@ enum Outcome {
 
 /// State shared by the stages.
 struct Context {
-    /// True if a missing program fails a test instead of skipping it.
+    /// True if a test whose outside program is missing fails instead of being skipped.
     programs_required: bool,
+    /// The thread that fetches outside programs. `None` with `--fast`, and after the thread has
+    /// been joined.
     fetching: Option<thread::JoinHandle<Result<String>>>,
     slowest: Slowest,
 }
 
+/// A stage of the check.
 struct Stage {
     name: &'static str,
+    /// True if the stage also runs with `--fast`.
     fast: bool,
     run: fn(&mut Context) -> Result<Outcome>,
 }
 
 /// The stages in running order: those that fail fastest and most often are first.
 const STAGES: &[Stage] = &[
-    Stage { name: "fmt", fast: true, run: fmt },
+    Stage { name: "fmt", fast: true, run: check_format },
     Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Outcome::Passed) },
-    Stage { name: "clippy", fast: true, run: clippy },
-    Stage { name: "programs", fast: false, run: programs },
-    Stage { name: "build", fast: true, run: build },
-    Stage { name: "packages", fast: false, run: packages },
+    Stage { name: "clippy", fast: true, run: run_clippy },
+    Stage { name: "programs", fast: false, run: finish_fetching },
+    Stage { name: "build", fast: true, run: build_tests },
+    Stage { name: "packages", fast: false, run: build_packages },
     Stage {
         name: "generate",
         fast: true,
         run: |_| generate::check_built().map(|()| Outcome::Passed),
     },
-    Stage { name: "test", fast: true, run: test },
-    Stage { name: "docs", fast: false, run: docs },
-    Stage { name: "deny", fast: false, run: deny },
-    Stage { name: "fuzz", fast: false, run: fuzz_smoke },
+    Stage { name: "test", fast: true, run: run_tests },
+    Stage { name: "docs", fast: false, run: check_docs },
+    Stage { name: "deny", fast: false, run: check_dependencies },
+    Stage { name: "fuzz", fast: false, run: fuzz_briefly },
 ];
 
 /// Seconds of fuzzing per decoder, as a smoke test.
 const FUZZ_SECONDS: u64 = 2;
-/// Longest time without output before the tests are stopped. It exceeds the longest test on a busy
-/// host.
+/// Time without output after which the tests are stopped. The longest test on a busy host takes
+/// less time.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Arguments that run all tests except doc tests, with the time of each. The test harness reports
@@ -132,7 +136,7 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
         };
         reports.push(StageReport { name: stage.name, outcome, duration: started.elapsed() });
     }
-    println!("\n{}\n{}", context.slowest.table(), format_table(&reports));
+    println!("\n{}\n{}", context.slowest.format_table(), format_table(&reports));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
     // The counts are the last line; the exit code reports failure.
     Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -180,17 +184,18 @@ fn format_table(reports: &[StageReport]) -> String {
     text
 }
 
-fn fmt(_: &mut Context) -> Result<Outcome> {
-    shell::cargo(&["fmt", "--all", "--check"]).map(|()| Outcome::Passed)
+fn check_format(_: &mut Context) -> Result<Outcome> {
+    shell::run_cargo(&["fmt", "--all", "--check"]).map(|()| Outcome::Passed)
 }
 
-fn clippy(_: &mut Context) -> Result<Outcome> {
+fn run_clippy(_: &mut Context) -> Result<Outcome> {
     let arguments =
         ["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-    shell::cargo(&arguments).map(|()| Outcome::Passed)
+    shell::run_cargo(&arguments).map(|()| Outcome::Passed)
 }
 
-fn programs(context: &mut Context) -> Result<Outcome> {
+/// Waits for the thread that fetches outside programs.
+fn finish_fetching(context: &mut Context) -> Result<Outcome> {
     let Some(fetching) = context.fetching.take() else { return Ok(Outcome::Passed) };
     match fetching.join() {
         Ok(Ok(summary)) => {
@@ -206,14 +211,15 @@ fn programs(context: &mut Context) -> Result<Outcome> {
 }
 
 /// Builds the packages and the container image that their tests read.
-fn packages(context: &mut Context) -> Result<Outcome> {
-    if !tests_packages(context) {
+fn build_packages(context: &mut Context) -> Result<Outcome> {
+    if !are_packages_tested(context) {
         return Ok(Outcome::Skipped("nfpm is missing: no packages were built".to_owned()));
     }
     release::write_for_check().map(|()| Outcome::Passed)
 }
 
-fn tests_packages(context: &Context) -> bool {
+/// Returns true if packages can be built, or must be.
+fn are_packages_tested(context: &Context) -> bool {
     shell::find("nfpm").is_some() || context.programs_required
 }
 
@@ -221,17 +227,17 @@ fn tests_packages(context: &Context) -> bool {
 fn test_command(context: &Context) -> Command {
     let mut command = shell::cargo_command();
     command.args(["test", "--workspace"]);
-    if tests_packages(context) {
+    if are_packages_tested(context) {
         static_program::link_in_tests(&mut command);
     }
     command
 }
 
-fn build(context: &mut Context) -> Result<Outcome> {
+fn build_tests(context: &mut Context) -> Result<Outcome> {
     shell::run(test_command(context).args(["--quiet", "--no-run"])).map(|()| Outcome::Passed)
 }
 
-fn test(context: &mut Context) -> Result<Outcome> {
+fn run_tests(context: &mut Context) -> Result<Outcome> {
     let log = shell::root().join("target/skipped-tests.log");
     let _ignored = fs::remove_file(&log);
     let (mut success, mut counts) = (true, Counts::default());
@@ -243,24 +249,24 @@ fn test(context: &mut Context) -> Result<Outcome> {
             command.env("WEIR_REQUIRE_PROGRAMS", "1");
         }
         let command = command.stdout(Stdio::piped());
-        let (passed, more) = counts::run(command, SILENCE_MAX, &mut context.slowest)?;
-        success &= passed;
-        counts += more;
+        let (succeeded, run_counts) = counts::run(command, SILENCE_MAX, &mut context.slowest)?;
+        success &= succeeded;
+        counts += run_counts;
     }
-    let skips = fs::read_to_string(&log).unwrap_or_default();
-    for line in skips.lines() {
+    let skipped_tests = fs::read_to_string(&log).unwrap_or_default();
+    for line in skipped_tests.lines() {
         println!("skipped: {line}");
     }
-    counts.move_to_skipped(skips.lines().count());
+    counts.move_to_skipped(skipped_tests.lines().count());
     ensure!(counts.passed > 0 || counts.failed > 0, "cargo test ran no test");
     ensure!(success || counts.failed > 0, "cargo test failed although no test failed");
     Ok(Outcome::Counted(counts))
 }
 
-fn docs(context: &mut Context) -> Result<Outcome> {
+fn check_docs(context: &mut Context) -> Result<Outcome> {
     let mut command = shell::cargo_command();
     command.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]);
-    // Private items are documented too, so links to them are valid.
+    // `--document-private-items` makes links to private items valid.
     let flags = "--deny warnings --allow rustdoc::private-intra-doc-links";
     shell::run(command.env("RUSTDOCFLAGS", flags))?;
     commands::check()?;
@@ -271,21 +277,21 @@ fn docs(context: &mut Context) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-fn deny(_: &mut Context) -> Result<Outcome> {
+fn check_dependencies(_: &mut Context) -> Result<Outcome> {
     if shell::find("cargo-deny").is_none() {
         return Ok(Outcome::Skipped("cargo-deny is missing".to_owned()));
     }
-    // Advisories need a database from the network, so this check omits them.
+    // The check of advisories needs a database from the network, so this stage omits it.
     let mut command = shell::cargo_command();
     command.args(["deny", "--all-features", "check", "licenses", "bans", "sources"]);
     shell::run(&mut command).map(|()| Outcome::Passed)
 }
 
-fn fuzz_smoke(_: &mut Context) -> Result<Outcome> {
+fn fuzz_briefly(_: &mut Context) -> Result<Outcome> {
     let names = fuzz::list_quick_targets()?;
     ensure!(!names.is_empty(), "fuzz/Cargo.toml names no target");
     for name in names {
-        fuzz::blind(&name, FUZZ_SECONDS)?;
+        fuzz::run_blind(&name, FUZZ_SECONDS)?;
     }
     Ok(Outcome::Passed)
 }

@@ -38,7 +38,7 @@ fn find_target(name: &str) -> Result<Target> {
 /// A `[[bin]]` of the manifest.
 struct Target {
     name: String,
-    /// Features that it requires; most targets require none.
+    /// Cargo features that the target requires; empty for most targets.
     features: Vec<String>,
 }
 
@@ -55,14 +55,14 @@ fn parse_targets(manifest: &str) -> Result<Vec<Target>> {
 }
 
 /// Fuzzes one target with libFuzzer, guided by coverage, and stores inputs that reach new code in
-/// `fuzz/corpus`. Without a C++ compiler to build libFuzzer it falls back to [`blind`].
+/// `fuzz/corpus`. Without a C++ compiler to build libFuzzer it falls back to [`run_blind`].
 ///
 /// # Errors
 /// Fails if the target does not exist, does not build, or fails on an input.
-pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
+pub(crate) fn run_guided(name: &str, seconds: u64) -> Result<()> {
     if shell::find("c++").is_none() {
         println!("no C++ compiler: fuzzing without coverage");
-        return blind(name, seconds);
+        return run_blind(name, seconds);
     }
     let target = find_target(name)?;
     let folder = shell::root().join("fuzz");
@@ -76,12 +76,12 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
     shell::run(command.arg(format!("-max_total_time={seconds}")).arg(corpus))
 }
 
-/// Fuzzes one target by random edits of recorded inputs. It needs no special build, so that every
-/// check can run it.
+/// Fuzzes one target with random edits of recorded inputs. This needs no special build, so every
+/// run of `cargo xtask check` can do it.
 ///
 /// # Errors
-/// Same as [`guided`].
-pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
+/// Same as [`run_guided`].
+pub(crate) fn run_blind(name: &str, seconds: u64) -> Result<()> {
     let target = find_target(name)?;
     let mut command = shell::cargo_command();
     command

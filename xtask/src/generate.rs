@@ -35,7 +35,7 @@ pub(crate) fn check() -> Result<()> {
     copies::check(&shell::root())
 }
 
-/// As [`check`], with the `weir` beside this program: the tests have built it already.
+/// As [`check`], but runs the `weir` beside this program, which the build of the tests has made.
 ///
 /// # Errors
 /// Fails if that `weir` does not exist or a page is stale.
@@ -49,5 +49,5 @@ pub(crate) fn check_built() -> Result<()> {
 
 fn run(options: &[&str]) -> Result<()> {
     let command = ["run", "--quiet", "--package", "weir", "--"];
-    shell::cargo(&[&command, GENERATE, options].concat())
+    shell::run_cargo(&[&command, GENERATE, options].concat())
 }

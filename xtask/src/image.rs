@@ -1,7 +1,7 @@
 //! `cargo xtask image`: writes the container image as an OCI layout, without a daemon or a network.
 //!
-//! The last stage of `deploy/container/Containerfile` describes the image, so that both are equal.
-//! The layout follows the OCI image specification 1.1.
+//! The last stage of `deploy/container/Containerfile` describes the image, so a build with that
+//! file gives the same image. The layout follows the OCI image specification 1.1.
 
 mod containerfile;
 
@@ -21,8 +21,8 @@ use containerfile::Image;
 const LAYOUT: &str = "target/image";
 const CONTAINERFILE: &str = "deploy/container/Containerfile";
 
-/// Builds the program with this profile for each architecture, writes one image for all of them, and
-/// prints its size. Without an architecture, the image is for this machine's.
+/// Builds the program with this profile for each architecture, writes one image for all of them,
+/// and prints its size. An empty list of architectures means that of this machine.
 ///
 /// # Errors
 /// Fails if the program does not build or a file cannot be written.
@@ -30,7 +30,7 @@ pub(crate) fn run(profile: &str, architectures: &[Architecture]) -> Result<()> {
     let of_machine = [Architecture::of_machine()?];
     let architectures = if architectures.is_empty() { &of_machine } else { architectures };
     let layout = shell::root().join(LAYOUT);
-    let folder = files::empty_folder(&layout.with_extension("contents"))?;
+    let folder = files::create_empty_folder(&layout.with_extension("contents"))?;
     let mut programs = Vec::new();
     for architecture in architectures {
         let program = folder.join(architecture.name());
@@ -67,8 +67,8 @@ fn write(programs: &[(Architecture, PathBuf)], layout: &Path) -> Result<()> {
     let text = fs::read_to_string(shell::root().join(CONTAINERFILE))
         .with_context(|| format!("cannot read {CONTAINERFILE}"))?;
     let image = containerfile::parse(&text)?;
-    files::empty_folder(layout)?;
-    let blobs = files::empty_folder(&layout.join("blobs/sha256"))?;
+    files::create_empty_folder(layout)?;
+    let blobs = files::create_empty_folder(&layout.join("blobs/sha256"))?;
     let mut manifests = Vec::new();
     for (architecture, program) in programs {
         let mut manifest = add_manifest(&image, *architecture, program, layout, &blobs)?;
@@ -96,8 +96,9 @@ fn add_manifest(
 ) -> Result<Value> {
     let tar = layout.join("layer.tar");
     write_layer(image, program, &layout.join("root"), &tar)?;
-    let content_digest = files::sha256(&tar)?;
-    let layer = add_blob(blobs, &files::gzip(&tar, Effort::Normal)?, "image.layer.v1.tar+gzip")?;
+    let content_digest = files::compute_sha256(&tar)?;
+    let layer =
+        add_blob(blobs, &files::compress(&tar, Effort::Normal)?, "image.layer.v1.tar+gzip")?;
     let config = build_config(image, architecture, &content_digest)?;
     let config = add_json(blobs, &config, "image.config.v1+json")?;
     let manifest = json!({
@@ -112,7 +113,7 @@ fn add_manifest(
 /// Writes the files of the image to a tar archive.
 fn write_layer(image: &Image, program: &Path, root: &Path, tar: &Path) -> Result<()> {
     let mut names = Vec::new();
-    files::empty_folder(root)?;
+    files::create_empty_folder(root)?;
     for file in &image.files {
         let source = file.source.as_ref().map(|source| shell::root().join(source));
         let path = root.join(&file.path);
@@ -132,7 +133,7 @@ fn write_layer(image: &Image, program: &Path, root: &Path, tar: &Path) -> Result
 
 /// Returns the configuration of the image.
 fn build_config(image: &Image, architecture: Architecture, content_digest: &str) -> Result<Value> {
-    let created = files::commit_date("+%Y-%m-%dT%H:%M:%SZ")?;
+    let created = files::format_commit_date("+%Y-%m-%dT%H:%M:%SZ")?;
     let mut config = image.config.clone();
     config["Labels"]["org.opencontainers.image.version"] = json!(VERSION);
     config["Labels"]["org.opencontainers.image.created"] = json!(created);
@@ -146,6 +147,7 @@ fn build_config(image: &Image, architecture: Architecture, content_digest: &str)
     }))
 }
 
+/// Writes JSON to the blobs. Returns its descriptor.
 fn add_json(blobs: &Path, value: &Value, kind: &str) -> Result<Value> {
     let file = blobs.join("json");
     fs::write(&file, value.to_string())?;
@@ -154,7 +156,7 @@ fn add_json(blobs: &Path, value: &Value, kind: &str) -> Result<Value> {
 
 /// Moves a file to the blobs under its digest. Returns its descriptor.
 fn add_blob(blobs: &Path, file: &Path, kind: &str) -> Result<Value> {
-    let digest = files::sha256(file)?;
+    let digest = files::compute_sha256(file)?;
     let blob = blobs.join(&digest);
     fs::rename(file, &blob)?;
     let size = blob.metadata()?.len();
@@ -199,7 +201,7 @@ mod tests {
             let mut tar = std::process::Command::new("tar");
             tar.args(["--extract", "--gzip", "--to-stdout", "--file"]);
             tar.arg(blob(&manifest["layers"][0])).arg("usr/bin/weir");
-            assert_eq!(shell::output(&mut tar).unwrap(), architecture.target());
+            assert_eq!(shell::read_output(&mut tar).unwrap(), architecture.target());
         }
     }
 }

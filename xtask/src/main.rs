@@ -1,8 +1,9 @@
 //! This repository's developer tool: `cargo xtask check`, `tidy`, `generate`, `docs`, `fuzz`,
 //! `sim`, `bench`, `release`, `image`.
 //!
-//! Each command has its own file. The tool uses the project only through its files and commands. It
-//! imports none of its crates, so that it builds fast and cannot share their bugs.
+//! Each command has its own file. The tool uses the project only through its files and commands. Of
+//! the project's crates it imports only `test-support`, so it builds fast and cannot share the
+//! bugs of the others.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backend;
@@ -122,7 +123,7 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Generate { check: true, .. } => generate::check()?,
         Command::Docs => site::build()?,
-        Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
+        Command::Fuzz { name, seconds } => fuzz::run_guided(&name, seconds)?,
         Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,
         Command::Sim { simulation: None, seed, calls } => sim::run(seed, calls)?,
         Command::Bench(benchmark) => bench::run(&benchmark)?,

@@ -1,4 +1,4 @@
-//! Steps on the files of packages and images: folders, reproducible archives, checksums, sizes.
+//! Steps that packages and images share: folders, reproducible archives, checksums, sizes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,8 +57,8 @@ impl Architecture {
     }
 }
 
-/// Removes a folder with its content, and creates it.
-pub(crate) fn empty_folder(folder: &Path) -> Result<PathBuf> {
+/// Creates a folder, or empties it if it exists. Returns its path.
+pub(crate) fn create_empty_folder(folder: &Path) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
     }
@@ -68,18 +68,20 @@ pub(crate) fn empty_folder(folder: &Path) -> Result<PathBuf> {
 
 /// Returns the seconds since 1970 of the last commit. All files of a release have this time, so
 /// that two builds of one commit are equal.
-pub(crate) fn commit_time() -> Result<String> {
-    shell::output(Command::new("git").current_dir(shell::root()).args([
+pub(crate) fn read_commit_time() -> Result<String> {
+    shell::read_output(Command::new("git").current_dir(shell::root()).args([
         "log",
         "-1",
         "--format=%ct",
     ]))
 }
 
-/// Formats the time of the last commit as `date` does.
-pub(crate) fn commit_date(format: &str) -> Result<String> {
-    let time = format!("@{}", commit_time()?);
-    shell::output(Command::new("date").env("LC_ALL", "C").args(["--utc", "--date", &time, format]))
+/// Formats the time of the last commit with a format string of `date`.
+pub(crate) fn format_commit_date(format: &str) -> Result<String> {
+    let time = format!("@{}", read_commit_time()?);
+    shell::read_output(
+        Command::new("date").env("LC_ALL", "C").args(["--utc", "--date", &time, format]),
+    )
 }
 
 /// Writes `names` of `folder` to a tar archive. Names, owners and times do not depend on the
@@ -88,22 +90,22 @@ pub(crate) fn write_tar(folder: &Path, names: &[&str], archive: &Path) -> Result
     let mut command = Command::new("tar");
     command.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
     command.args(["--format=gnu", "--mode=u=rwX,go=rX"]);
-    command.arg(format!("--mtime=@{}", commit_time()?)).arg("--file").arg(archive);
+    command.arg(format!("--mtime=@{}", read_commit_time()?)).arg("--file").arg(archive);
     shell::run(command.arg("--directory").arg(folder).args(names))
 }
 
 /// Effort of compression, as an option of gzip.
 #[derive(Clone, Copy)]
 pub(crate) enum Effort {
-    /// The default. The best result would take three times as long and is 1 % smaller.
+    /// The default of gzip. The best compression takes three times as long and saves 1 %.
     Normal,
-    /// For small files. lintian requires it.
+    /// The best compression, for small files. lintian requires it.
     Best,
 }
 
 /// Replaces a file by its compressed form with the ending `.gz`. Returns the new path.
-pub(crate) fn gzip(file: &Path, effort: Effort) -> Result<PathBuf> {
-    // Without a name and a time in the header, equal input gives equal output.
+pub(crate) fn compress(file: &Path, effort: Effort) -> Result<PathBuf> {
+    // `--no-name` omits the name and the time, so equal input gives equal output.
     let level = match effort {
         Effort::Normal => "-6",
         Effort::Best => "-9",
@@ -115,8 +117,8 @@ pub(crate) fn gzip(file: &Path, effort: Effort) -> Result<PathBuf> {
 }
 
 /// Returns the SHA-256 of a file in hexadecimal digits.
-pub(crate) fn sha256(file: &Path) -> Result<String> {
-    let line = shell::output(Command::new("sha256sum").arg("--").arg(file))?;
+pub(crate) fn compute_sha256(file: &Path) -> Result<String> {
+    let line = shell::read_output(Command::new("sha256sum").arg("--").arg(file))?;
     let digest = line.split_whitespace().next().unwrap_or_default();
     ensure!(digest.len() == 64, "sha256sum printed {line}");
     Ok(digest.to_owned())
@@ -126,7 +128,7 @@ pub(crate) fn sha256(file: &Path) -> Result<String> {
 pub(crate) fn write_checksums(folder: &Path, name: &str) -> Result<()> {
     let mut text = String::new();
     for file in list_names(folder)?.iter().filter(|file| *file != name) {
-        text.push_str(&format!("{}  {file}\n", sha256(&folder.join(file))?));
+        text.push_str(&format!("{}  {file}\n", compute_sha256(&folder.join(file))?));
     }
     fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))
 }

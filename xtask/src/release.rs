@@ -54,12 +54,12 @@ pub(crate) fn write_for_check() -> Result<()> {
     files::write_checksums(&folder, CHECKSUMS)
 }
 
-/// Writes archive, deb, rpm and image of the program that `make` writes.
-fn write(folder: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let sources = files::empty_folder(&folder.with_extension("contents"))?;
+/// Writes archive, deb, rpm and image. `write_program` writes the program to a path.
+fn write(folder: &Path, write_program: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let sources = files::create_empty_folder(&folder.with_extension("contents"))?;
     let program = sources.join("weir");
-    make(&program)?;
-    files::empty_folder(folder)?;
+    write_program(&program)?;
+    files::create_empty_folder(folder)?;
     contents::write(&program, &sources)?;
     packages::write_archive(&sources, folder)?;
     packages::write_packages(&sources, folder)?;

@@ -11,13 +11,13 @@ pub(crate) use test_support::programs::find;
 
 /// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // The run-time value is correct even if several checkouts share one build.
+    // Several checkouts may share one build, so the run-time value takes precedence.
     let package =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     PathBuf::from(package).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
-/// Returns a cargo command in the workspace, with the cargo that runs this program.
+/// Returns a command that runs cargo in the workspace: the same cargo that runs this program.
 pub(crate) fn cargo_command() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -32,7 +32,7 @@ pub(crate) fn cargo_command() -> Command {
 ///
 /// # Errors
 /// Fails if cargo cannot be run or fails.
-pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
+pub(crate) fn run_cargo(arguments: &[&str]) -> Result<()> {
     run(cargo_command().args(arguments))
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
 /// # Errors
 /// Fails if it cannot be started or fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let command_line = line(command);
+    let command_line = format_command(command);
     let status = command.status().with_context(|| format!("cannot run {command_line}"))?;
     ensure!(status.success(), "{command_line} failed ({status})");
     Ok(())
@@ -51,22 +51,22 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 ///
 /// # Errors
 /// Fails if it cannot be started or fails. The message quotes what it prints on stderr.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let line = line(command);
+pub(crate) fn read_output(command: &mut Command) -> Result<String> {
+    let line = format_command(command);
     let out = command.output().with_context(|| format!("cannot run {line}"))?;
     let stderr = String::from_utf8_lossy(&out.stderr);
     ensure!(out.status.success(), "{line} failed: {}", stderr.trim_end());
     Ok(String::from_utf8_lossy(&out.stdout).trim_end().to_owned())
 }
 
-/// Sleeps between two polls of another program's socket or end, which send no notification.
+/// Sleeps between two polls of another program. Its socket and its end send no notification.
 #[expect(clippy::disallowed_methods, reason = "this tool has no runtime that it could stop")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
 /// Formats a command as typed in a shell.
-pub(crate) fn line(command: &Command) -> String {
+pub(crate) fn format_command(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let arguments = command.get_args().map(|argument| argument.to_string_lossy().into_owned());

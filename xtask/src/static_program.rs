@@ -1,7 +1,7 @@
 //! Builds `weir` as one file without dynamic libraries, for packages and images.
 //!
-//! Only the last crate is compiled with `+crt-static`, which makes the linker include the C
-//! library. So all other crates are shared with ordinary builds of the profile.
+//! Only the crate of the program is compiled with `+crt-static`, which makes the linker include the
+//! C library. Ordinary builds of the profile share all other crates.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ pub(crate) const RELEASE_PROFILE: &str = "dist";
 /// The rustc wrapper that makes the program of the tests static.
 const WRAPPER: &str = "xtask/link-statically.sh";
 
-/// Builds the program with this profile and writes it, without debug information, to `path`. For
-/// another architecture than that of this machine, its GNU toolchain compiles the C code and links.
+/// Builds the program with this profile and writes it, without debug information, to `path`. If the
+/// architecture is not that of this machine, its GNU toolchain compiles the C code and links.
 ///
 /// # Errors
 /// Fails if a tool is missing, the program does not build or it is not static.
@@ -34,7 +34,7 @@ pub(crate) fn build(profile: &str, architecture: Architecture, path: &Path) -> R
     );
     let mut command = shell::cargo_command();
     if profile == RELEASE_PROFILE {
-        // Adds the list of crates to the program, for scanners of vulnerabilities.
+        // `cargo auditable` adds the list of crates to the program, for vulnerability scanners.
         command.arg("auditable");
     }
     command.args(["rustc", "--package", "weir", "--bin", "weir", "--profile", profile]);
@@ -46,7 +46,7 @@ pub(crate) fn build(profile: &str, architecture: Architecture, path: &Path) -> R
     command.args(["--", "-C", "target-feature=+crt-static"]);
     shell::run(&mut command)?;
     let strip = if is_foreign { format!("{toolchain}-strip") } else { "strip".to_owned() };
-    take(&strip, &built_path(profile, is_foreign.then_some(target)), path)
+    strip_program(&strip, &built_path(profile, is_foreign.then_some(target)), path)
 }
 
 /// Makes a `cargo test` build the program statically, so that packages need no second build.
@@ -57,18 +57,19 @@ pub(crate) fn link_in_tests(command: &mut Command) {
 /// Writes the program that the tests have built, without debug information, to `path`.
 ///
 /// # Errors
-/// Fails if there is none, or it is not static.
+/// Fails if the tests have built no program, or it is not static.
 pub(crate) fn take_from_tests(path: &Path) -> Result<()> {
-    take("strip", &built_path("dev", None), path)
+    strip_program("strip", &built_path("dev", None), path)
 }
 
-fn take(strip: &str, built: &Path, path: &Path) -> Result<()> {
+/// Writes a built program, without debug information, to `path`, and checks that it is static.
+fn strip_program(strip: &str, built: &Path, path: &Path) -> Result<()> {
     shell::run(Command::new(strip).arg("-o").arg(path).arg(built))?;
     check_static(path)
 }
 
-/// Returns the path of the program that cargo builds with this profile, for a target if that is not
-/// this machine's.
+/// Returns the path of the program that cargo builds with this profile. `target` is `None` for this
+/// machine's target.
 fn built_path(profile: &str, target: Option<&str>) -> PathBuf {
     let folder = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let profile = if profile == "dev" { "debug" } else { profile };
@@ -79,7 +80,7 @@ fn built_path(profile: &str, target: Option<&str>) -> PathBuf {
 fn check_static(program: &Path) -> Result<()> {
     let mut command = Command::new("readelf");
     command.args(["--file-header", "--program-headers", "--wide"]).arg(program);
-    let headers = shell::output(&mut command)?;
+    let headers = shell::read_output(&mut command)?;
     ensure!(!headers.contains("INTERP"), "{} needs a dynamic loader", program.display());
     // rustc links static programs for arm64 at a fixed address.
     let is_movable = headers.contains("DYN") || headers.contains("AArch64");

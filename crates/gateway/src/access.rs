@@ -1,5 +1,5 @@
-//! Authentication and authorization of callers. `caller` finds the grant of a request, and `token`
-//! verifies tokens. This file checks whether a grant allows a call.
+//! Authentication and authorization of callers. `access/caller.rs` finds the grant of a request,
+//! and `access/token.rs` verifies tokens. This file checks whether a grant allows a call.
 
 use wire::effect::{Effect, effect_of};
 use wire::method::{MethodTable, equivalent_log_method};
@@ -10,9 +10,9 @@ use crate::policy::access::{Denial, Grant, MethodCheck, MethodSet, check_call};
 pub(crate) mod caller;
 pub(crate) mod token;
 
-/// Returns true if a caller with this grant may still call a method. The first call of the method
-/// was permitted before. The methods that a group denies are not checked again, because a rule may
-/// have selected the group.
+/// Returns true if a caller with this grant may still call a method that [`permit`] has allowed
+/// before. The deny lists of groups are not checked again, because a rule may have selected the
+/// group.
 pub(crate) fn is_still_permitted(
     config: &Config,
     family: &MethodTable,
@@ -26,7 +26,7 @@ pub(crate) fn is_still_permitted(
 }
 
 /// Checks that a caller may call a method. If the method is equivalent to a log method, the caller
-/// must be allowed to call both. `group` returns the group that serves a method.
+/// must be allowed to call both. `find_group` returns the group that serves a method.
 ///
 /// # Errors
 /// The reason why the call is denied.
@@ -36,10 +36,10 @@ pub(crate) fn permit(
     method: &str,
     effect: Effect,
     grant: Option<&Grant>,
-    group: impl Fn(&str) -> usize,
+    find_group: impl Fn(&str) -> usize,
 ) -> Result<(), Denial> {
     let check = |method: &str| {
-        let group_deny = &config.groups[group(method)].methods_deny;
+        let group_deny = &config.groups[find_group(method)].methods_deny;
         check_method(config, chain, method, effect, grant, group_deny)
     };
     equivalent_log_method(method).map_or(Ok(()), check)?;

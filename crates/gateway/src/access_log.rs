@@ -1,8 +1,11 @@
-//! The access log: one line for each request or call, written by a thread of its own.
+//! The access log: a background thread writes one line for each request or call.
+//! `config/access_log/format.rs` defines the variables of a line. The modules in reading order:
 //!
-//! In reading order: `record` (the facts about a request, and its line), `pending` (a record until
-//! the response is written), `write` (queues, the thread and the file). The variables of a line are
-//! in `config/access_log/format.rs`.
+//! | module | what |
+//! |---|---|
+//! | `record` | the facts about a request, and their format as a line |
+//! | `pending` | a record until the response is written |
+//! | `write` | the queues, the writer thread and the file |
 
 pub(crate) mod pending;
 pub(crate) mod record;

@@ -1,12 +1,18 @@
 //! The admin and health addresses: metrics, health, readiness, status and the status page.
 //!
-//! Both addresses are served on the watch thread, so a scrape costs the serving threads nothing.
-//! They have no password and change no state, and no response may contain a secret. The health
-//! address serves only what probes and scrapers read, so it may be exposed to an untrusted network.
-//! In reading order: `status` (the state as one value), `metrics` (state and counters as
-//! OpenMetrics text), `history` (the last two minutes), `page` (status and history as HTML),
-//! `process` (the identity of a process), `control` (commands that change state, over a local
-//! socket that only the gateway's user and root may use); this file is the listener.
+//! The watch thread serves both addresses, so a scrape costs the serving threads nothing. The
+//! addresses have no password. They change no state, and no response may contain a secret. The
+//! health address serves only the pages that probes and scrapers need, so it may be exposed to an
+//! untrusted network. This file is the listener. The modules in reading order:
+//!
+//! | module | what |
+//! |---|---|
+//! | `status` | the state as one value |
+//! | `metrics` | state and counters as OpenMetrics text |
+//! | `history` | samples of the last two minutes |
+//! | `page` | status and history as HTML |
+//! | `process` | the identity of a process |
+//! | `control` | commands of the gateway's user and root, which change state, over a local socket |
 
 pub mod control;
 pub(crate) mod history;
@@ -45,15 +51,15 @@ mod tests;
 use history::{History, SAMPLE_INTERVAL};
 use status::Status;
 
-/// Maximum number of open connections. Further connections wait in the backlog. A scraper needs
-/// one, and a browser six.
+/// Maximum number of open connections. Further connections wait in the backlog. A scraper opens one
+/// connection, and a browser opens six.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum bytes of a request's head. hyper accepts no limit below 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Timeout of a request's head, and of an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Age at which a connection is closed. Otherwise clients that never read could occupy all
-/// connections.
+/// Age at which a connection is closed. Without this limit, clients that never read could occupy
+/// all connections.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(600);
 /// Timeout of the last response of a connection that has reached `CONNECTION_AGE_MAX`.
 const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,24 +69,26 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The phase of the gateway's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Phase {
+    /// The gateway starts or serves.
     Serving,
     /// The gateway serves, but reports that it is not ready, so that load balancers avoid it.
     Leaving,
-    /// As [`Phase::Draining`], while another process serves the same sockets.
+    /// The gateway drains as in [`Phase::Draining`], and another process serves the same sockets.
     Replaced,
-    /// No new connections are accepted; requests that have begun are completed.
+    /// The gateway accepts no new connections and completes the requests in flight.
     Draining,
+    /// The serving threads have ended.
     Stopped,
 }
 
 impl Phase {
-    /// Returns true if the gateway completes its requests and accepts no new connections.
+    /// Returns true if the gateway accepts no new connections.
     pub(crate) fn is_draining(self) -> bool {
         self >= Phase::Replaced
     }
 }
 
-/// State of the gateway as a process.
+/// The signals that readiness depends on, apart from the upstreams.
 #[derive(Debug, Clone)]
 pub(crate) struct Lifecycle {
     /// True once every serving thread has started.
@@ -110,6 +118,7 @@ impl Pages {
 /// The state from which responses are built.
 struct Admin {
     pages: Pages,
+    /// Receives the newest snapshot.
     snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
     history: RefCell<History>,
@@ -152,6 +161,7 @@ pub(crate) async fn serve(
     }
 }
 
+/// Serves the requests of one connection until it ends or reaches [`CONNECTION_AGE_MAX`].
 async fn serve_connection(admin: Rc<Admin>, stream: TcpStream) {
     let checks_host = admin.pages == Pages::Admin
         && stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
@@ -187,7 +197,7 @@ async fn serve_connection(admin: Rc<Admin>, stream: TcpStream) {
 }
 
 impl Admin {
-    /// Returns the newest configuration with its state.
+    /// Returns the newest snapshot.
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.borrow())
     }
@@ -200,6 +210,7 @@ impl Admin {
         self.history.borrow_mut().take_sample(snapshot.now(), generation, &counters);
     }
 
+    /// Responds to a request for one of the pages.
     fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let paths = self.pages.paths();
         if !paths.contains(&path) {
@@ -270,9 +281,9 @@ impl Admin {
     }
 }
 
-/// Returns true if a public web page cannot have this `Host`: an address, `localhost` or a name
-/// without a dot. Otherwise a page whose name resolves to a loopback address could read every
-/// response (DNS rebinding).
+/// Returns true if a `Host` is an address, `localhost` or a name without a dot, which no public web
+/// page can have. The check prevents DNS rebinding: a page whose name resolves to a loopback
+/// address could otherwise read every response.
 fn is_local_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -297,7 +308,7 @@ fn build_response(content_type: &'static str, body: String) -> Response<Full<Byt
     response
 }
 
-/// Returns 128 unpredictable bits as text, from randomly keyed hashers.
+/// Returns 128 unpredictable bits as hexadecimal text. Their source is the random keys of hashers.
 fn generate_nonce() -> String {
     let random_half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random_half(), random_half())

@@ -1,5 +1,6 @@
-//! A call inside the gateway: the request to an upstream, the response, and where the response
-//! comes from. `failure` has the failures of calls, `reply` the responses to clients.
+//! A call inside the gateway: the request to an upstream, its response, and the source of the
+//! response. `call/failure.rs` lists the failures of calls. `call/reply.rs` holds the responses to
+//! clients.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -26,32 +27,37 @@ use crate::trace::context::TraceContext;
 pub(crate) mod failure;
 pub(crate) mod reply;
 
-/// A call for an upstream.
+/// A call to send to an upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct UpstreamRequest<'a> {
+    /// Index of the chain.
     pub(crate) chain: usize,
+    /// Index of the group of upstreams.
     pub(crate) group: usize,
+    /// Name of the method.
     pub(crate) name: Cow<'a, str>,
     /// The method's row in the method table; `None` for unknown methods.
     pub(crate) method: Option<&'static Method>,
-    /// The row's index in the table.
+    /// Index of that row; `None` for unknown methods.
     pub(crate) row: Option<usize>,
-    /// The priority class for overloaded upstreams.
+    /// The priority class. Overloaded upstreams serve better classes first.
     pub(crate) class: Class,
-    /// The calls of one client and one class of methods, among which permits are shared fairly.
+    /// The queue of the call's client and cost class. Overloaded upstreams share their permits
+    /// fairly between flows.
     pub(crate) flow: Flow,
-    /// The raw parameters. A block tag is replaced by a number where that is exact.
+    /// The raw parameters; `None` if the call has no parameters. If a block tag such as `latest`
+    /// stands for one exact block, the block's number replaces the tag.
     pub(crate) params: Option<Cow<'a, [u8]>>,
-    /// The condition under which the response is valid, and the block height that the upstream must
-    /// have.
+    /// Whether the response may be cached, and the minimum head of the upstream.
     pub(crate) caching: Caching,
     /// True if equal calls in flight share one response.
     pub(crate) coalesce: bool,
-    /// Hash of the key for consistent-hash load balancing.
+    /// The hash that selects the upstream in consistent hashing; 0 if the group does not hash.
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
-    /// Number of delayed or queued calls of the request. While it is above zero, the connection
-    /// watches for a disconnect of its client.
+    /// Number of delayed or queued calls of the client's request. While the number is above zero,
+    /// the connection watches for a disconnect of its client. `None` for a shared call, whose
+    /// waiters watch for a disconnect themselves.
     pub(crate) waiting: Option<&'a Cell<usize>>,
     /// The context of the call's span; `None` if the request has no trace. A coalesced call belongs
     /// to the trace of its leader.
@@ -59,16 +65,17 @@ pub(crate) struct UpstreamRequest<'a> {
 }
 
 impl UpstreamRequest<'_> {
-    /// Returns whether the call may be sent more than once.
+    /// Returns the conditions under which the call may be sent again.
     pub(crate) fn repeat(&self) -> Repeat {
         self.method.map_or(Repeat::Never, |method| method.repeat)
     }
 
-    /// Returns the cost weight of the method.
+    /// Returns the relative cost of the method; 1 for unknown methods.
     pub(crate) fn weight(&self) -> u32 {
         self.method.map_or(1, |method| method.weight)
     }
 
+    /// Copies the borrowed fields, so that another task can run the call.
     pub(crate) fn into_owned(self) -> UpstreamRequest<'static> {
         UpstreamRequest {
             name: Cow::Owned(self.name.into_owned()),
@@ -84,7 +91,6 @@ impl UpstreamRequest<'_> {
             balance_key: self.balance_key,
             deadline: self.deadline,
             trace: self.trace,
-            // The waiters of a coalesced call watch for a disconnect themselves.
             waiting: None,
         }
     }
@@ -101,19 +107,19 @@ pub(crate) enum Payload {
     Failed(Failure),
 }
 
-/// The response to a call; coalesced calls share it.
+/// The response to a call. Coalesced calls share one response.
 #[derive(Debug, Clone)]
 pub(crate) struct UpstreamResponse {
     pub(crate) payload: Payload,
-    /// Index of the upstream that sent it.
+    /// Index of the upstream that sent the payload; `None` if no upstream did.
     pub(crate) upstream: Option<usize>,
-    /// `Bypass` until `resolve.rs` or a cache tier sets it.
+    /// `Bypass` until `resolve.rs` or a cache tier sets another status.
     pub(crate) cache_status: CacheStatus,
-    /// The caching decision, if it was made when the response arrived.
+    /// The decision whether to cache the response; `None` before the decision.
     pub(crate) cache_decision: Option<CacheDecision>,
-    /// The cache tier behind memory that the response comes from, if any.
+    /// The cache tier that the response comes from; `None` for the memory tier and for upstreams.
     pub(crate) tier: Option<Tier>,
-    /// Degree of trust that the response is complete.
+    /// The trust that the response lacks no items.
     pub(crate) trust: Trust,
 }
 
@@ -152,33 +158,38 @@ impl Drop for CountGuard<'_> {
     }
 }
 
-/// Limits the bytes of several responses together, and reserves memory for them.
+/// Limits the total bytes of several responses, and reserves memory for them.
 pub(crate) struct ResponseBudget {
-    bytes_max: usize,
-    /// The failure of a response that exceeds `bytes_max`.
-    too_large: Kind,
-    /// Total of the responses so far.
-    bytes: Cell<usize>,
+    /// Maximum bytes of all responses together.
+    total_bytes_max: usize,
+    /// The kind of failure if the total exceeds `total_bytes_max`.
+    over_limit: Kind,
+    /// Total bytes of the responses added so far.
+    total_bytes: Cell<usize>,
     reservation: RefCell<Reservation>,
 }
 
 impl ResponseBudget {
-    pub(crate) fn new(memory: &Arc<Budget>, bytes_max: usize, too_large: Kind) -> ResponseBudget {
+    pub(crate) fn new(
+        memory: &Arc<Budget>,
+        total_bytes_max: usize,
+        over_limit: Kind,
+    ) -> ResponseBudget {
         let reservation = RefCell::new(Reservation::new(memory, Purpose::Response));
-        ResponseBudget { bytes_max, too_large, bytes: Cell::new(0), reservation }
+        ResponseBudget { total_bytes_max, over_limit, total_bytes: Cell::new(0), reservation }
     }
 
-    /// Adds a response of this size.
+    /// Adds a response of `response_bytes` bytes.
     ///
     /// # Errors
     /// The kind of the failure if the limit or the gateway's memory is exceeded.
-    pub(crate) fn add(&self, bytes: usize) -> Result<(), Kind> {
-        let bytes = self.bytes.get() + bytes;
-        if bytes > self.bytes_max {
-            return Err(self.too_large);
+    pub(crate) fn add(&self, response_bytes: usize) -> Result<(), Kind> {
+        let total_bytes = self.total_bytes.get() + response_bytes;
+        if total_bytes > self.total_bytes_max {
+            return Err(self.over_limit);
         }
-        self.reservation.borrow_mut().set(bytes).map_err(|Full| Kind::Memory)?;
-        self.bytes.set(bytes);
+        self.reservation.borrow_mut().set(total_bytes).map_err(|Full| Kind::Memory)?;
+        self.total_bytes.set(total_bytes);
         Ok(())
     }
 }
@@ -188,17 +199,17 @@ impl ResponseBudget {
 pub(crate) struct CacheDecision {
     /// The properties that the decision is based on.
     pub(crate) facts: ResponseFacts,
-    /// The tag to cache the response with, or the reason why it is not cached.
+    /// The tag that states how long the cached response is valid, or the reason not to cache it.
     pub(crate) admission: Result<ValidityTag, RejectReason>,
 }
 
 impl CacheDecision {
-    /// Decides whether a response may be cached. `deterministic` is true if every upstream would
-    /// return this error for the same block.
+    /// Decides whether a response may be cached. `is_deterministic_error` is true if every upstream
+    /// would return this error for the same block.
     pub(crate) fn new(
         request: &UpstreamRequest<'_>,
         payload: &Payload,
-        deterministic: bool,
+        is_deterministic_error: bool,
         view: &ChainView,
     ) -> CacheDecision {
         let method = request.method;
@@ -210,7 +221,7 @@ impl CacheDecision {
                 named_blocks = read_response_blocks(response_block, result);
                 ResponseKind::Value
             }
-            Payload::Error(_) if deterministic => ResponseKind::DeterministicError,
+            Payload::Error(_) if is_deterministic_error => ResponseKind::DeterministicError,
             Payload::Error(_) | Payload::Failed(_) => ResponseKind::Error,
         };
         let facts = ResponseFacts { kind, response_block, named_blocks };
@@ -218,7 +229,7 @@ impl CacheDecision {
     }
 }
 
-/// A cache tier behind memory.
+/// A cache tier that is asked after the memory tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
     Redis,
@@ -236,7 +247,7 @@ impl Tier {
 }
 
 closed_set! {
-    /// The cache's contribution to a response.
+    /// The part of the cache in a response.
     pub(crate) enum CacheStatus {
         /// The response comes from a cache, or needs no upstream.
         Hit = "hit",

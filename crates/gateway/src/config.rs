@@ -1,10 +1,10 @@
-//! Reads and validates the configuration. A validated [`Config`] is ready to use: it holds
-//! durations, addresses, indexes into its lists, and built TLS clients.
+//! Reads and validates the configuration. A validated [`Config`] is ready to use. It contains
+//! durations, addresses, TLS clients, and indexes into its lists instead of names.
 //!
-//! Each table of the file has a source file here. The source file declares the table's keys with
-//! `settings::table!`: value type, default, bounds and documentation. Its function `check`
-//! validates how the keys depend on each other and on other tables. Nothing here opens a socket or
-//! starts a task.
+//! Each table of the configuration file has a source file in `config/`. The source file declares
+//! the table's keys with `settings::table!`: value type, default, bounds and documentation. Its
+//! function `check` validates how the keys depend on each other and on other tables. The
+//! configuration opens no socket and starts no task.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -124,11 +124,11 @@ settings::table! {
 pub struct Config {
     /// Listen addresses, threads and memory of the gateway.
     pub server: Server,
-    /// The TLS listener and its settings.
+    /// The TLS listener and its settings; `None` if TLS is off.
     pub listen_tls: Option<Arc<ListenTls>>,
     /// When the certificates of the TLS listener expire.
     pub(crate) certificate_expiries: Vec<CertificateExpiry>,
-    /// The other files that were read: certificates, keys, secrets.
+    /// The files that the configuration names and that were read: certificates, keys, secrets.
     pub files: Vec<PathBuf>,
     /// Limits and settings for clients.
     pub downstream: Downstream,
@@ -140,9 +140,9 @@ pub struct Config {
     pub limits: Vec<Limit>,
     /// The cache in memory and coalescing.
     pub cache: Cache,
-    /// A Redis that gateways share; `None` if there is none, or nothing uses it.
+    /// The Redis that gateways share; `None` if no Redis is configured or nothing uses it.
     pub redis: Option<Redis>,
-    /// An index of a chain, if configured.
+    /// The index of a chain; `None` if no index is configured.
     pub index: Option<Index>,
     /// Conditions for ejecting and readmitting an upstream.
     pub health: Health,
@@ -165,15 +165,15 @@ pub struct Config {
     /// Lower-case names of the headers that rules and the access log need, and that are stored with
     /// each request.
     pub used_headers: Vec<Box<str>>,
-    /// At least one chain; no two share a name or a path.
+    /// The chains, at least one. Their names and paths are unique.
     pub chains: Vec<Chain>,
     /// At least one upstream for each chain, in the order of the file.
     pub upstreams: Vec<Upstream>,
-    /// At least one group for each chain; see [`Chain::groups`].
+    /// The groups, at least one for each chain. [`Chain::groups`] lists those of a chain.
     pub groups: Vec<Group>,
     /// Valid settings that look like mistakes. `weir check` prints them, and so does the start.
     pub warnings: Diagnostics,
-    /// The keys that the file sets; see [`Config::changes_to`].
+    /// The keys that the file sets, which [`Config::changes_to`] compares.
     keys: Arc<diff::Keys>,
 }
 
@@ -190,17 +190,18 @@ pub struct Overrides {
     pub no_cache: bool,
 }
 
-/// Largest configuration, and largest file of keys: some ten thousand keys.
+/// Maximum bytes of a configuration file or a file of keys, enough for some ten thousand keys.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
 impl Config {
-    /// Builds the router: the chain of each path, and the group of each method.
+    /// Builds the router, which finds the chain of a path and the group of a method.
     pub fn build_router(&self) -> Router {
         let routes: Vec<_> = self.chains.iter().map(|chain| self.list_routes(chain)).collect();
         Router::new(&routes, self.chains.iter().position(|chain| chain.default))
             .expect("a checked configuration has no path or pattern twice")
     }
 
+    /// Lists the paths and method patterns of a chain, for the router.
     fn list_routes<'a>(&'a self, chain: &'a Chain) -> ChainRoutes<'a> {
         let methods = chain.groups.iter().flat_map(|&group| {
             self.groups[group].methods.iter().map(move |pattern| (&**pattern, group))
@@ -212,13 +213,13 @@ impl Config {
         }
     }
 
-    /// Reads and validates a file. Relative file names in it start from the file's own folder;
-    /// `${VAR}` is read from the environment of this process.
+    /// Reads and validates a file. Relative file names in the file start from its folder. The
+    /// environment of this process provides the values of `${VAR}`.
     ///
     /// # Errors
     ///
-    /// All errors of the file at once, each with its position, ready to print; also if the file
-    /// cannot be read.
+    /// All errors of the file at once, each with its position, ready to print. If the file cannot
+    /// be read, that error.
     pub fn from_file(path: &Path) -> Result<Config, Diagnostics> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -227,8 +228,8 @@ impl Config {
         Config::from_text(&name, &text, folder, &|name| std::env::var(name).ok())
     }
 
-    /// Validates the text of a file. `name` is the name of the file in diagnostics, `folder` is the
-    /// base of relative file names, and `environment` has the values of `${VAR}`.
+    /// Validates the text of a file. `name` is the name of the file in diagnostics, and `folder` is
+    /// the base of relative file names. `environment` returns the value of a variable for `${VAR}`.
     ///
     /// # Errors
     ///
@@ -248,8 +249,9 @@ impl Config {
         }
     }
 
-    /// Builds the configuration of `weir serve --upstream URL…`: one chain of the `ethereum` family
-    /// on every path, equal upstreams, and defaults for every other key.
+    /// Builds the configuration of `weir serve --upstream URL…`. The configuration has one chain of
+    /// the `ethereum` family on every path. All its upstreams have equal settings, and all other
+    /// keys have their defaults.
     ///
     /// # Errors
     ///
@@ -281,14 +283,14 @@ impl Config {
         self
     }
 
-    /// Lists what another configuration would change, key by key, with masked secrets.
+    /// Lists the keys that differ in another configuration, with masked secrets.
     /// `upstream/topology/build.rs` applies the changes in a reload.
     pub fn changes_to(&self, other: &Config) -> Vec<Change> {
         diff::list_changes(&self.keys, &other.keys)
     }
 }
 
-/// Builds the tables of `--upstream URL…`.
+/// Builds the tables for the arguments `--upstream URL…`.
 fn build_upstream_tables(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
     let mut file = GatewayFile::defaults("");
     let mut upstreams = Vec::with_capacity(urls.len());
@@ -315,8 +317,7 @@ fn build_upstream_tables(urls: &[String], report: &mut Report<'_>) -> GatewayFil
     file
 }
 
-/// Validates the tables. Returns the configuration, or all errors: one error does not hide the
-/// next.
+/// Validates the tables. Returns the configuration, or all errors at once.
 fn check(
     file: &GatewayFile,
     context: &ReadContext<'_>,
@@ -386,7 +387,7 @@ fn check(
         warnings: Diagnostics::default(),
         keys: Arc::new(diff::Keys::of(file).merge(file_keys)),
     };
-    // Warnings beside errors mislead: an upstream that cannot be read looks like a missing one.
+    // With errors, warnings can mislead: an upstream with an error looks like a missing upstream.
     let has_errors = report.has_errors();
     let mut diagnostics = report.finish();
     if has_errors {
@@ -440,17 +441,17 @@ url = \"http://127.0.0.1:8545\"
 More examples are in `examples/`.
 ";
 
-/// Returns the index of a header among the headers that are stored with each request. Adds a new
-/// header.
+/// Adds a header to the headers that are stored with each request, unless the list already has it.
+/// Returns the index of the header.
 fn add_header(used_headers: &mut Vec<Box<str>>, name: &str) -> usize {
-    used_headers.iter().position(|known| **known == *name).unwrap_or_else(|| {
+    used_headers.iter().position(|header| **header == *name).unwrap_or_else(|| {
         used_headers.push(name.into());
         used_headers.len() - 1
     })
 }
 
-/// Returns the only key of `keys` that the file sets. If several are set, reports an error at the
-/// last of them. If none is set, reports an error at the first key.
+/// Returns the key of `keys` that the file sets. If the file sets several keys, reports an error at
+/// the last of them. If the file sets no key, reports an error at the first.
 fn require_one<'a>(
     keys: [&'a Location; 3],
     message: &str,
@@ -458,7 +459,7 @@ fn require_one<'a>(
     report: &mut Report<'_>,
 ) -> Option<&'a Location> {
     let set_keys: Vec<&Location> =
-        keys.into_iter().filter(|position| position.is_written()).collect();
+        keys.into_iter().filter(|location| location.is_written()).collect();
     match set_keys[..] {
         [only] => Some(only),
         _ => {
@@ -484,18 +485,18 @@ fn check_order(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_
     }
 }
 
-/// Returns the index of a name among the known names. Reports an unknown name at `location`. `kind`
-/// is the kind of the name, such as "chain".
+/// Returns the index of a name in the list `known_names`. Reports an unknown name at `location`.
+/// `kind` describes the names in messages, such as "chain".
 fn find_name(
-    known: &[&str],
+    known_names: &[&str],
     name: &str,
     kind: &str,
     location: &impl Located,
     report: &mut Report<'_>,
 ) -> Option<usize> {
-    let index = known.iter().position(|known| *known == name);
+    let index = known_names.iter().position(|known_name| *known_name == name);
     if index.is_none() {
-        let (message, allowed) = settings::not_found(kind, name, known);
+        let (message, allowed) = settings::not_found(kind, name, known_names);
         report.error(location, message, allowed);
     }
     index
@@ -505,7 +506,7 @@ fn quote_duration(duration: Duration) -> String {
     format!("\"{}\"", format_duration(duration))
 }
 
-/// Returns true if a host is this machine or in a private network, where plain text is usual.
+/// Returns true if a host is this machine or in a private network, where plain text is common.
 fn is_local_host(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),

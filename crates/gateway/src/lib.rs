@@ -8,14 +8,14 @@
 //! | `config` | the configuration: keys, validation, what a reload changes |
 //! | `io` | bytes to and from peers: chunks, WebSocket frames, write stalls, memory |
 //! | `trace` | spans of sampled requests, and the thread that sends them to a collector |
-//! | `call` | a call in flight: request, response, failure |
-//! | `metrics` | counters |
+//! | `call` | a call in flight: its request, response and failure |
+//! | `metrics` | counters, and their export |
 //! | `access` | authentication and authorization of clients |
-//! | `limits`, `quota`, `access_log` | request limits, quotas of keys, the access log |
+//! | `limits`, `quota`, `access_log` | request limits, monthly quotas of keys, the access log |
 //! | `upstream` | chains, groups and upstreams: connections, health, heads, attempts |
-//! | `cache` | memory, coalescing, Redis, index |
+//! | `cache` | coalescing of calls, and the cache tiers: memory, Redis, index |
 //! | `state` | the snapshot of a configuration, and the state of each thread |
-//! | `resolve` | resolves a call from the cache or an upstream |
+//! | `resolve` | finds the response to a call in a cache tier or at an upstream |
 //! | `subscribe` | subscriptions and filters |
 //! | `path` | the order of all steps of a call |
 //! | `downstream`, `admin` | client connections; status and metrics |

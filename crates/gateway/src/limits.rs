@@ -1,13 +1,16 @@
-//! Request limits: selects the limits of a call, judges the call, and charges it to their zones.
+//! Request limits, as in nginx: selects the limits of a call, decides whether the call passes, and
+//! charges the call to the limits' zones.
 //!
-//! A *zone* is a table of keys, such as client addresses, with the *excess* of each key: how far
-//! its calls are ahead of the allowed rate. A *limit* names a zone and applies to each key of the
-//! zone, as in nginx. All threads share a zone. A zone is split into shards, each with a lock that
-//! is held for some tens of nanoseconds. A call takes the locks of all its zones, in the order of
-//! the zones, so that it is charged atomically and without deadlock.
+//! A *zone* is a table of keys, such as client addresses. It stores the *excess* of each key: the
+//! number of calls by which the key is ahead of the allowed rate. A *limit* names a zone and
+//! applies to each key of the zone.
 //!
-//! `policy/limit.rs` has the arithmetic, `limits/zone.rs` and `limits/table.rs` the memory,
-//! `limits/clients.rs` the connections, and `limits/shared.rs` the zones that gateways share.
+//! All threads share a zone. A zone is split into shards, each with a lock that a thread holds for
+//! some tens of nanoseconds. A call takes the locks of all its zones before it is charged to any of
+//! them. The fixed order of the zones prevents deadlocks.
+//!
+//! `policy/limit.rs` does the arithmetic. `limits/zone.rs` and `limits/table.rs` store the keys.
+//! `limits/clients.rs` limits connections, and `limits/shared.rs` uses zones that gateways share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,7 +39,7 @@ mod table;
 mod zone;
 
 use shared::SharedLimitQuery;
-pub(crate) use table::KEY_BYTES;
+pub(crate) use table::ZONE_BYTES_PER_KEY;
 use table::{HashedKey, Table};
 use zone::Zone;
 pub(crate) use zone::{ZoneFill, key_headers};
@@ -44,24 +47,26 @@ pub(crate) use zone::{ZoneFill, key_headers};
 /// A zone key that was computed before the call was parsed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PrefetchedKey {
+    /// Index of the zone.
     zone: usize,
     hashed_key: HashedKey,
 }
 
-/// The caller and the method of a call.
+/// The properties of a call that limits depend on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LimitedCall<'a> {
+    /// Address of the client.
     pub(crate) client: IpAddr,
     /// Index of the chain.
     pub(crate) chain: usize,
     pub(crate) chain_name: &'a str,
-    /// Empty if the body could not be parsed.
+    /// Name of the method; empty if the call could not be parsed.
     pub(crate) name: &'a str,
-    /// The method's row, if a table knows it.
+    /// The method's row in the method table; `None` for unknown methods.
     pub(crate) method: Option<&'static Method>,
-    /// Values of the headers that keys are made of, by index in [`key_headers`].
+    /// Values of the headers that are part of keys, by index in [`key_headers`].
     pub(crate) headers: &'a [HeaderValue],
-    /// The grant of the caller's API key or token.
+    /// The grant of the caller's API key or token; `None` without a key or token.
     pub(crate) grant: Option<&'a Grant>,
     /// The result of [`Limits::prefetch_key`] for the request of the call.
     pub(crate) prefetched: Option<PrefetchedKey>,
@@ -70,10 +75,14 @@ pub(crate) struct LimitedCall<'a> {
 /// The result of charging a call.
 #[derive(Debug)]
 pub(crate) enum Charge {
+    /// The call passes at once.
     Pass,
+    /// The call passes after this wait.
     Wait(Duration),
+    /// The call is rejected.
     Refuse(Failure),
-    /// Redis decides. The caller must then call [`Limits::settle`] with the decision of Redis.
+    /// The caller must send this query to Redis, and call [`Limits::apply_decision`] with the
+    /// decision.
     AskRedis(Box<SharedLimitQuery>),
 }
 
@@ -84,29 +93,31 @@ pub(crate) struct Limits {
     /// The limits of each chain, in the order of the configuration.
     chains: Vec<ChainLimits>,
     /// Limits that count requests with failed authentication.
-    failures: Vec<RateLimit>,
+    auth_failure_limits: Vec<RateLimit>,
     /// True if any limit delays calls.
     pub(crate) delays: bool,
+    /// Longest wait of a call for Redis; zero without Redis.
     redis_timeout: Duration,
 }
 
-/// The limits of one chain.
+/// The limits of one chain. A limit in dry run rejects no call, but its outcomes are counted.
 #[derive(Debug, Default)]
 struct ChainLimits {
     /// All rate limits that are not in dry run.
     rates: Vec<RateLimit>,
-    /// The rate limits with shared zones.
+    /// The limits in `rates` whose zones gateways share.
     shared: Vec<RateLimit>,
-    /// The rate limits with local zones.
+    /// The limits in `rates` whose zones belong to this gateway.
     local: Vec<RateLimit>,
-    /// Rate limits in dry run, which reject no call.
+    /// Rate limits in dry run.
     dry_rates: Vec<RateLimit>,
+    /// Concurrency limits that are not in dry run.
     in_flight: Vec<ConcurrencyLimit>,
     /// Concurrency limits in dry run.
     dry_in_flight: Vec<ConcurrencyLimit>,
 }
 
-/// A limit of the calls in a zone.
+/// A limit for each key of a zone.
 #[derive(Debug, Clone)]
 struct ZoneLimit<T> {
     /// Index of the zone.
@@ -115,12 +126,14 @@ struct ZoneLimit<T> {
     methods: Vec<Box<str>>,
     /// HTTP status of a rejected call.
     status: u16,
+    /// The bound for each key of the zone.
     bound: T,
 }
 
+/// A limit of the rate of calls. Its bound is the rate and the burst.
 type RateLimit = ZoneLimit<LimitTerms>;
 
-/// The bound is the maximum number of calls in flight.
+/// A limit of the calls in flight. Its bound is their maximum number.
 type ConcurrencyLimit = ZoneLimit<u64>;
 
 impl<T> ZoneLimit<T> {
@@ -134,20 +147,21 @@ impl<T> ZoneLimit<T> {
 struct SelectedLimit {
     /// Index of the limit.
     limit: usize,
-    /// The call's key in its zone.
+    /// The call's key in the limit's zone.
     hashed_key: HashedKey,
-    /// The rate and burst of the caller's API key if it has any, or else those of the limit.
+    /// The rate and burst: those of the caller's API key if the key has its own, otherwise those of
+    /// the limit.
     terms: LimitTerms,
 }
 
-/// Mode of a judgement.
+/// What [`Limits::judge`] does in addition to its decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JudgeMode {
-    /// A call that passes is charged.
+    /// Charges a call that passes, and counts the outcome.
     Charge,
-    /// Nothing is charged, and only a rejection is counted.
+    /// Charges nothing, and counts only a rejection.
     Check,
-    /// A call that passes is charged, and the outcome is counted as a dry run.
+    /// Charges a call that passes, and counts the outcome as a dry run.
     DryRun,
 }
 
@@ -164,9 +178,9 @@ impl Limits {
             return None;
         }
         let headers = key_headers(config);
-        let state = |zone: &config::limits::Zone| {
+        let find_old_state = |zone: &config::limits::Zone| {
             let (previous_limits, previous_config) = previous?;
-            // A zone with a rate stores another state than a zone that counts calls in flight.
+            // A zone with a rate and a zone that counts calls in flight store different states.
             let keeps_state = |old_zone: &config::limits::Zone| {
                 let (rate, cost) = (zone.rate, zone.cost);
                 old_zone.rate.is_some() == rate.is_some()
@@ -178,16 +192,17 @@ impl Limits {
         let redis = config.redis.as_ref();
         let redis_timeout = redis.map_or(Duration::ZERO, |redis| redis.timeout);
         let zones = config.zones.iter();
-        let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, state(zone))).collect();
+        let zones =
+            zones.map(|zone| Zone::new(zone, gateways, &headers, find_old_state(zone))).collect();
         let mut chains: Vec<ChainLimits> = Vec::new();
         chains.resize_with(config.chains.len(), ChainLimits::default);
         let mut delays = false;
-        let mut failures = Vec::new();
+        let mut auth_failure_limits = Vec::new();
         for limit in &config.limits {
             if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
-                // A limit of failed authentications only rejects; it delays nothing.
+                // A limit of failed authentications rejects requests, but delays none.
                 let limit = ZoneLimit::new(limit, LimitTerms { delay: None, ..terms });
-                failures.push(ZoneLimit { methods: Vec::new(), ..limit });
+                auth_failure_limits.push(ZoneLimit { methods: Vec::new(), ..limit });
                 continue;
             }
             let limited_chains = chains
@@ -216,7 +231,7 @@ impl Limits {
             let is_shared = |limit: &RateLimit| config.zones[limit.zone].shared;
             (chain.shared, chain.local) = chain.rates.iter().cloned().partition(is_shared);
         }
-        Some(Limits { zones, chains, failures, delays, redis_timeout })
+        Some(Limits { zones, chains, auth_failure_limits, delays, redis_timeout })
     }
 
     /// Returns the fill level of each zone.
@@ -224,48 +239,53 @@ impl Limits {
         self.zones.iter().map(Zone::fill).collect()
     }
 
-    /// Prefetches the memory of a request's key while its body is read. In a zone with many keys
-    /// this cache miss dominates the cost. The caller is already known, even though the call may
-    /// not be.
-    pub(crate) fn prefetch_key(&self, caller: &LimitedCall<'_>) -> Option<PrefetchedKey> {
-        let zone = self.chains[caller.chain].rates.first()?.zone;
-        let hashed_key = self.zones[zone].prefetch(caller)?;
+    /// Prefetches the memory of a request's key before the request's calls are parsed. In a zone
+    /// with many keys, the cache miss would dominate the cost of a limit. Returns `None` if the
+    /// first limit's key depends on the call.
+    pub(crate) fn prefetch_key(&self, call: &LimitedCall<'_>) -> Option<PrefetchedKey> {
+        let zone = self.chains[call.chain].rates.first()?.zone;
+        let hashed_key = self.zones[zone].prefetch(call)?;
         Some(PrefetchedKey { zone, hashed_key })
     }
 
-    /// Checks a call against its rate limits and charges it to their zones, unless it is rejected.
-    /// `now` is in milliseconds of any clock that all threads share.
-    pub(crate) fn charge(&self, caller: &LimitedCall<'_>, now: u64, counters: &Counters) -> Charge {
-        let chain = &self.chains[caller.chain];
+    /// Checks a call against its rate limits. If the call passes, charges it to the limits' zones.
+    /// `now_ms` can be the time of any clock that all threads share.
+    pub(crate) fn charge(
+        &self,
+        call: &LimitedCall<'_>,
+        now_ms: u64,
+        counters: &Counters,
+    ) -> Charge {
+        let chain = &self.chains[call.chain];
         if !chain.shared.is_empty()
-            && let Some(charge) = self.query_redis(chain, caller, now, counters)
+            && let Some(charge) = self.query_redis(chain, call, now_ms, counters)
         {
             return charge;
         }
-        self.charge_locally(chain, &chain.rates, caller, now, counters)
+        self.charge_locally(chain, &chain.rates, call, now_ms, counters)
     }
 
-    /// Checks a call against these limits of a chain and charges it, without Redis. Then does the
-    /// same for the limits in dry run.
+    /// Checks a call against `limits` and charges the call, without Redis. If the call passes, does
+    /// the same for the chain's limits in dry run.
     fn charge_locally(
         &self,
         chain: &ChainLimits,
         limits: &[RateLimit],
-        caller: &LimitedCall<'_>,
-        now: u64,
+        call: &LimitedCall<'_>,
+        now_ms: u64,
         counters: &Counters,
     ) -> Charge {
-        let charge = match self.judge(limits, caller, now, counters, JudgeMode::Charge) {
+        let charge = match self.judge(limits, call, now_ms, counters, JudgeMode::Charge) {
             LimitDecision::Passed => Charge::Pass,
             LimitDecision::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
             LimitDecision::Refused { limit_index } => {
                 let limit = &limits[limit_index];
                 let gateways = self.zones[limit.zone].gateways();
-                return Charge::Refuse(self.build_failure(limit, caller, now, gateways));
+                return Charge::Refuse(self.build_failure(limit, call, now_ms, gateways));
             }
         };
         if !chain.dry_rates.is_empty() {
-            self.judge(&chain.dry_rates, caller, now, counters, JudgeMode::DryRun);
+            self.judge(&chain.dry_rates, call, now_ms, counters, JudgeMode::DryRun);
         }
         charge
     }
@@ -274,42 +294,47 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// A failure with the time after which to retry, if the client has too many failed
-    /// authentications.
+    /// A failure with the time after which to retry.
     pub(crate) fn check_failures(
         &self,
         client: IpAddr,
-        now: u64,
+        now_ms: u64,
         counters: &Counters,
     ) -> Result<(), Failure> {
-        if self.failures.is_empty() {
+        if self.auth_failure_limits.is_empty() {
             return Ok(());
         }
-        let caller = unknown_caller(client);
-        match self.judge(&self.failures, &caller, now, counters, JudgeMode::Check) {
+        let call = call_of_client(client);
+        match self.judge(&self.auth_failure_limits, &call, now_ms, counters, JudgeMode::Check) {
             LimitDecision::Refused { limit_index } => {
-                Err(self.build_failure(&self.failures[limit_index], &caller, now, 1))
+                Err(self.build_failure(&self.auth_failure_limits[limit_index], &call, now_ms, 1))
             }
             LimitDecision::Passed | LimitDecision::Delayed { .. } => Ok(()),
         }
     }
 
     /// Counts a failed authentication of a client.
-    pub(crate) fn record_failure(&self, client: IpAddr, now: u64, counters: &Counters) {
-        self.judge(&self.failures, &unknown_caller(client), now, counters, JudgeMode::Charge);
+    pub(crate) fn record_failure(&self, client: IpAddr, now_ms: u64, counters: &Counters) {
+        self.judge(
+            &self.auth_failure_limits,
+            &call_of_client(client),
+            now_ms,
+            counters,
+            JudgeMode::Charge,
+        );
     }
 
-    /// Checks a call against these limits and charges it if the mode allows. `limit_index` of a
-    /// rejection is an index in `limits`.
+    /// Checks a call against these limits, and charges the call if `mode` says so. The
+    /// `limit_index` of a rejection is an index in `limits`.
     fn judge(
         &self,
         limits: &[RateLimit],
-        caller: &LimitedCall<'_>,
-        now: u64,
+        call: &LimitedCall<'_>,
+        now_ms: u64,
         counters: &Counters,
         mode: JudgeMode,
     ) -> LimitDecision {
-        let selected = self.select_limits(limits, caller);
+        let selected = self.select_limits(limits, call);
         let mut tables = self.lock_tables(limits, &selected);
         let mut slots: SmallVec<[Option<usize>; 4]> = SmallVec::new();
         let mut assessed: SmallVec<[(Assessment, LimitTerms); 4]> = SmallVec::new();
@@ -317,32 +342,33 @@ impl Limits {
             let zone = &self.zones[limits[selection.limit].zone];
             let slot = table.find(&selection.hashed_key);
             let state = slot.map(|slot| table.state(slot));
-            let (cost, terms) = (zone.cost(caller), selection.terms);
-            assessed.push((assess_share(state, terms.rate, now, cost, zone.gateways()), terms));
+            let (cost, terms) = (zone.cost(call), selection.terms);
+            assessed.push((assess_share(state, terms.rate, now_ms, cost, zone.gateways()), terms));
             slots.push(slot);
         }
         let decision = judge(&assessed);
-        let refused = matches!(decision, LimitDecision::Refused { .. });
+        let is_refused = matches!(decision, LimitDecision::Refused { .. });
         for (index, table) in tables.iter_mut().enumerate() {
             let selection = &selected[index];
-            match (refused, slots[index]) {
+            match (is_refused, slots[index]) {
                 (false, _) if mode == JudgeMode::Check => {}
                 (false, slot) => {
                     let (assessment, _) = &assessed[index];
-                    let slot = table.store(&selection.hashed_key, slot, assessment.state, now);
+                    let slot = table.store(&selection.hashed_key, slot, assessment.state, now_ms);
                     if self.zones[limits[selection.limit].zone].shared {
                         table.mark_unreported(slot);
                     }
                 }
-                (true, Some(slot)) => table.touch(slot, now),
+                (true, Some(slot)) => table.touch(slot, now_ms),
                 (true, None) => {}
             }
         }
         drop(tables);
-        if mode == JudgeMode::Check && !refused {
+        if mode == JudgeMode::Check && !is_refused {
             return decision;
         }
         let in_dry_run = mode == JudgeMode::DryRun;
+        // The limit that delays or rejects the call, as an index in `selected`.
         let deciding = match decision {
             LimitDecision::Passed => None,
             LimitDecision::Delayed { limit_index, .. } if in_dry_run => {
@@ -362,7 +388,7 @@ impl Limits {
                 Some((limit_index, outcome)) if limit_index == index => {
                     counters.record_limit_outcome(zone, outcome);
                 }
-                _ if refused => {}
+                _ if is_refused => {}
                 _ => counters.record_limit_outcome(zone, LimitOutcome::Passed),
             }
         }
@@ -374,23 +400,25 @@ impl Limits {
         }
     }
 
-    /// Locks the tables of the selected limits, in the order of their zones.
+    /// Locks the tables of the selected limits, in the order of their zones. Returns the tables in
+    /// the order of `selected`.
     fn lock_tables(
         &self,
         limits: &[RateLimit],
         selected: &[SelectedLimit],
     ) -> SmallVec<[MutexGuard<'_, Table>; 4]> {
-        let zone = |index: usize| limits[selected[index].limit].zone;
-        // One limit is by far the most frequent case.
+        let zone_of = |index: usize| limits[selected[index].limit].zone;
+        // Fast path: most calls have one limit.
         if let [only] = selected {
-            return SmallVec::from_iter([self.zones[zone(0)].lock_shard(&only.hashed_key)]);
+            return SmallVec::from_iter([self.zones[zone_of(0)].lock_shard(&only.hashed_key)]);
         }
         let mut order: SmallVec<[usize; 4]> = (0..selected.len()).collect();
-        order.sort_unstable_by_key(|index| zone(*index));
+        order.sort_unstable_by_key(|index| zone_of(*index));
         let mut tables: SmallVec<[Option<MutexGuard<'_, Table>>; 4]> = SmallVec::new();
         tables.resize_with(selected.len(), || None);
         for index in order {
-            tables[index] = Some(self.zones[zone(index)].lock_shard(&selected[index].hashed_key));
+            let hashed_key = &selected[index].hashed_key;
+            tables[index] = Some(self.zones[zone_of(index)].lock_shard(hashed_key));
         }
         tables.into_iter().flatten().collect()
     }
@@ -401,19 +429,19 @@ impl Limits {
     fn select_limits(
         &self,
         limits: &[RateLimit],
-        caller: &LimitedCall<'_>,
+        call: &LimitedCall<'_>,
     ) -> SmallVec<[SelectedLimit; 4]> {
         let mut selected: SmallVec<[SelectedLimit; 4]> = SmallVec::new();
-        let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut used_zones: SmallVec<[usize; 8]> = SmallVec::new();
         for (index, limit) in limits.iter().enumerate() {
-            if matches_method(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
-                zones.push(limit.zone);
-                let terms = self.select_terms(limit, caller);
-                let hashed_key = match caller.prefetched {
+            if matches_method(&limit.methods, call.name) && !used_zones.contains(&limit.zone) {
+                used_zones.push(limit.zone);
+                let terms = self.select_terms(limit, call);
+                let hashed_key = match call.prefetched {
                     Some(prefetched) if prefetched.zone == limit.zone => {
                         Some(prefetched.hashed_key)
                     }
-                    _ => self.zones[limit.zone].hash_key(caller),
+                    _ => self.zones[limit.zone].hash_key(call),
                 };
                 selected.extend(hashed_key.map(|hashed_key| SelectedLimit {
                     limit: index,
@@ -425,10 +453,10 @@ impl Limits {
         selected
     }
 
-    /// Returns the terms of a limit for a caller. In a zone that counts by API key, the terms of
-    /// the caller's key take precedence.
-    fn select_terms(&self, limit: &RateLimit, caller: &LimitedCall<'_>) -> LimitTerms {
-        match caller.grant {
+    /// Returns the rate and burst of a limit for a call. In a zone that counts by API key, the
+    /// rate and burst of the caller's key take precedence.
+    fn select_terms(&self, limit: &RateLimit, call: &LimitedCall<'_>) -> LimitTerms {
+        match call.grant {
             Some(grant) if self.zones[limit.zone].keyed_by_api_key => LimitTerms {
                 rate: grant.rate.unwrap_or(limit.bound.rate),
                 burst: grant.burst.unwrap_or(limit.bound.burst),
@@ -438,60 +466,62 @@ impl Limits {
         }
     }
 
-    /// Returns the failure for a call that exceeds a rate which `gateways` gateways share.
+    /// Returns the failure for a call that exceeds a rate limit. `gateways` is the number of
+    /// gateways that divide the rate.
     fn build_failure(
         &self,
         limit: &RateLimit,
-        caller: &LimitedCall<'_>,
-        now: u64,
+        call: &LimitedCall<'_>,
+        now_ms: u64,
         gateways: u64,
     ) -> Failure {
         let zone = &self.zones[limit.zone];
-        let state = zone.hash_key(caller).and_then(|hashed_key| {
+        let state = zone.hash_key(call).and_then(|hashed_key| {
             let table = zone.lock_shard(&hashed_key);
             table.find(&hashed_key).map(|slot| table.state(slot))
         });
-        let terms = self.select_terms(limit, caller);
-        let wait = find_retry_ms(state, terms, now, zone.cost(caller), gateways);
-        let retry_after = wait.map(Duration::from_millis);
+        let terms = self.select_terms(limit, call);
+        let retry_ms = find_retry_ms(state, terms, now_ms, zone.cost(call), gateways);
+        let retry_after = retry_ms.map(Duration::from_millis);
         Failure { retry_after, ..Failure::ours(Kind::OverRate { status: limit.status }) }
     }
 
-    /// Counts a call as in flight in the zones of its concurrency limits. Returns `None` if it has
-    /// no concurrency limit.
+    /// Counts a call as in flight in the zones of its concurrency limits. Returns `None` if the
+    /// chain has no concurrency limit.
     ///
     /// # Errors
     ///
-    /// A failure of origin gateway if the key has as many calls in flight in a zone as allowed.
-    pub(crate) fn enter(
+    /// A failure if the call's key already has the maximum number of calls in flight in a zone.
+    pub(crate) fn count_in_flight(
         &self,
-        caller: &LimitedCall<'_>,
+        call: &LimitedCall<'_>,
         counters: &Counters,
     ) -> Result<Option<Box<InFlightGuard<'_>>>, Failure> {
-        let chain = &self.chains[caller.chain];
+        let chain = &self.chains[call.chain];
         if chain.in_flight.is_empty() && chain.dry_in_flight.is_empty() {
             return Ok(None);
         }
         let mut guard = Box::new(InFlightGuard { limits: self, counted: SmallVec::new() });
-        let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
-        for (dry_run, limits) in [(false, &chain.in_flight), (true, &chain.dry_in_flight)] {
+        let mut used_zones: SmallVec<[usize; 8]> = SmallVec::new();
+        for (is_dry_run, limits) in [(false, &chain.in_flight), (true, &chain.dry_in_flight)] {
             for limit in limits {
-                if !matches_method(&limit.methods, caller.name) || zones.contains(&limit.zone) {
+                if !matches_method(&limit.methods, call.name) || used_zones.contains(&limit.zone) {
                     continue;
                 }
-                zones.push(limit.zone);
+                used_zones.push(limit.zone);
                 let zone = &self.zones[limit.zone];
-                let Some(hashed_key) = zone.hash_key(caller) else { continue };
-                let admitted = zone.lock_shard(&hashed_key).enter(&hashed_key, limit.bound);
-                let outcome = match (admitted, dry_run) {
+                let Some(hashed_key) = zone.hash_key(call) else { continue };
+                let is_admitted =
+                    zone.lock_shard(&hashed_key).add_in_flight(&hashed_key, limit.bound);
+                let outcome = match (is_admitted, is_dry_run) {
                     (true, _) => LimitOutcome::Passed,
                     (false, false) => LimitOutcome::Rejected,
                     (false, true) => LimitOutcome::RejectedDryRun,
                 };
                 counters.record_limit_outcome(limit.zone, outcome);
-                if admitted {
+                if is_admitted {
                     guard.counted.push((limit.zone, hashed_key));
-                } else if !dry_run {
+                } else if !is_dry_run {
                     return Err(Failure::ours(Kind::OverConcurrency { status: limit.status }));
                 }
             }
@@ -500,7 +530,7 @@ impl Limits {
     }
 }
 
-/// A call that counts as in flight until this is dropped.
+/// Counts a call as in flight until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlightGuard<'a> {
     limits: &'a Limits,
@@ -511,13 +541,13 @@ pub(crate) struct InFlightGuard<'a> {
 impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         for (zone, hashed_key) in &self.counted {
-            self.limits.zones[*zone].lock_shard(hashed_key).leave(hashed_key);
+            self.limits.zones[*zone].lock_shard(hashed_key).remove_in_flight(hashed_key);
         }
     }
 }
 
-/// Returns a caller with only an address.
-fn unknown_caller(client: IpAddr) -> LimitedCall<'static> {
+/// Returns a call of which only the client's address is known.
+fn call_of_client(client: IpAddr) -> LimitedCall<'static> {
     LimitedCall {
         client,
         chain: 0,

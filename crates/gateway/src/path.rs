@@ -1,12 +1,12 @@
-//! The order of all steps of a call; no other file defines it.
+//! Serves a request. This file alone defines the order of the steps of a call.
 //!
 //! ```text
 //! decode → limit → route → authorize → charge quota → subscribe → resolve → respond
 //! ```
 //!
-//! Other modules implement the steps: `wire` decodes, `policy` decides, `limits` enforces limits,
-//! and `resolve` uses caches and upstreams. A failed step ends the call. `respond` turns the
-//! outcome into the response, the counters and the access-log record.
+//! Other modules implement the steps: `wire` decodes, `limits` enforces limits, and `resolve` uses
+//! caches and upstreams. The pure decisions are in `policy`. A failed step ends the call. `respond`
+//! turns the outcome into the response, the counters and the access-log record.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -34,12 +34,12 @@ mod respond;
 mod route;
 
 use charge::{apply_limits, build_limited_call, charge_quota};
-use respond::{Progress, Stop, respond};
+use respond::{Progress, StepError, respond};
 pub(crate) use route::rewritten_chain;
 use route::{authorize, route};
 
-/// Maximum number of calls of one batch in flight. A higher limit would let one client use all
-/// upstream connections; a lower one would make large batches slow.
+/// Maximum number of calls of one batch in flight. With a higher limit, one client could use all
+/// upstream connections. With a lower limit, large batches would be slow.
 const BATCH_CONCURRENCY: usize = 64;
 
 /// One complete HTTP request or WebSocket message.
@@ -49,21 +49,21 @@ pub(crate) struct Request<'a> {
     pub(crate) chain: usize,
     pub(crate) body: &'a [u8],
     pub(crate) caller: &'a Caller,
-    /// The path, without a key.
+    /// The URL path without the API key.
     pub(crate) path: &'a str,
-    /// The parts of the head that rules use; `None` if no rule needs them.
+    /// The host and headers that rules use; `None` if no rule needs them.
     pub(crate) extra: Option<&'a ExtraValues>,
-    /// The access-log records of its calls; `None` while the log is off.
+    /// The access-log records of the request's calls; `None` while the log is off.
     pub(crate) calls: Option<&'a CallRecords>,
-    /// The trace of the request; `None` if it has none.
+    /// The trace of the request; `None` if the request has no trace.
     pub(crate) trace: Option<&'a TraceContext>,
-    /// Value of the header that a group hashes for load balancing, if any.
+    /// Value of the header that a group hashes for load balancing; `None` without such a header.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// Values of the headers that rate-limit keys use.
+    /// Values of the headers that are part of rate-limit keys.
     pub(crate) limit_headers: &'a [HeaderValue],
-    /// The prefetched key of the first limit, if all calls have the same key.
+    /// The prefetched key of the first limit; `None` if the request's calls have different keys.
     pub(crate) prefetched: Option<PrefetchedKey>,
-    /// Number of calls of the request that a limit delays or that wait for a permit.
+    /// Number of the request's calls that a limit delays or that wait for an upstream's permit.
     pub(crate) waiting: &'a Cell<usize>,
     pub(crate) subscribe_context: SubscribeContext<'a>,
 }
@@ -71,31 +71,33 @@ pub(crate) struct Request<'a> {
 /// Serves one request.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
-    // The memory of the limits is prefetched while the body is decoded.
+    // The processor fetches the memory of the first limit while this thread decodes the body.
     let limits = cx.snapshot.limits.as_ref();
     let prefetched =
         limits.and_then(|limits| limits.prefetch_key(&build_limited_call(cx, request, "", None)));
     let request = &Request { prefetched, ..*request };
-    let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Empty, Reply::Single);
+    let single_reply =
+        |call_reply: Option<CallReply<'a>>| call_reply.map_or(Reply::Empty, Reply::Single);
     match decode(request.body, &cx.snapshot.config.call_limits) {
-        Err(refusal) => reply(serve_call(cx, request, Err(refusal)).await),
-        Ok(Body::Single(item)) => reply(serve_call(cx, request, item).await),
-        Ok(Body::Batch(items)) => Box::pin(serve_batch(cx, request, items)).await,
+        Err(rejection) => single_reply(serve_call(cx, request, Err(rejection)).await),
+        Ok(Body::Single(parsed_call)) => single_reply(serve_call(cx, request, parsed_call).await),
+        Ok(Body::Batch(parsed_calls)) => Box::pin(serve_batch(cx, request, parsed_calls)).await,
     }
 }
 
+/// Serves the calls of a batch concurrently. The replies are in the order of the calls.
 async fn serve_batch<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
-    items: Vec<Result<Call<'a>, Rejection<'a>>>,
+    parsed_calls: Vec<Result<Call<'a>, Rejection<'a>>>,
 ) -> Reply<'a> {
     cx.counters.batches.add(1);
     let bytes_max = cx.snapshot.config.downstream.batch_response_bytes_max;
-    // Reserves memory for responses that wait for the rest of the batch.
+    // The first responses stay in memory until the whole batch is complete.
     let budget = ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, Kind::BatchTooLarge);
-    let replies: Vec<_> = futures_util::stream::iter(items)
-        .map(async |item| {
-            let mut reply = serve_call(cx, request, item).await?;
+    let replies: Vec<_> = futures_util::stream::iter(parsed_calls)
+        .map(async |parsed_call| {
+            let mut reply = serve_call(cx, request, parsed_call).await?;
             // A response over the limit is dropped at once, not when the batch is complete.
             if let Err(kind) = budget.add(reply.content.bytes()) {
                 reply.content = Content::Payload(Payload::Failed(Failure::ours(kind)));
@@ -109,57 +111,59 @@ async fn serve_batch<'a>(
     if replies.is_empty() { Reply::Empty } else { Reply::Batch(replies) }
 }
 
-/// Serves one call of a body; returns `None` for a notification.
+/// Serves one call of a body. Returns `None` for a notification.
 async fn serve_call<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
-    item: Result<Call<'a>, Rejection<'a>>,
+    parsed_call: Result<Call<'a>, Rejection<'a>>,
 ) -> Option<CallReply<'a>> {
     let span = request
         .trace
         .and_then(|trace| trace.begin(SpanKind::Internal, "call", || cx.upstream.random()));
     let trace = span.as_ref().map(|span| span.context().clone());
     let trace = trace.as_ref().or(request.trace);
-    let mut progress = Progress { began: None, record: 0, chain: request.chain, row: None, span };
-    let served = run_steps(cx, request, trace, &item, &mut progress).await;
-    respond(cx, request, &item, &mut progress, served)
+    let mut progress =
+        Progress { started_at: None, record_index: 0, chain: request.chain, row: None, span };
+    let outcome = run_steps(cx, request, trace, &parsed_call, &mut progress).await;
+    respond(cx, request, &parsed_call, &mut progress, outcome)
 }
 
-/// Runs the steps in order. `trace` is the context of the call's span.
+/// Runs the steps of a call in order. `trace` is the context of the call's span.
 async fn run_steps<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
     trace: Option<&TraceContext>,
-    item: &Result<Call<'a>, Rejection<'a>>,
+    parsed_call: &Result<Call<'a>, Rejection<'a>>,
     progress: &mut Progress,
-) -> Result<UpstreamResponse, Stop> {
+) -> Result<UpstreamResponse, StepError> {
     let mut now = cx.tick();
     let _in_flight_guard = match &cx.snapshot.limits {
-        Some(limits) => apply_limits(cx, limits, request, item, &mut now).await?,
+        Some(limits) => apply_limits(cx, limits, request, parsed_call, &mut now).await?,
         None => None,
     };
-    let call = item.as_ref().map_err(|_| Stop::Unreadable)?;
+    let call = parsed_call.as_ref().map_err(|_| StepError::Unparsable)?;
     if let Some(grant) = &request.caller.grant {
         cx.counters.keys[grant.index].calls.add(1);
     }
-    progress.began = Some(cx.now());
-    progress.record = request.calls.map_or(0, CallRecords::begin);
+    progress.started_at = Some(cx.now());
+    progress.record_index = request.calls.map_or(0, CallRecords::begin);
     let route = Route { trace, ..route(cx, request, call)? };
     progress.chain = route.chain;
     progress.row = route.row.map(|(row_index, _)| row_index);
     authorize(cx, &route)?;
     charge_quota(cx, &route)?;
-    let sticky =
+    // A sticky method creates or uses a subscription or filter.
+    let is_sticky =
         route.method().map_or_else(|| is_subscription_method(&call.method), |method| method.sticky);
-    Ok(if sticky {
+    Ok(if is_sticky {
         Box::pin(subscribe_or_resolve(cx, request, &route, now)).await
     } else {
         resolve(cx, &route, now).await
     })
 }
 
-/// Serves a call about subscriptions or filters. The gateway handles it unless only an upstream
-/// can.
+/// Serves a call about subscriptions or filters. The gateway forwards calls that it cannot handle
+/// itself to an upstream.
 async fn subscribe_or_resolve(
     cx: &Rc<ThreadContext>,
     request: &Request<'_>,
@@ -172,8 +176,7 @@ async fn subscribe_or_resolve(
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
             let call = Call { method, params: Params::Array(&params), ..call_route.call.clone() };
-            // The call named only the filter's id, so the rules have not been applied to the log
-            // call yet.
+            // The rules have seen only the filter's id. They must also apply to the log call.
             let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
             let log_route = log_route.and_then(|log_route| {
                 let is_same_chain = log_route.chain == call_route.chain;

@@ -1,8 +1,8 @@
-//! Decisions as pure functions and small state machines: inputs in, decision out.
+//! The gateway's decisions, as pure functions and small state machines.
 //!
-//! Code here does not wait and does no I/O: no sockets, tasks, clocks, files or randomness. `now`
-//! is the time since the process started, random bits are arguments, and every table is bounded.
-//! Callers are the folders listed after this one in `lib.rs`.
+//! Code here does not wait and does no I/O: it uses no sockets, tasks, clocks, files or randomness.
+//! The argument `now` is the time since the process started. Random bits are arguments too. Every
+//! table is bounded. The folders listed after this one in `lib.rs` call this code.
 //!
 //! A *group* is a set of upstreams of one chain that serve certain methods. A *view* is the
 //! immutable snapshot of a chain's state that `heads` builds.
@@ -30,7 +30,7 @@
 //! | `memory` | which connections may hold how many bytes |
 //! | `trace_context` | the trace of a request, and whether it is sampled |
 //!
-//! `branch`, `closed_set` and `sliding_window` are data structures of these modules.
+//! `branch`, `closed_set` and `sliding_window` are data structures that these modules share.
 
 pub mod access;
 pub mod batch;

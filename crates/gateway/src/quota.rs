@@ -1,9 +1,9 @@
-//! Usage of the monthly quotas of keys. All threads and all configurations share one ledger.
-//! Gateways share their usage through Redis.
+//! The monthly quotas of keys, and their usage. All threads and all configurations share one ledger
+//! of usage. Gateways share their usage through Redis.
 //!
-//! `policy/quota.rs` has the arithmetic, and `config/quota/file.rs` the file format.
-//! `runtime/quota.rs` writes the file, and `cache/redis/quotas.rs` exchanges sums with other
-//! gateways. A call is charged once it is authorized (`path.rs`).
+//! `path.rs` charges a call after its authorization. `policy/quota.rs` does the arithmetic, and
+//! `config/quota/file.rs` defines the file format. `runtime/quota.rs` writes the file, and
+//! `cache/redis/quotas.rs` exchanges usage with other gateways.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ mod tests;
 pub(crate) struct Quotas {
     /// The quota of each key, by [`Grant::index`]; `None` for keys without a quota.
     keys: Vec<Option<KeyQuota>>,
-    /// Number of units that a call costs.
+    /// Whether a call costs one unit, or the weight of its method.
     cost: CallCost,
     /// Number of gateways that share the quotas; `None` if they are not shared.
     gateways: Option<Arc<AtomicU64>>,
@@ -40,7 +40,8 @@ pub(crate) struct Quotas {
 struct KeyQuota {
     /// Units that the key may use in a month.
     units: u64,
-    entry: Arc<Entry>,
+    /// The key's entry in the ledger.
+    entry: Arc<LedgerEntry>,
 }
 
 /// The usage of a key's quota in a month.
@@ -52,14 +53,14 @@ pub(crate) struct KeyUsage {
     pub(crate) units: u64,
 }
 
-/// All accounts, including those of removed keys. A key that is added again keeps its usage.
+/// The usage of all keys. It includes removed keys, so a key that is added again keeps its usage.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// Locked only to add or list entries, which is rare.
-    entries: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
-    /// True while other gateways cannot be reached.
+    entries: Mutex<BTreeMap<Arc<str>, Arc<LedgerEntry>>>,
+    /// True while Redis, and so the other gateways, cannot be reached.
     pub(crate) unreachable: AtomicBool,
-    /// True if there was usage since the file was written.
+    /// True if the usage has changed since the file was written.
     pub(crate) changed: AtomicBool,
     /// Number of calls refused because a quota was used up.
     pub(crate) refused: AtomicU64,
@@ -67,9 +68,9 @@ pub(crate) struct Ledger {
     pub(crate) write_failures: AtomicU64,
 }
 
-/// The account of one key.
+/// The usage of one key.
 #[derive(Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct LedgerEntry {
     /// Locked only for a few additions.
     pub(crate) account: Mutex<Account>,
     /// True if a call was charged, or refused, since the last report to other gateways.
@@ -101,16 +102,17 @@ impl Quotas {
         Some(Quotas { keys, cost: quota.cost, gateways, ledger })
     }
 
-    /// Charges a call to the quota of its key, if it has one.
+    /// Charges a call to the quota of its key, if the key has a quota. `unix_seconds` is the
+    /// current time.
     ///
     /// # Errors
     ///
-    /// A failure of origin gateway if the quota is used up.
+    /// A failure if the quota is used up.
     pub(crate) fn charge(
         &self,
         grant: &Grant,
         method: Option<&Method>,
-        second: u64,
+        unix_seconds: u64,
     ) -> Result<(), Failure> {
         let Some(Some(key)) = self.keys.get(grant.index) else { return Ok(()) };
         let cost = match self.cost {
@@ -123,7 +125,7 @@ impl Quotas {
             }
             _ => Allowance::Whole,
         };
-        let month = Month::containing(second);
+        let month = Month::containing(unix_seconds);
         let entry = &key.entry;
         entry.used_since_report.store(true, Ordering::Relaxed);
         if entry.account.lock().charge(month, cost, key.units, allowance) {
@@ -131,14 +133,14 @@ impl Quotas {
             return Ok(());
         }
         self.ledger.refused.fetch_add(1, Ordering::Relaxed);
-        let retry_after = Duration::from_secs(month.end().saturating_sub(second));
+        let retry_after = Duration::from_secs(month.end().saturating_sub(unix_seconds));
         Err(Failure { retry_after: Some(retry_after), ..Failure::ours(Kind::OverQuota) })
     }
 
-    /// Returns the units used and allowed in the month, by [`Grant::index`]; `None` for a key
-    /// without a quota.
-    pub(crate) fn usage(&self, second: u64) -> Vec<Option<KeyUsage>> {
-        let month = Month::containing(second);
+    /// Returns the units used and allowed in the month of `unix_seconds`, by [`Grant::index`];
+    /// `None` for a key without a quota.
+    pub(crate) fn usage(&self, unix_seconds: u64) -> Vec<Option<KeyUsage>> {
+        let month = Month::containing(unix_seconds);
         let usage_of = |key: &KeyQuota| KeyUsage {
             used: key.entry.account.lock().used(month),
             units: key.units,
@@ -154,7 +156,8 @@ impl Quotas {
 }
 
 impl Ledger {
-    fn entry(&self, name: &Arc<str>) -> Arc<Entry> {
+    /// Returns the entry of the key with this name. Adds a missing entry.
+    fn entry(&self, name: &Arc<str>) -> Arc<LedgerEntry> {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
@@ -167,7 +170,7 @@ impl Ledger {
     }
 
     /// Returns all entries with the names of their keys.
-    pub(crate) fn entries(&self) -> Vec<(Arc<str>, Arc<Entry>)> {
+    pub(crate) fn entries(&self) -> Vec<(Arc<str>, Arc<LedgerEntry>)> {
         let entries = self.entries.lock();
         entries.iter().map(|(name, entry)| (Arc::clone(name), Arc::clone(entry))).collect()
     }

@@ -4,7 +4,8 @@
 //! ```text
 //! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → store
 //! ```
-//! A range of logs passes these steps once per part: `resolve/logs.rs`.
+//! `policy/plan.rs` plans the call. `resolve/logs.rs` splits a range of logs into parts, and each
+//! part passes the steps after `plan`.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -52,36 +53,37 @@ pub(crate) struct Route<'a> {
     pub(crate) row: Option<(usize, &'static Method)>,
     /// Index of the chain.
     pub(crate) chain: usize,
-    /// The group that a rule selected, if any.
+    /// Index of the group that a rule selected; `None` if no rule selected a group.
     pub(crate) group: Option<usize>,
     pub(crate) caller: &'a Caller,
-    /// Value of the header that a group hashes for load balancing, if any.
+    /// Value of the header that a group hashes for load balancing; `None` without such a header.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// Number of calls of the request that are delayed or queued.
+    /// Number of delayed or queued calls of the request.
     pub(crate) waiting: &'a Cell<usize>,
     /// The context of the call's span; `None` if the request has no trace.
     pub(crate) trace: Option<&'a TraceContext>,
 }
 
 impl<'a> Route<'a> {
-    /// Returns the method's row.
+    /// Returns the method's row; `None` for unknown methods.
     pub(crate) fn method(&self) -> Option<&'static Method> {
         self.row.map(|(_, method)| method)
     }
 
-    /// Returns the index of the group.
+    /// Returns the index of the group: the group that a rule selected, or else the method's group.
     pub(crate) fn group(&self, cx: &ThreadContext) -> usize {
         let router = &cx.snapshot.router;
         self.group.unwrap_or_else(|| router.find_group(self.chain, &self.call.method))
     }
 }
 
-/// Resolves one call.
+/// Resolves one call. `now` is the start of its deadline.
 pub(crate) async fn resolve(
     cx: &Rc<ThreadContext>,
     route: &Route<'_>,
     now: Instant,
 ) -> UpstreamResponse {
+    // The guard of the view must be dropped before each wait.
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
     let cache = &cx.snapshot.config.cache;
@@ -103,20 +105,21 @@ pub(crate) async fn resolve(
     let Lookup { method, caching, block, coalesce } = lookup;
     let mut key = cx.upstream.buffers.take();
     let resolved_block = caching.resolved.map(ResolvedBlock::Number);
-    let has_key = is_keyed(&caching, coalesce)
+    let has_key = needs_key(&caching, coalesce)
         && write_call_key(cx, &mut key, route.chain, method, &call.params, resolved_block);
-    // A hit needs no upstream request.
+    // A cache hit returns before the upstream request is built.
     if has_key && let Some(response) = find_cached_response(cx, &key, &view) {
         cx.upstream.buffers.give(key);
         return response;
     }
     drop(view);
     let mut request = build_upstream_request(cx, route, caching, now);
-    if let (Some(number), Ok(Some((_, span))), Some(block_param)) =
+    // The block number replaces the block tag in the parameters.
+    if let (Some(number), Ok(Some((_, tag_range))), Some(block_param)) =
         (caching.resolved, block, method.block)
     {
         let mut params = Vec::new();
-        write_params_at(&mut params, &call.params, span, block_param.format, number);
+        write_params_at(&mut params, &call.params, tag_range, block_param.format, number);
         request.params = Some(Cow::Owned(params));
     }
     let response = resolve_uncached(cx, request, has_key.then_some(&key[..])).await;
@@ -124,8 +127,8 @@ pub(crate) async fn resolve(
     response
 }
 
-/// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace encodes a
-/// number, the other namespaces a hex quantity.
+/// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace uses a JSON
+/// number, and the other namespaces use a hex string.
 fn build_head_response(method: &str, number: u64) -> UpstreamResponse {
     let mut result = Vec::with_capacity(20);
     if method.starts_with("eth_") || method.starts_with("hmy_") {
@@ -150,13 +153,13 @@ fn build_upstream_request<'a>(
     let (row, method) = route.row.unzip();
     let group = route.group(cx);
     let config = &snapshot.config.groups[group];
-    let sticky = method.is_some_and(|method| method.sticky);
+    let is_sticky = method.is_some_and(|method| method.sticky);
     let weight = method.map_or(1, |method| method.weight);
     let overload = snapshot.config.overload.as_ref();
     let class =
         overload.map(|overload| overload.priorities.find_class(route.caller.tier(), weight));
     let balance_key = match &config.balance {
-        _ if sticky => route.caller.address_hash(),
+        _ if is_sticky => route.caller.address_hash(),
         Balance::Hash { key, .. } => compute_balance_key(route, key),
         Balance::LeastLoaded | Balance::Weighted => 0,
     };
@@ -178,9 +181,10 @@ fn build_upstream_request<'a>(
     }
 }
 
-fn compute_balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
+/// Returns the hash that selects the upstream in consistent hashing.
+fn compute_balance_key(route: &Route<'_>, hash_key: &HashKey) -> u64 {
     let call = route.call;
-    match key {
+    match hash_key {
         HashKey::Call => {
             let params = hash64(call.params.raw().unwrap_or(b""));
             hash64(call.method.as_bytes()) ^ params.rotate_left(1)
@@ -190,12 +194,13 @@ fn compute_balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
     }
 }
 
-/// Returns true if a call is looked up by its key, because it is cacheable or coalesced.
-fn is_keyed(caching: &Caching, coalesce: bool) -> bool {
+/// Returns true if a call needs a key, which the cache and coalescing use to find equal calls.
+fn needs_key(caching: &Caching, coalesce: bool) -> bool {
     caching.rule != CacheRule::Never || coalesce
 }
 
-/// Writes the key of a call. Returns false if the parameters have no canonical form.
+/// Writes the key of a call to `key`. Equal calls have equal keys. Returns false if the parameters
+/// have no canonical form.
 fn write_call_key(
     cx: &ThreadContext,
     key: &mut Vec<u8>,
@@ -208,7 +213,7 @@ fn write_call_key(
     write_key(key, &KeyParts { chain, method, params, block }).is_ok()
 }
 
-/// Returns a valid cached response.
+/// Returns the response from the memory tier; `None` if it has no valid response.
 fn find_cached_response(
     cx: &ThreadContext,
     key: &[u8],
@@ -217,27 +222,28 @@ fn find_cached_response(
     let cache = cx.snapshot.cache.as_ref()?;
     let entry = cache.get(key)?;
     let is_fresh = entry.expires_at.is_none_or(|expires_at| cx.now() < expires_at);
-    let still_valid = is_valid(&entry.validity, view);
-    if is_fresh && still_valid {
+    let is_still_valid = is_valid(&entry.validity, view);
+    if is_fresh && is_still_valid {
         Some(UpstreamResponse {
             upstream: cx.snapshot.upstream_of_number(entry.upstream),
             cache_status: CacheStatus::Hit,
             ..UpstreamResponse::local(entry.payload())
         })
     } else {
-        // A response that may be incomplete stays in the cache after it has expired, because the
-        // next upstream response is compared with it.
-        if !still_valid || entry.doubted_since.is_none() {
+        // An expired response that may be incomplete stays in the cache, because `store` compares
+        // the next upstream response with it.
+        if !is_still_valid || entry.doubted_since.is_none() {
             cache.remove(key);
         }
         None
     }
 }
 
-/// Resolves a call that is not in memory: coalesces it, fetches it, and stores a cacheable
+/// Resolves a call that is not in the memory tier: coalesces it, fetches it, and stores a cacheable
 /// response.
 ///
-/// The future is boxed, so that the connection's own future stays small.
+/// `key` is the call's key; `None` if the call is neither cacheable nor coalesced. The future is
+/// boxed to keep the future of the client's connection small.
 fn resolve_uncached<'a>(
     cx: &'a Rc<ThreadContext>,
     request: UpstreamRequest<'a>,
@@ -249,37 +255,37 @@ fn resolve_uncached<'a>(
         } else {
             CacheStatus::Miss
         };
-        while let Some((in_flight, was_in_flight)) =
+        while let Some((shared_call, has_joined)) =
             key.and_then(|key| join_or_lead(cx, &request, key))
         {
+            // If the group is crowded, the shared call may wait for a permit. The client's
+            // connection must then watch for a disconnect.
             let is_crowded = overload::is_crowded(&cx.upstream, &request);
-            // The shared call may then wait for a permit, so the client's connection must watch for
-            // a disconnect.
-            let queued = request.waiting.filter(|_| is_crowded).map(CountGuard::new);
-            let response = in_flight.wait(request.deadline).await;
-            drop(queued);
+            let waiting_guard = request.waiting.filter(|_| is_crowded).map(CountGuard::new);
+            let response = shared_call.wait(request.deadline).await;
+            drop(waiting_guard);
             let response = response
                 .unwrap_or_else(|| UpstreamResponse::from_failure(Failure::ours(Kind::Deadline)));
-            if was_in_flight && let Payload::Failed(failure) = &response.payload {
-                // The shared call may have failed only because of its own deadline or class. A
-                // waiter with time left retries.
+            if has_joined && let Payload::Failed(failure) = &response.payload {
+                // The deadline and the class of the shared call are those of its leader. A waiter
+                // with time left retries if one of them caused the failure.
                 let now = cx.tick();
-                let is_outclassed = matches!(failure.kind, Kind::Overloaded { .. })
-                    && in_flight.is_worse_than(request.class);
-                if (in_flight.is_past_deadline(now) || is_outclassed) && now < request.deadline {
+                let failed_by_class = matches!(failure.kind, Kind::Overloaded { .. })
+                    && shared_call.has_lower_class_than(request.class);
+                let failed_by_leader = shared_call.is_past_deadline(now) || failed_by_class;
+                if failed_by_leader && now < request.deadline {
                     continue;
                 }
             }
-            return with_status(
-                response,
-                if was_in_flight { CacheStatus::Coalesced } else { status },
-            );
+            let status = if has_joined { CacheStatus::Coalesced } else { status };
+            return with_status(response, status);
         }
         with_status(fetch_and_store(cx, &request, key, None).await, status)
     })
 }
 
-/// Sets the cache status. A response of a cache tier stays a hit, except for coalesced calls.
+/// Sets the cache status. A response from a cache tier remains a hit unless `status` is
+/// `Coalesced`.
 fn with_status(mut response: UpstreamResponse, status: CacheStatus) -> UpstreamResponse {
     if response.cache_status != CacheStatus::Hit || status == CacheStatus::Coalesced {
         response.cache_status = status;
@@ -288,19 +294,19 @@ fn with_status(mut response: UpstreamResponse, status: CacheStatus) -> UpstreamR
 }
 
 /// Looks a call up in Redis and the index, or fetches it from an upstream. Stores a cacheable
-/// response.
+/// response. `shared_call` is `None` if the call is not coalesced.
 async fn fetch_and_store(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
     key: Option<&[u8]>,
-    in_flight: Option<&InFlightCall>,
+    shared_call: Option<&InFlightCall>,
 ) -> UpstreamResponse {
     if let (Some(redis), Some(key)) = (&cx.redis, key)
         && let Some(response) = Box::pin(redis.lookup(&cx.upstream, request, key)).await
     {
         return response;
     }
-    // For a part of a range of logs, the index was already queried for the whole range.
+    // `logs::resolve` has already queried the index for the whole range of logs.
     let queries_index =
         !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
     let index_result = match (cx.snapshot.process.index.get(), &request.params) {
@@ -312,48 +318,50 @@ async fn fetch_and_store(
     let response = match index_result {
         Some(IndexResult::Complete(result)) => index::response(result),
         Some(IndexResult::Partial { to, items, .. }) => {
-            Box::pin(complete_blocks(cx, request, in_flight, to, &items)).await
+            Box::pin(complete_blocks(cx, request, shared_call, to, &items)).await
         }
-        Some(IndexResult::Missing) | None => fetch_with_permit(cx, request, in_flight).await,
+        Some(IndexResult::Missing) | None => fetch_with_permit(cx, request, shared_call).await,
     };
     store(cx, request, key, &response);
     response
 }
 
-/// Adds an upstream's blocks to the index's blocks, up to block `to`. If they do not follow the
-/// index's last block, the upstream is on another branch. Then all blocks are fetched from the
-/// upstream.
+/// Completes the index's blocks, which end at block `last_indexed`, with blocks from an upstream.
+/// If the upstream's blocks do not follow the index's last block, the upstream is on another
+/// branch. In that case the upstream returns all blocks.
 async fn complete_blocks(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
-    in_flight: Option<&InFlightCall>,
-    to: u64,
-    indexed: &[u8],
+    shared_call: Option<&InFlightCall>,
+    last_indexed: u64,
+    indexed_blocks: &[u8],
 ) -> UpstreamResponse {
-    if let Some(params) =
-        request.params.as_deref().and_then(|params| blocks::remaining_params(params, to + 1))
-    {
+    let remaining_params = request
+        .params
+        .as_deref()
+        .and_then(|params| blocks::remaining_params(params, last_indexed + 1));
+    if let Some(params) = remaining_params {
         let remaining_request =
             UpstreamRequest { params: Some(Cow::Owned(params)), ..request.clone() };
-        let response = fetch_with_permit(cx, &remaining_request, in_flight).await;
+        let response = fetch_with_permit(cx, &remaining_request, shared_call).await;
         let Payload::Result(upstream_blocks) = &response.payload else { return response };
-        if let Some(merged) = blocks::join_blocks(indexed, upstream_blocks) {
+        if let Some(merged) = blocks::join_blocks(indexed_blocks, upstream_blocks) {
             let payload = Payload::Result(merged.into());
             return UpstreamResponse { payload, cache_decision: None, ..response };
         }
     }
-    fetch_with_permit(cx, request, in_flight).await
+    fetch_with_permit(cx, request, shared_call).await
 }
 
-/// Fetches a call from an upstream after acquiring a concurrency permit.
+/// Acquires a concurrency permit and fetches the response from an upstream.
 async fn fetch_with_permit(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
-    in_flight: Option<&InFlightCall>,
+    shared_call: Option<&InFlightCall>,
 ) -> UpstreamResponse {
     let permit = match overload::try_acquire(&cx.upstream, request) {
         Some(permit) => Ok(permit),
-        None => Box::pin(wait_for_permit(cx, request, in_flight)).await,
+        None => Box::pin(wait_for_permit(cx, request, shared_call)).await,
     };
     match permit {
         Ok(_permit) => fetch(&cx.upstream, request).await,
@@ -361,23 +369,25 @@ async fn fetch_with_permit(
     }
 }
 
-/// Waits for a permit, unless all waiters leave.
+/// Waits for a permit. A shared call stops waiting when its last waiter leaves.
 async fn wait_for_permit<'a>(
     cx: &'a ThreadContext,
     request: &UpstreamRequest<'_>,
-    in_flight: Option<&InFlightCall>,
+    shared_call: Option<&InFlightCall>,
 ) -> Result<overload::Permit<'a>, Failure> {
-    let _queued = request.waiting.map(CountGuard::new);
-    let Some(in_flight) = in_flight else { return overload::acquire(&cx.upstream, request).await };
+    let _waiting_guard = request.waiting.map(CountGuard::new);
+    let Some(shared_call) = shared_call else {
+        return overload::acquire(&cx.upstream, request).await;
+    };
     tokio::select! {
         permit = overload::acquire(&cx.upstream, request) => permit,
-        // No caller is left that could receive this failure.
-        () = in_flight.wait_until_abandoned() => Err(Failure::ours(Kind::Stopping)),
+        // All clients have left, so no client receives this failure.
+        () = shared_call.wait_until_abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }
 
-/// Joins or starts the shared call of a key. Returns the call, and true if it was in flight before.
-/// Returns `None` if the call cannot be shared.
+/// Joins the shared call of a key, or starts it. Returns the shared call, and true if it was in
+/// flight before. Returns `None` if the call cannot be shared.
 fn join_or_lead(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -391,29 +401,27 @@ fn join_or_lead(
     call_key.extend_from_slice(key);
     call_key.extend_from_slice(&request.caching.generation.to_le_bytes());
     call_key.extend_from_slice(&request.caching.head_seq.to_le_bytes());
-    // Groups do not share responses: a call that one group's upstreams refuse can succeed on
-    // another's.
+    // Groups do not share responses, because a call that fails in one group can succeed in another.
     call_key.extend_from_slice(&request.group.to_le_bytes());
     match cx.in_flight_calls.join_or_lead(&call_key, request.deadline, request.class) {
         Coalescing::Alone => None,
-        Coalescing::Wait(in_flight) => Some((in_flight, true)),
+        Coalescing::Wait(shared_call) => Some((shared_call, true)),
         Coalescing::Lead(guard) => {
-            let in_flight = Rc::clone(&guard.call);
-            let (leader, request) = (Rc::clone(cx), request.clone().into_owned());
+            let shared_call = Rc::clone(&guard.call);
+            let (cx, request) = (Rc::clone(cx), request.clone().into_owned());
             let key_bytes = key.len();
             // The future is boxed, because the runtime moves it several times.
             tokio::task::spawn_local(Box::pin(async move {
-                let (key, in_flight) = (&guard.key[..key_bytes], Rc::clone(&guard.call));
-                let response =
-                    fetch_and_store(&leader, &request, Some(key), Some(&in_flight)).await;
+                let (key, shared_call) = (&guard.key[..key_bytes], Rc::clone(&guard.call));
+                let response = fetch_and_store(&cx, &request, Some(key), Some(&shared_call)).await;
                 guard.complete(response);
             }));
-            Some((in_flight, false))
+            Some((shared_call, false))
         }
     }
 }
 
-/// Stores a cacheable response, unless the chain has changed since the decision.
+/// Stores a cacheable response in memory and Redis, unless a reorg has made it invalid meanwhile.
 fn store(
     cx: &ThreadContext,
     request: &UpstreamRequest<'_>,
@@ -430,23 +438,25 @@ fn store(
     let CacheDecision { facts, admission } = response
         .cache_decision
         .unwrap_or_else(|| CacheDecision::new(request, &response.payload, false, &view));
-    let is_same = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
-    let same_since = match response.trust {
-        Trust::Unopposed => cache.get(key).filter(is_same).and_then(|entry| entry.doubted_since),
+    // A response that may be incomplete is kept briefly at first. If upstreams still return an
+    // equal response after some time, it is kept as long as others.
+    let is_equal = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
+    let first_equal_at = match response.trust {
+        Trust::Unopposed => cache.get(key).filter(is_equal).and_then(|entry| entry.doubted_since),
         _ => None,
     };
-    let keep = complete::decide_retention(response.trust, same_since, cx.now());
-    let stored = match admission {
-        Ok(validity) if keep != Retention::None && is_valid(&validity, &view) => {
+    let retention = complete::decide_retention(response.trust, first_equal_at, cx.now());
+    let is_stored = match admission {
+        Ok(validity) if retention != Retention::None && is_valid(&validity, &view) => {
             let is_error = facts.kind == ResponseKind::DeterministicError;
             let upstream = response
                 .upstream
                 .map_or(NO_UPSTREAM, |upstream| cx.snapshot.upstreams[upstream].number);
-            let age_max = cache.age_max(is_error, &validity).map(|age| cx.now() + age);
-            let (expires_at, doubted_since) = match keep {
-                Retention::Brief { since } => (Some(cx.now() + BRIEF_RETENTION), Some(since)),
-                _ => (age_max, None),
+            let (age_max, doubted_since) = match retention {
+                Retention::Brief { since } => (Some(BRIEF_RETENTION), Some(since)),
+                _ => (cache.age_max(is_error, &validity), None),
             };
+            let expires_at = age_max.map(|age_max| cx.now() + age_max);
             if let Some(redis) = &cx.redis
                 && doubted_since.is_none()
                 && response.tier.is_none()
@@ -459,5 +469,5 @@ fn store(
         Ok(_) | Err(_) => false,
     };
     let counters = &cx.counters;
-    if stored { counters.fills.add(1) } else { counters.fills_refused.add(1) }
+    if is_stored { counters.fills.add(1) } else { counters.fills_refused.add(1) }
 }

@@ -1,9 +1,9 @@
 //! Starts the gateway's threads, reloads their configuration, and stops them gracefully.
 //!
 //! Each serving thread (`runtime/serve.rs`) has a single-threaded runtime and its own listening
-//! socket on the same address (SO_REUSEPORT; `runtime/sockets.rs`), so that the system distributes
-//! connections. The watch thread (`runtime/watch.rs`) polls the upstreams and serves the admin and
-//! health addresses.
+//! socket. All these sockets listen on the same address (SO_REUSEPORT; `runtime/sockets.rs`), so
+//! the system distributes connections among the threads. The watch thread (`runtime/watch.rs`)
+//! polls the upstreams and serves the admin and health addresses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::downstream::thread::ListenAddress;
 use crate::io::background::BackgroundThread;
 use crate::io::random::random_seed;
 use crate::runtime::error::Error;
-use crate::state::process::Outcome;
+use crate::state::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 use crate::subscribe::feeds::Feeds;
 use crate::trace::export as span_exporter;
@@ -42,39 +42,42 @@ use serve::ServeTask;
 pub use sockets::Sockets;
 use watch::WatchTask;
 
-/// Timeout of the wait for the first heads, at start and after a reload.
+/// Longest wait for the first head of each chain, at start and after a reload.
 const FIRST_HEADS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of the wait until all threads use a new configuration. A thread switches between two
-/// events of its loop.
+/// Longest wait until all threads use a new configuration. A thread switches between two events of
+/// its loop.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval at which a wait checks its condition.
 const WAIT_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A gateway that serves. Dropping it without [`Gateway::stop`] leaves its threads running.
+/// A running gateway. If it is dropped without [`Gateway::stop`], its threads continue to run.
 #[derive(Debug)]
 pub struct Gateway {
     /// Address for clients, with the actual port if port 0 was configured. If clients are served
     /// over TLS only, the address equals [`Gateway::listen_tls`].
     pub listen: SocketAddr,
-    /// Address for clients over TLS.
+    /// Address for clients over TLS; `None` if TLS is off.
     pub listen_tls: Option<SocketAddr>,
-    /// Address of metrics and status.
+    /// Address of metrics and status; `None` if it is off.
     pub admin: Option<SocketAddr>,
-    /// Address of health, readiness and metrics.
+    /// Address of health, readiness and metrics; `None` if it is off.
     pub health: Option<SocketAddr>,
     /// Copies of the listening sockets, for the process that replaces this one.
     sockets: Sockets,
     phase: Sender<Phase>,
     /// The snapshot that serving threads use for new requests.
-    served: Sender<NumberedSnapshot>,
+    serving_snapshot: Sender<NumberedSnapshot>,
     /// The snapshot whose upstreams the watch thread polls.
-    followed: Sender<NumberedSnapshot>,
-    /// Number of the snapshot that each serving thread uses.
-    adopted: Arc<[AtomicU64]>,
+    watched_snapshot: Sender<NumberedSnapshot>,
+    /// For each serving thread, the number of the snapshot that it uses.
+    adopted_numbers: Arc<[AtomicU64]>,
+    /// The serving threads.
     threads: Vec<JoinHandle<()>>,
+    /// The watch thread.
     watcher: JoinHandle<()>,
-    /// The writers of access logs and the exporters of spans. A replaced one ends once no request
-    /// uses its configuration any more. Only reloads and the stop lock the list.
+    /// The writers of access logs and the exporters of spans. A reload can replace such a thread.
+    /// The old thread ends once no request uses its configuration. Only reloads and the stop lock
+    /// the list.
     background: Mutex<Vec<BackgroundThread>>,
 }
 
@@ -95,14 +98,16 @@ impl Gateway {
     /// Binds the addresses, starts all threads, and returns once it can serve.
     ///
     /// # Errors
-    /// [`Error::Listen`] if an address cannot be bound; [`Error::Thread`] if a thread cannot be
-    /// started; [`Error::AccessLog`] and [`Error::Quotas`] if their file cannot be written.
+    /// - [`Error::Listen`] if an address cannot be bound.
+    /// - [`Error::Thread`] if a thread cannot be started.
+    /// - [`Error::AccessLog`] or [`Error::Quotas`] if the file cannot be written.
     pub fn start(config: Config) -> Result<Gateway, Error> {
         Gateway::start_on(config, Sockets::default(), None)
     }
 
     /// Starts a gateway that takes over the sockets of another process. The gateway closes
-    /// inherited sockets whose address is not configured. It uses `index` as another cache tier.
+    /// inherited sockets whose address is not configured. `index` is a further cache tier; `None`
+    /// without an index.
     ///
     /// # Errors
     /// The same errors as [`Gateway::start`].
@@ -128,20 +133,21 @@ impl Gateway {
             background.push(exporter.map_err(|source| Error::Thread { source })?);
         }
         if let (Some(quotas), Some(quota)) = (&snapshot.quotas, &snapshot.config.quota)
-            && !quota::write(&quotas.ledger, &quota.file)
+            && !quota::write_ledger(&quotas.ledger, &quota.file)
         {
             return Err(Error::Quotas { file: quota.file.clone() });
         }
         let (phase, _) = channel(Phase::Serving);
         let numbered = NumberedSnapshot { number: 0, snapshot: Arc::clone(&snapshot) };
-        let (followed, _) = channel(numbered.clone());
-        let (served, _) = channel(numbered);
-        let adopted: Arc<[AtomicU64]> = bound.clients.iter().map(|_| AtomicU64::new(0)).collect();
+        let (watched_snapshot, _) = channel(numbered.clone());
+        let (serving_snapshot, _) = channel(numbered);
+        let adopted_numbers: Arc<[AtomicU64]> =
+            bound.clients.iter().map(|_| AtomicU64::new(0)).collect();
         let (seed, feeds) = (random_seed(), Arc::<Feeds>::default());
         let ready = Arc::new(AtomicBool::new(false));
         let watcher = {
             let task = WatchTask {
-                snapshots: followed.subscribe(),
+                snapshots: watched_snapshot.subscribe(),
                 phase: phase.subscribe(),
                 ready: Arc::clone(&ready),
                 admin: bound.admin,
@@ -150,10 +156,10 @@ impl Gateway {
             spawn_thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
         wait_for_heads(&snapshot);
-        let start = |(index, sockets): (usize, Vec<(ListenAddress, Socket)>)| {
+        let start_thread = |(index, sockets): (usize, Vec<(ListenAddress, Socket)>)| {
             let task = ServeTask {
-                snapshots: served.subscribe(),
-                adopted: Arc::clone(&adopted),
+                snapshots: serving_snapshot.subscribe(),
+                adopted_numbers: Arc::clone(&adopted_numbers),
                 phase: phase.subscribe(),
                 index,
                 seed,
@@ -162,7 +168,8 @@ impl Gateway {
             };
             spawn_thread(&format!("weir-{index}"), move |runtime| runtime.block_on(task.run()))
         };
-        let threads = bound.clients.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        let threads = bound.clients.into_iter().enumerate().map(start_thread);
+        let threads = threads.collect::<Result<_, _>>()?;
         ready.store(true, Ordering::Release);
         let sockets = bound.copies;
         Ok(Gateway {
@@ -172,9 +179,9 @@ impl Gateway {
             health,
             sockets,
             phase,
-            followed,
-            served,
-            adopted,
+            watched_snapshot,
+            serving_snapshot,
+            adopted_numbers,
             threads,
             watcher,
             background: Mutex::new(background),
@@ -186,7 +193,8 @@ impl Gateway {
     ///
     /// Calls of this function must not overlap.
     pub fn reload(&self, config: Config) -> Vec<Change> {
-        let NumberedSnapshot { number, snapshot: previous } = self.served.borrow().clone();
+        let NumberedSnapshot { number, snapshot: previous } =
+            self.serving_snapshot.borrow().clone();
         let changes = previous.config.changes_to(&config);
         let snapshot = previous.reload(config);
         if let Some(queues) = find_new(&previous.access_log, &snapshot.access_log) {
@@ -202,16 +210,16 @@ impl Gateway {
             }
         }
         let numbered = NumberedSnapshot { number: number + 1, snapshot: Arc::clone(&snapshot) };
-        // The serving threads switch before the watch thread. Once the watch thread stops polling
-        // the former upstreams, their known heads become outdated, and new calls must not use these
+        // The serving threads switch before the watch thread. The watch thread then stops polling
+        // the former upstreams, so their known heads become outdated. New calls must not use these
         // heads.
-        self.served.send_replace(numbered.clone());
-        let is_adopted = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
-        wait_until(ADOPT_TIMEOUT, || self.adopted.iter().all(is_adopted));
-        self.followed.send_replace(numbered);
+        self.serving_snapshot.send_replace(numbered.clone());
+        let is_newer = |adopted: &AtomicU64| adopted.load(Ordering::Acquire) > number;
+        wait_until(ADOPT_TIMEOUT, || self.adopted_numbers.iter().all(is_newer));
+        self.watched_snapshot.send_replace(numbered);
         wait_for_heads(&snapshot);
         let changed_keys = changes.iter().map(ToString::to_string).collect();
-        snapshot.process.record_reload(Outcome::Applied { changes: changed_keys });
+        snapshot.process.record_reload(ReloadOutcome::Applied { changes: changed_keys });
         changes
     }
 
@@ -225,18 +233,18 @@ impl Gateway {
     /// Records a refused reload for status and metrics. The reason is public, so it must not hold a
     /// secret.
     pub fn refuse_reload(&self, reason: &str) {
-        let outcome = Outcome::Refused { reason: reason.to_owned() };
-        self.served.borrow().snapshot.process.record_reload(outcome);
+        let outcome = ReloadOutcome::Refused { reason: reason.to_owned() };
+        self.serving_snapshot.borrow().snapshot.process.record_reload(outcome);
     }
 
     /// Records a failed hand-over to another process, for status and metrics.
     pub fn refuse_upgrade(&self, reason: &str) {
-        self.served.borrow().snapshot.process.record_failed_upgrade(reason);
+        self.serving_snapshot.borrow().snapshot.process.record_failed_upgrade(reason);
     }
 
     /// Returns the configuration in use.
     pub fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.served.borrow().snapshot.config)
+        Arc::clone(&self.serving_snapshot.borrow().snapshot.config)
     }
 
     /// Returns copies of the listening sockets, for the process that replaces this one.
@@ -247,9 +255,9 @@ impl Gateway {
         self.sockets.try_clone()
     }
 
-    /// Stops gracefully. Reports that it is not ready, waits for `drain_delay`, stops accepting
-    /// connections, waits for requests in flight until the drain deadline, then closes the
-    /// remaining connections.
+    /// Stops gracefully, in these steps: reports that the gateway is not ready, waits for
+    /// `drain_delay`, and stops accepting connections. Then waits for requests in flight, at most
+    /// until the drain deadline, and closes the remaining connections.
     pub fn stop(self) {
         let delay = self.config().server.drain_delay;
         if !delay.is_zero() {
@@ -260,13 +268,15 @@ impl Gateway {
     }
 
     /// Stops gracefully after another process has begun to serve the same sockets. The other
-    /// process accepts the connections in their backlogs.
+    /// process accepts the connections in the backlogs of the sockets.
     pub fn stop_replaced(self) {
         self.end(Phase::Replaced);
     }
 
+    /// Ends all threads and waits for them. `phase` is the phase in which requests in flight
+    /// complete.
     fn end(self, phase: Phase) {
-        // While a copy is open, the system would accept connections that no process serves.
+        // Open copies would let the system accept connections that no process serves.
         drop(self.sockets);
         self.phase.send_replace(phase);
         for thread in self.threads {
@@ -282,15 +292,15 @@ impl Gateway {
     }
 }
 
-/// Returns the next queues if they are not the previous queues.
+/// Returns the queues after a reload if the reload has replaced the previous queues.
 fn find_new<'a, T>(previous: &Option<Arc<T>>, next: &'a Option<Arc<T>>) -> Option<&'a Arc<T>> {
     let is_previous =
         |queues: &Arc<T>| previous.as_ref().is_some_and(|previous| Arc::ptr_eq(previous, queues));
     next.as_ref().filter(|queues| !is_previous(queues))
 }
 
-/// Waits until each chain has a head and a healthy upstream, at most for [`FIRST_HEADS_TIMEOUT`],
-/// so that the first calls go to an upstream with a known state.
+/// Waits until each chain has a head and a healthy upstream, at most for [`FIRST_HEADS_TIMEOUT`].
+/// The first calls then go to an upstream with a known state.
 fn wait_for_heads(snapshot: &Snapshot) {
     let has_healthy_head = |chain: usize| {
         snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)
@@ -310,6 +320,7 @@ fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
     }
 }
 
+/// Starts a thread with a single-threaded runtime, which `body` receives.
 fn spawn_thread(
     name: &str,
     body: impl FnOnce(LocalRuntime) + Send + 'static,
@@ -317,7 +328,7 @@ fn spawn_thread(
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            // A local runtime cannot move between threads, so its own thread builds it.
+            // A local runtime cannot move between threads, so the new thread builds it.
             match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                 Ok(runtime) => body(runtime),
                 Err(error) => tracing::error!(%error, "cannot start an event loop"),

@@ -1,21 +1,27 @@
 //! Subscriptions (`eth_subscribe` and similar methods) and filters.
 //!
 //! Block and log notifications follow the gateway's own view of the chain (`policy/heads.rs`), not
-//! one upstream. When the served head changes, the blocks in between (`policy/chain_cursor.rs`) are
-//! fetched by hash, once for all clients, on the same path as calls. So no subscriber misses a
-//! block or receives it twice if an upstream dies, hangs or lags, and notifications never
-//! contradict `eth_blockNumber`. Other subscriptions, such as pending transactions, are relayed
-//! from one upstream.
+//! the view of one upstream. When the served head changes, the gateway finds the blocks in between
+//! (`policy/chain_cursor.rs`). It fetches them by hash, once for all clients, on the same path as
+//! calls. So no subscriber misses a block or receives it twice, even if an upstream dies, hangs or
+//! lags. Notifications never contradict `eth_blockNumber`. Other subscriptions, such as pending
+//! transactions, are relayed from one upstream.
 //!
 //! ```text
-//! chain view or upstream ─▶ source ─────────────▶ stream ──▶ fan ────────▶ subscriber
-//!                    one per: chain and kind        stream     and thread    connection
-//!                      files: source.rs, relay.rs   stream.rs  fan.rs        subscriber.rs
+//! chain view or upstream ─▶ source ─▶ stream ─▶ fan ─▶ subscriber
 //! ```
 //!
-//! A stream carries the events of one subscription for all threads. A fan delivers a stream's
-//! events to the subscribers of one thread. `feeds.rs` holds each chain's streams, which survive
-//! reloads. This file parses subscription calls; `filters.rs` serves clients that poll.
+//! | object | one per | file |
+//! |---|---|---|
+//! | source | stream | `source.rs`, `relay.rs` |
+//! | stream | chain and subscription | `stream.rs` |
+//! | fan | stream and thread | `fan.rs` |
+//! | subscriber | connection | `subscriber.rs` |
+//!
+//! A source produces the events of a stream. A stream carries the events of one subscription to all
+//! threads. A fan delivers a stream's events to the subscribers of one thread. `feeds.rs` holds the
+//! streams of each chain, which survive reloads. This file parses subscription calls. `filters.rs`
+//! serves clients that poll.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -74,8 +80,8 @@ impl Subscriptions {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SubscribeContext<'a> {
     pub(crate) subscriptions: &'a Subscriptions,
-    /// Guard of the client's message that holds the call. It delays notifications until the
-    /// response is queued. `None` if the connection can carry only responses.
+    /// Delays notifications until the response to the client's message is queued. `None` if the
+    /// connection can carry only responses.
     pub(crate) guard: Option<&'a MessageGuard>,
 }
 
@@ -111,24 +117,27 @@ pub(crate) async fn serve(
     outcome.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
 }
 
+/// Returns the failure of a refused subscription or filter.
 fn refuse(reason: SubscribeRefusal) -> Failure {
-    Failure::ours(Kind::NotSubscribed(reason))
+    Failure::ours(Kind::SubscribeRefused(reason))
 }
 
-fn raw_outcome(raw: &'static [u8]) -> Outcome {
-    Outcome::Payload(Payload::Result(Bytes::from_static(raw)))
+fn result_outcome(raw_result: &'static [u8]) -> Outcome {
+    Outcome::Payload(Payload::Result(Bytes::from_static(raw_result)))
 }
 
+/// Ends the subscription whose id is the first parameter.
 fn unsubscribe(guard: &MessageGuard, params: &Params<'_>) -> Result<Outcome, Failure> {
     let Params::Array(params) = *params else { return Err(refuse(SubscribeRefusal::Params)) };
     let id = walk::elements(params).next().and_then(JsonString::from_value);
     let id = id.ok_or(refuse(SubscribeRefusal::Params))?.decode();
     if guard.subscriber.unsubscribe(&id) {
-        return Ok(raw_outcome(b"true"));
+        return Ok(result_outcome(b"true"));
     }
     Err(refuse(SubscribeRefusal::UnknownSubscription))
 }
 
+/// Starts a subscription and returns its id, once its stream is open.
 async fn subscribe(
     cx: &Rc<ThreadContext>,
     route: &Route<'_>,
@@ -136,8 +145,7 @@ async fn subscribe(
 ) -> Result<Outcome, Failure> {
     let (subscriber, call) = (&guard.subscriber, route.call);
     if call.id.is_none() {
-        // A call without an id has no response, so the client could not learn the subscription's
-        // id.
+        // A call without an id has no response, which would contain the subscription's id.
         return Err(refuse(SubscribeRefusal::Params));
     }
     if !subscriber.can_subscribe() {
@@ -152,19 +160,19 @@ async fn subscribe(
     let mut params = walk::elements(params);
     let name = params.next().and_then(JsonString::from_value);
     let name = name.ok_or(refuse(SubscribeRefusal::Params))?.decode();
-    // The gateway serves only chains whose blocks and logs have Ethereum's format. The other
+    // The gateway produces notifications only for blocks and logs in Ethereum's format. Other
     // subscriptions are relayed.
-    let is_own = chain.family.family == Family::Ethereum && namespace == "eth";
+    let is_served_by_gateway = chain.family.family == Family::Ethereum && namespace == "eth";
     let feed = subscriber.subscriptions.feeds.get_or_create(chain);
     let (stream, origin, selection) = match &*name {
-        b"newHeads" if is_own => (Arc::clone(&feed.heads), Origin::Heads, None),
-        b"logs" if is_own => {
+        b"newHeads" if is_served_by_gateway => (Arc::clone(&feed.heads), Origin::Heads, None),
+        b"logs" if is_served_by_gateway => {
             let filter = params.next().unwrap_or(b"{}");
             let (selection, _) = LogSelection::parse(filter).map_err(refuse)?;
             (Arc::clone(&feed.logs), Origin::Logs, Some(selection))
         }
         _ => {
-            let request = RelayRequest::of(cx, route);
+            let request = RelayRequest::new(cx, route);
             let key = request.key(&call.params).map_err(|_| refuse(SubscribeRefusal::TooLong))?;
             let stream = feed.find_or_create_relay(key, route.caller.hash()).map_err(refuse)?;
             (stream, Origin::Upstream(request), None)
@@ -177,8 +185,8 @@ async fn subscribe(
     };
     guard.count_subscription();
     let group = route.group(cx);
-    // The call waits until the stream is open, at most until the group's deadline. The guard delays
-    // notifications meanwhile.
+    // The call waits until the stream is open, at most until the group's deadline. Meanwhile
+    // `guard` delays notifications.
     let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
     let outcome = tokio::time::timeout_at(deadline, fan.stream.wait_until_open()).await;
     match outcome.unwrap_or(Err(RelayRefusal::NoUpstream)) {
@@ -197,12 +205,12 @@ async fn subscribe(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogSelection {
     matcher: LogMatcher,
-    /// The blocks of the logs.
+    /// Heights of the blocks whose logs are selected.
     blocks: RangeInclusive<u64>,
 }
 
-/// Returns the filter with only its known members, in their standard spelling. geth accepts their
-/// names in any letter case.
+/// Returns a filter object without unknown members. Names of members can have any letter case, as
+/// in geth, and become the standard spelling.
 fn keep_known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {
@@ -228,14 +236,14 @@ impl LogSelection {
         if filter.block_hash.is_some() {
             return Err(SubscribeRefusal::Range);
         }
-        let height = |bound, open| match bound {
-            None | Some(BlockRef::Tag(BlockTag::Latest)) => Ok(open),
+        let to_height = |bound, unbounded_height| match bound {
+            None | Some(BlockRef::Tag(BlockTag::Latest)) => Ok(unbounded_height),
             Some(BlockRef::Number(number)) => Ok(number),
             Some(_) => Err(SubscribeRefusal::Range),
         };
         // For future blocks, `earliest` is equivalent to no lower bound.
         let from = filter.from.filter(|from| *from != BlockRef::Tag(BlockTag::Earliest));
-        let blocks = height(from, 0)?..=height(filter.to, u64::MAX)?;
+        let blocks = to_height(from, 0)?..=to_height(filter.to, u64::MAX)?;
         if blocks.is_empty() {
             return Err(SubscribeRefusal::Range);
         }

@@ -1,9 +1,9 @@
-//! Traces of requests: spans that are recorded while a sampled request runs, and sent to a
-//! collector in the background.
+//! Traces of requests. While a sampled request runs, the gateway records spans. A background thread
+//! sends them to a collector.
 //!
 //! | module | what |
 //! |---|---|
-//! | `context` | the trace of a request and the span that is current in it |
+//! | `context` | the trace of a request, and the current span |
 //! | `span` | a span with its attributes, and the queues from the serving threads to the exporter |
 //! | `otlp` | the messages of the OpenTelemetry protocol |
 //! | `export` | the thread that sends spans to the collector |

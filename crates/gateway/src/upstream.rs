@@ -1,8 +1,13 @@
 //! Chains, groups and upstreams: their state, connections, health, heads, and attempts of calls.
 //!
 //! An upstream is a node that the gateway calls. A group is a set of upstreams of one chain among
-//! which calls are balanced. An attempt sends a call to one upstream. Modules of this folder do not
-//! import the cache or anything above it. In reading order:
+//! which calls are balanced. An attempt sends a call to one upstream. A *head* is the newest block
+//! of a chain or of an upstream. A chain's *view* is an immutable snapshot of its heads.
+//!
+//! Chains, groups and upstreams are identified by their indices in the configuration. Points in
+//! time are `Instant`s, or `Duration`s since the start of the process. `cx` is the
+//! `UpstreamContext` of the current thread. Modules of this folder do not import the cache or any
+//! higher layer. In reading order:
 //!
 //! | module | what |
 //! |---|---|
@@ -14,7 +19,7 @@
 //! | `race` | attempts at several upstreams at a time |
 //! | `send` | one attempt at one upstream |
 //! | `doubt` | checks whether a response is complete |
-//! | `broadcast` | transactions that were sent twice |
+//! | `broadcast` | the result for a transaction that was sent twice |
 //! | `batcher` | several calls as one batch |
 //! | `post` | one HTTP request, and the pool of HTTP/1.1 connections |
 //! | `http1`, `http2` | connections that carry HTTP |

@@ -1,12 +1,12 @@
-//! Audits an index: reads all its rows, without calling a node, and reports the damage.
+//! Audits an index: reads all its rows and reports damage. An audit calls no node.
 //!
-//! The audit compares everything that an index stores twice: rows with their decoded JSON, hash
-//! tables with their rows, posting lists (the search index of the logs) with the logs. It verifies
-//! everything else by the block's hash ([`crate::verify`] lists the members that no hash covers),
-//! and the order of blocks by their parent hashes. It does not decide whether other nodes follow
-//! the same chain.
+//! The audit compares all data that an index stores twice: rows with their decoded JSON, hash
+//! tables with their rows, posting lists (the search index of the logs) with the logs. All other
+//! data is verified by the block's hash; [`crate::verify`] lists the members that no hash covers.
+//! The order of blocks is verified by their parent hashes. The audit does not decide whether the
+//! blocks are on the chain of other nodes.
 //!
-//! Memory does not grow with the index, except for two numbers per 256 blocks.
+//! The memory of an audit does not grow with the index, except for two numbers per 256 blocks.
 
 mod postings;
 #[cfg(test)]
@@ -33,16 +33,16 @@ use crate::search::SearchLimits;
 use crate::store::{BlockRow, StoreError, Table, TransactionPart};
 use crate::verify::{self, Level};
 
-/// Maximum number of findings. The audit ends at this number, because more findings would not
-/// change the repair.
+/// Maximum number of findings. The audit ends at this number, because the index must be restored or
+/// synced again in any case.
 pub const FINDINGS_MAX: usize = 20;
 /// Maximum nesting of arrays and objects in stored JSON, as in responses of nodes.
 const DEPTH_MAX: usize = 64;
 
-/// Something that is damaged.
+/// One damage that the audit has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The number of the damaged block, if the damage concerns a block.
+    /// The number of the damaged block; `None` if the damage concerns no single block.
     pub block: Option<u64>,
     /// Description of the damage.
     pub description: String,
@@ -71,7 +71,7 @@ pub struct Report {
     pub range: Option<StoredRange>,
     /// The findings, at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
-    /// Blocks whose transactions or receipts are of a type that cannot be verified.
+    /// Number of blocks that have transactions or receipts of a type that cannot be verified.
     pub unverifiable: u64,
     /// True if the caller stopped the audit.
     pub stopped: bool,
@@ -82,7 +82,7 @@ pub struct Report {
 pub enum Step {
     /// SQLite checks its own structures, which takes as long as reading the file.
     Structures,
-    /// The posting lists are summed up.
+    /// The posting lists are read.
     Postings,
     /// A block was audited.
     Block {
@@ -113,6 +113,7 @@ pub fn audit(
     outcome.map(|_| report)
 }
 
+/// The state of a running audit.
 struct Audit<'a> {
     reader: &'a mut Reader,
     level: Level,
@@ -122,12 +123,13 @@ struct Audit<'a> {
     previous: Option<(u64, [u8; 32])>,
 }
 
-/// `Break` means that the audit has enough findings or was stopped.
+/// `Break` means that the audit has [`FINDINGS_MAX`] findings or was stopped.
 type Flow = ControlFlow<()>;
 const CONTINUE: Flow = Flow::Continue(());
 const BREAK: Flow = Flow::Break(());
 
 impl Audit<'_> {
+    /// Runs all steps of the audit.
     fn run(&mut self, on_step: &mut dyn FnMut(Step)) -> Result<Flow, ReadError> {
         on_step(Step::Structures);
         let errors = self.reader.store().integrity_errors()?.into_iter();
@@ -164,10 +166,12 @@ impl Audit<'_> {
         self.check_dangling(sums)
     }
 
+    /// Adds a finding to the report.
     fn report(&mut self, block: Option<u64>, description: impl Into<String>) -> Flow {
         self.report_all([Finding { block, description: description.into() }])
     }
 
+    /// Adds findings to the report, until the report is full.
     fn report_all(&mut self, findings: impl IntoIterator<Item = Finding>) -> Flow {
         findings.into_iter().try_for_each(|finding| {
             self.report.findings.push(finding);
@@ -175,7 +179,7 @@ impl Audit<'_> {
         })
     }
 
-    /// Reports an error that damage in the index causes.
+    /// Adds a finding for an error that damage in the index has caused.
     ///
     /// # Errors
     /// Returns any other error.
@@ -186,7 +190,7 @@ impl Audit<'_> {
                 let prefix = block.map(|number| format!("block {number}, ")).unwrap_or_default();
                 Ok(self.report(block, description.strip_prefix(&prefix).unwrap_or(&description)))
             }
-            // A column holds a value of another type or length.
+            // The cause is a value of a wrong type or length in a column.
             ReadError::Store(StoreError::Sqlite(error)) => {
                 Ok(self.report(block, error.to_string()))
             }
@@ -194,8 +198,8 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks the digest of the dictionaries. Without the digest, a changed byte is found only if a
-    /// fragment refers to that byte.
+    /// Checks the digest of the dictionaries. Without the digest, the audit would find a changed
+    /// byte only if a fragment refers to that byte.
     fn check_dictionaries(&mut self) -> Result<Flow, ReadError> {
         match self.reader.store().dictionaries_match() {
             Ok(Some(false)) => {
@@ -207,8 +211,8 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks that the first stored block is the one that the metadata names, and that no key is
-    /// negative.
+    /// Checks that the first stored block is the first block according to the metadata, and that no
+    /// block number or position is negative.
     fn check_range(&mut self, range: StoredRange) -> Result<Flow, ReadError> {
         let first_block = self.reader.store().next_block(0)?;
         if first_block != Some(range.first) {
@@ -227,6 +231,7 @@ impl Audit<'_> {
         Ok(CONTINUE)
     }
 
+    /// Checks all blocks in order, and the posting lists of each segment after its last block.
     fn check_blocks(
         &mut self,
         range: StoredRange,
@@ -250,17 +255,17 @@ impl Audit<'_> {
                     return Ok(BREAK);
                 }
             }
-            // The postings of missing blocks are not reported again, neither in this segment nor in
-            // the previous one.
-            let gap = number > next;
-            if gap {
+            // A gap is already reported. The postings of the missing blocks may belong to this
+            // segment or to the previous segment, so neither is compared with its logs.
+            let is_after_gap = number > next;
+            if is_after_gap {
                 segment.skip_comparison();
             }
             if !segment.contains(number) {
                 if self.check_segment(&mut segment, sums)?.is_break() {
                     return Ok(BREAK);
                 }
-                if gap {
+                if is_after_gap {
                     segment.skip_comparison();
                 }
             }
@@ -293,10 +298,11 @@ impl Audit<'_> {
         Ok(self.report_all(differences))
     }
 
+    /// Checks one block with its rows and JSON, and adds the postings of its logs to the segment.
     fn check_block(&mut self, number: u64, segment: &mut Segment) -> Result<Flow, ReadError> {
         segment.begin_block(number);
         let Some((row, context)) = self.reader.block_row(number)? else { return Ok(CONTINUE) };
-        let mut faults = self.transaction_faults(&row)?;
+        let mut faults = self.find_transaction_faults(&row)?;
         if !faults.is_empty() {
             // The logs of missing transactions are missing too.
             segment.skip_comparison();
@@ -306,17 +312,17 @@ impl Audit<'_> {
         self.reader.write_block(&mut block, number, TransactionPart::Body)?;
         let (mut receipts, mut logs) = (None, None);
         if contents.receipts {
-            let list = receipts.insert(Vec::new());
-            self.reader.write_transactions(list, &context, number, TransactionPart::Receipt)?;
+            let array = receipts.insert(Vec::new());
+            self.reader.write_transactions(array, &context, number, TransactionPart::Receipt)?;
         } else if contents.logs {
-            let list = logs.insert(b"[".to_vec());
+            let array = logs.insert(b"[".to_vec());
             let (every_log, limits) = (LogMatcher::default(), SearchLimits::NONE);
-            self.reader.write_logs(list, &every_log, (number, number), limits)?;
-            list.push(b']');
+            self.reader.write_logs(array, &every_log, (number, number), limits)?;
+            array.push(b']');
         }
         let decoded =
             DecodedBlock { block: &block, receipts: receipts.as_deref(), logs: logs.as_deref() };
-        faults.extend(row_faults(&row, decoded.block, self.previous));
+        faults.extend(find_row_faults(&row, decoded.block, self.previous));
         if !self.reader.store().has_block_hash_entry(&row.hash, row.number)? {
             faults.push("its hash has no entry in block_hashes".to_owned());
         }
@@ -326,7 +332,7 @@ impl Audit<'_> {
             Err(VerifyFailure::Unverifiable) => self.report.unverifiable += 1,
         }
         if contents.hmyv2 {
-            faults.extend(self.harmony_fault(&row)?);
+            faults.extend(self.find_harmony_fault(&row)?);
         }
         if contents.logs {
             decoded.add_postings(number, segment);
@@ -335,8 +341,8 @@ impl Audit<'_> {
         Ok(self.report_all(faults.into_iter().map(|fault| Finding::in_block(number, fault))))
     }
 
-    /// Returns the fault of a block in its `hmyv2_` form.
-    fn harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
+    /// Returns the fault of a block in its `hmyv2_` form, or `None` if there is no fault.
+    fn find_harmony_fault(&mut self, row: &BlockRow) -> Result<Option<String>, ReadError> {
         let mut raw = Vec::new();
         if !self.reader.write_harmony_block(&mut raw, row.number, BlockOptions::STORED)? {
             return Ok(Some("its hmyv2 form is missing".to_owned()));
@@ -348,7 +354,7 @@ impl Audit<'_> {
     }
 
     /// Returns the faults in the rows of a block's transactions.
-    fn transaction_faults(&mut self, row: &BlockRow) -> Result<Vec<String>, ReadError> {
+    fn find_transaction_faults(&mut self, row: &BlockRow) -> Result<Vec<String>, ReadError> {
         let store = self.reader.store();
         let mut rows = Vec::new();
         let (from, to) = (position(row.number, 0), position(row.number, INDEX_MAX));
@@ -374,8 +380,9 @@ impl Audit<'_> {
         Ok(faults)
     }
 
-    /// Reports rows that belong to no block. The table of hashes is read only if its number of
-    /// entries differs from the number of blocks (or transactions).
+    /// Reports rows that belong to no block. A hash table is read only if its number of entries
+    /// differs from the number of blocks or transactions. If the numbers are equal, the table has
+    /// no other entries than those that `check_block` has found.
     fn check_dangling(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
         let mut dangling = Vec::new();
@@ -410,18 +417,18 @@ impl Audit<'_> {
 
 /// Compares the row of a block with its decoded JSON and with the previous block, and describes the
 /// differences.
-fn row_faults(row: &BlockRow, raw: &[u8], previous: Option<(u64, [u8; 32])>) -> Vec<String> {
+fn find_row_faults(row: &BlockRow, raw: &[u8], previous: Option<(u64, [u8; 32])>) -> Vec<String> {
     let header = match BlockHeader::read(raw) {
         Ok(header) => header,
         Err(error) => return vec![error],
     };
     let mut faults = Vec::new();
-    let pairs = [
+    let comparisons = [
         ("number", header.number == row.number),
         ("hash", header.hash == row.hash),
         ("time", header.timestamp == row.timestamp),
     ];
-    for (name, _) in pairs.iter().filter(|(_, same)| !same) {
+    for (name, _) in comparisons.iter().filter(|(_, is_equal)| !is_equal) {
         faults.push(format!("its {name} differs between its row and its JSON"));
     }
     if let Some((_, hash)) = previous.filter(|(number, _)| number + 1 == row.number)
@@ -441,27 +448,32 @@ fn row_faults(row: &BlockRow, raw: &[u8], previous: Option<(u64, [u8; 32])>) -> 
 #[derive(Clone, Copy)]
 struct DecodedBlock<'a> {
     block: &'a [u8],
+    /// The array of receipts; `None` if the index does not hold receipts.
     receipts: Option<&'a [u8]>,
+    /// The array of logs; `None` unless the index holds logs without receipts.
     logs: Option<&'a [u8]>,
 }
 
-/// The reason for which a block is not verified.
+/// The reason why the verification of a block failed.
 enum VerifyFailure {
+    /// The block is damaged, as the text describes.
     Fault(String),
+    /// The block has a transaction of an unknown type.
     Unverifiable,
 }
 
 impl DecodedBlock<'_> {
-    /// Checks that all parts are JSON, and verifies them by the block's hash. `full` is true if the
-    /// block has full transactions.
-    fn verify(self, level: Level, full: bool) -> Result<(), VerifyFailure> {
+    /// Checks that all parts are JSON, and verifies them by the block's hash.
+    /// `has_full_transactions` is true if the block has full transactions.
+    fn verify(self, level: Level, has_full_transactions: bool) -> Result<(), VerifyFailure> {
         let parts = [("block", Some(self.block)), ("receipts", self.receipts), ("logs", self.logs)];
         for (name, raw) in parts {
             if let Some(Err(error)) = raw.map(|raw| json::validate(raw, DEPTH_MAX)) {
                 return Err(VerifyFailure::Fault(format!("{name}: not JSON: {error}")));
             }
         }
-        let result = verify::verify_all(self.block, full, self.receipts, self.logs, level);
+        let result =
+            verify::verify_all(self.block, has_full_transactions, self.receipts, self.logs, level);
         result.map_err(|error| match error.is_unverifiable() {
             true => VerifyFailure::Unverifiable,
             false => VerifyFailure::Fault(error.to_string()),
@@ -476,7 +488,7 @@ impl DecodedBlock<'_> {
                     segment.add(key, position(number, index));
                 }
             }
-            // A malformed log is a finding of the verification.
+            // The verification reports malformed logs.
             None => segment.skip_comparison(),
         };
         for (index, receipt) in walk::elements(self.receipts.unwrap_or_default()).enumerate() {

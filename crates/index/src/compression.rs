@@ -1,8 +1,9 @@
 //! Compression of fragments: zstd with one dictionary per kind of fragment, trained on the chain.
 //!
-//! A fragment has a few hundred bytes. Most of them are member names that all fragments of a kind
-//! share, and the dictionary holds these names. A compressed fragment begins with the number of its
-//! dictionary, and dictionaries stay in the index for ever, because stored fragments need them.
+//! A fragment is a part of a block's JSON (`fragments.rs`) and has a few hundred bytes. Most of
+//! these bytes are member names that all fragments of a kind share, so the dictionary holds these
+//! names. A compressed fragment begins with the number of its dictionary in one byte. An index
+//! never deletes a dictionary, because stored fragments need it.
 
 use std::sync::Arc;
 
@@ -12,15 +13,16 @@ use zstd::zstd_safe::{self, CParameter};
 #[cfg(test)]
 mod tests;
 
-/// The compression level. Higher levels take longer and gain nothing on fragments this short.
+/// The compression level of zstd. Higher levels take longer and gain nothing on such short
+/// fragments.
 const LEVEL: i32 = 1;
-/// Maximum number of bytes of a dictionary. A larger dictionary hardly improves the compression and
-/// is slower, because it exceeds the core's caches.
+/// Maximum number of bytes of a dictionary. A larger dictionary hardly improves the compression. It
+/// is slower, because it exceeds the caches of a processor core.
 const DICTIONARY_BYTES: usize = 32 << 10;
-/// Minimum number of samples for the training. Fewer samples become the dictionary themselves.
+/// Minimum number of samples for the training. If there are fewer, their bytes are the dictionary.
 const SAMPLES_MIN: usize = 32;
-/// Maximum number of bytes of a fragment. It bounds the memory that a damaged file can make a
-/// reader allocate.
+/// Maximum number of bytes of a decompressed fragment. The limit bounds the memory that a reader
+/// allocates for a damaged fragment.
 const FRAGMENT_BYTES_MAX: usize = 256 << 20;
 
 /// The kind of a fragment. Fragments of one kind share a dictionary.
@@ -46,14 +48,14 @@ impl FragmentKind {
     ];
 }
 
-/// The dictionaries of an index in the order of their numbers, from 1. The last of each kind
-/// compresses new fragments.
+/// The dictionaries of an index in the order of their numbers, which start at 1. The last
+/// dictionary of each kind compresses new fragments.
 pub type Dictionaries = Arc<Vec<Dictionary>>;
 
 /// A zstd dictionary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dictionary {
-    /// The kind of fragments that it was trained on.
+    /// The kind of fragments on which the dictionary was trained.
     pub kind: FragmentKind,
     /// The dictionary in zstd's format, or raw content.
     pub bytes: Vec<u8>,
@@ -66,7 +68,8 @@ pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
     } else {
         zstd::dict::from_samples(samples, DICTIONARY_BYTES).ok()
     };
-    // zstd accepts any bytes as a dictionary. References to its last bytes are the shortest.
+    // zstd accepts any bytes as a dictionary. The last bytes are kept, because zstd refers to the
+    // end of a dictionary with the fewest bytes.
     let bytes = trained.unwrap_or_else(|| {
         let content: Vec<u8> = samples.iter().flatten().copied().collect();
         content[content.len().saturating_sub(DICTIONARY_BYTES)..].to_vec()
@@ -74,7 +77,7 @@ pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
     Dictionary { kind, bytes }
 }
 
-/// Compresses fragments. Each thread needs a compressor of its own.
+/// Compresses fragments. Each thread needs its own compressor.
 pub struct Compressor {
     /// For each kind, the number of its dictionary and the compressor that uses the dictionary.
     by_kind: [(u8, bulk::Compressor<'static>); FragmentKind::ALL.len()],
@@ -107,11 +110,12 @@ impl Compressor {
                 Some(index) => (index as u8 + 1, dictionaries[index].bytes.as_slice()),
                 None => (0, [].as_slice()),
             };
-            let set_up = zstd_error("zstd cannot be set up");
+            let set_up_error = zstd_error("zstd cannot be set up");
             let mut compressor =
-                bulk::Compressor::with_dictionary(LEVEL, bytes).map_err(&set_up)?;
-            // The fragment names its dictionary in one byte. zstd would take four.
-            compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up)?;
+                bulk::Compressor::with_dictionary(LEVEL, bytes).map_err(&set_up_error)?;
+            // The number of the dictionary takes one byte in our format. zstd's number would take
+            // four.
+            compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up_error)?;
             Ok((number, compressor))
         };
         let [block, transaction, receipt, harmony] = FragmentKind::ALL.map(new_compressor);
@@ -139,7 +143,7 @@ impl Compressor {
     }
 }
 
-/// Decompresses fragments. Each thread needs a decompressor of its own.
+/// Decompresses fragments. Each thread needs its own decompressor.
 pub struct Decompressor {
     /// The decompressors by the number of their dictionary. Number 0 has no dictionary.
     by_number: Vec<bulk::Decompressor<'static>>,
@@ -171,18 +175,19 @@ impl Decompressor {
         compressed: &[u8],
     ) -> Result<(), CompressionError> {
         const DAMAGED: &str = "a damaged fragment";
-        let damaged =
+        let damaged_error =
             |reason: &str| CompressionError { subject: DAMAGED, reason: reason.to_owned() };
-        let (number, frame) = compressed.split_first().ok_or_else(|| damaged("it is empty"))?;
+        let (number, frame) =
+            compressed.split_first().ok_or_else(|| damaged_error("it is empty"))?;
         let decompressor = self
             .by_number
             .get_mut(usize::from(*number))
-            .ok_or_else(|| damaged("its dictionary is missing"))?;
+            .ok_or_else(|| damaged_error("its dictionary is missing"))?;
         let bytes = zstd_safe::get_frame_content_size(frame)
             .ok()
             .flatten()
             .filter(|bytes| *bytes <= FRAGMENT_BYTES_MAX as u64)
-            .ok_or_else(|| damaged("it does not state its length"))?;
+            .ok_or_else(|| damaged_error("it does not state its length"))?;
         out.clear();
         out.reserve(bytes as usize);
         decompressor.decompress_to_buffer(frame, out).map_err(zstd_error(DAMAGED))?;

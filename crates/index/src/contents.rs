@@ -1,4 +1,4 @@
-//! The contents of an index: its chain, the stored parts of each block, and the range of blocks.
+//! Describes an index: its chain, the stored parts of each block, and the range of stored blocks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +14,10 @@ pub struct Chain {
     pub genesis_hash: [u8; 32],
 }
 
-/// The parts of each block that an index holds. Headers are always there.
+/// The parts of each block that an index holds. An index always holds the headers of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
-    /// True if the index holds full transactions. Users write `blocks` for it.
+    /// True if the index holds full transactions. In configurations this part is called `blocks`.
     pub transactions: bool,
     /// True if the index holds receipts.
     pub receipts: bool,
@@ -63,7 +63,8 @@ impl fmt::Display for Contents {
     }
 }
 
-/// The properties of an index, written when it is initialized.
+/// The properties of an index. They are written when the index is initialized. Later syncs only
+/// change the record of verification and the lists of response forms.
 ///
 /// A response form is one way in which nodes write an object. For example, nodes write a block with
 /// full transactions, or with only the hashes of its transactions.
@@ -73,14 +74,14 @@ pub struct Metadata {
     pub chain: Chain,
     /// The parts of each block that the index holds.
     pub contents: Contents,
-    /// The level at which responses of nodes were verified: `off`, `headers`, `full`, `senders`
-    /// (as `full`, and each sender is recovered from its signature); or the reason why they could not
-    /// be verified.
+    /// The lowest level at which responses of nodes were verified (`headers`, `full` or `senders`),
+    /// or a text with the reason why responses were not verified.
     pub verification: String,
-    /// Response forms that the node writes differently from the index. Nodes serve these forms.
+    /// Response forms that the node writes differently from the index. Calls for these forms are
+    /// left to nodes.
     pub differing_forms: Vec<String>,
-    /// Response forms that no sampled block contained, so they could not be compared. Nodes serve
-    /// these forms too.
+    /// Response forms that could not be compared, because no sampled block contained them. Calls
+    /// for these forms are left to nodes, too.
     pub untested_forms: Vec<String>,
 }
 
@@ -93,7 +94,7 @@ pub struct StoredRange {
     pub last: u64,
     /// The hash of the last block.
     pub last_hash: [u8; 32],
-    /// The last finalized block, as a node reported it. It is never above `last`. A rewind never
-    /// drops it.
+    /// The last finalized block, as a node reported it, but at most `last`. A rewind never deletes
+    /// this block.
     pub finalized: u64,
 }

@@ -1,4 +1,6 @@
-//! Encodes a node's JSON about a block into the rows that the store holds.
+//! Encodes a node's JSON about a block into the rows that the store holds. The JSON is split into
+//! fragments: the block without its transactions, each transaction and each receipt. The fragments
+//! are compressed, and the posting keys of all logs are collected for the search.
 
 use wire::hex;
 use wire::json::cursor::Malformed;
@@ -16,20 +18,21 @@ use crate::store::{NewBlock, NewTransaction};
 #[cfg(test)]
 mod tests;
 
-/// A node's responses about one block: raw values, each a valid JSON text.
+/// A node's responses about one block. Each response is a raw value that is valid JSON.
 #[derive(Debug, Clone, Copy)]
 pub struct RawBlock<'a> {
-    /// The block, with full transactions if the index holds them, else with their hashes.
+    /// The block, with full transactions if the index holds transactions, else with their hashes.
     pub block: &'a [u8],
-    /// The array of its receipts, if the index holds them.
+    /// The array of the block's receipts; `None` if the index does not hold receipts.
     pub receipts: Option<&'a [u8]>,
-    /// The array of its logs, if the index holds logs without receipts.
+    /// The array of the block's logs; `None` unless the index holds logs without receipts.
     pub logs: Option<&'a [u8]>,
-    /// The block as Harmony's `hmyv2_` methods write it, if the index holds that.
+    /// The block as Harmony's `hmyv2_` methods write it; `None` if the index does not hold that
+    /// form.
     pub harmony: Option<&'a [u8]>,
 }
 
-/// Why a node's responses cannot be stored.
+/// The reason why a node's responses cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// A member is missing or malformed.
@@ -40,6 +43,7 @@ pub enum EncodeError {
     Compression(#[from] CompressionError),
 }
 
+/// Returns the error for a malformed response.
 fn malformed_error(message: impl Into<String>) -> EncodeError {
     EncodeError::Malformed(message.into())
 }
@@ -50,18 +54,22 @@ impl From<Malformed> for EncodeError {
     }
 }
 
-/// The uncompressed fragments of a transaction, and the keys of its logs.
+/// The uncompressed fragments of a transaction, and the posting keys of its logs.
 #[derive(Default)]
 struct TransactionFragments {
     index: u64,
     hash: [u8; 32],
+    /// The transaction itself; `None` if the index does not hold transactions.
     body: Option<Vec<u8>>,
+    /// The receipt, or an array of the logs if the index holds logs without receipts; `None` if
+    /// there is neither.
     receipt: Option<Vec<u8>>,
     posting_keys: Vec<PostingKey>,
     log_count: u64,
 }
 
 impl TransactionFragments {
+    /// Sorts the posting keys and removes duplicates.
     fn sort_keys(&mut self) {
         self.posting_keys.sort_unstable();
         self.posting_keys.dedup();
@@ -71,8 +79,10 @@ impl TransactionFragments {
 /// The uncompressed fragments of a block.
 struct BlockFragments {
     header: BlockHeader,
+    /// The block without its transactions.
     body: Vec<u8>,
     transactions: Vec<TransactionFragments>,
+    /// The block in its `hmyv2_` form.
     harmony: Option<Vec<u8>>,
 }
 
@@ -116,7 +126,7 @@ pub fn encode(
 ///
 /// # Errors
 /// Fails if a response is malformed.
-pub fn samples(
+pub fn collect_samples(
     raw: RawBlock<'_>,
     contents: Contents,
 ) -> Result<Vec<(FragmentKind, Vec<u8>)>, EncodeError> {
@@ -161,13 +171,14 @@ fn split_block(raw: RawBlock<'_>, contents: Contents) -> Result<BlockFragments, 
     Ok(BlockFragments { header, body: encoder.take(), transactions, harmony })
 }
 
-/// Splits off the transactions of the next array. A placeholder replaces full transactions in the
-/// block's fragment; a list of hashes stays in the fragment unchanged.
+/// Splits the next value, the array of transactions, from the block. A placeholder replaces full
+/// transactions in the block's fragment. If `full_transactions` is false, the array has hashes,
+/// which stay in the block's fragment unchanged.
 fn split_transactions(
     encoder: &mut FragmentEncoder<'_, '_>,
-    full: bool,
+    full_transactions: bool,
 ) -> Result<Vec<TransactionFragments>, EncodeError> {
-    let block_fragment = full.then(|| encoder.take());
+    let block_fragment = full_transactions.then(|| encoder.take());
     if !encoder.cursor.open(b'[') {
         return Err(malformed_error("block.transactions: not an array"));
     }
@@ -177,7 +188,7 @@ fn split_transactions(
         if index == INDEX_MAX {
             return Err(malformed_error("block.transactions: 2^20 or more"));
         }
-        let read_element = if full { split_transaction } else { read_hash };
+        let read_element = if full_transactions { split_transaction } else { read_hash };
         transactions.push(read_element(encoder, index)?);
     }
     if let Some(mut block_fragment) = block_fragment {
@@ -188,6 +199,7 @@ fn split_transactions(
     Ok(transactions)
 }
 
+/// Reads a full transaction and returns its fragment.
 fn split_transaction(
     encoder: &mut FragmentEncoder<'_, '_>,
     index: u64,
@@ -197,7 +209,7 @@ fn split_transaction(
             "block.transactions: has hashes, but full transactions were requested",
         ));
     }
-    let hash = transaction_hash(walk::member(encoder.cursor.rest(), "hash"), index)?;
+    let hash = parse_transaction_hash(walk::member(encoder.cursor.rest(), "hash"), index)?;
     encoder.discard();
     encoder.set_transaction(Some(TransactionContext::new(&hash, index)));
     encoder.cursor.value()?;
@@ -205,17 +217,18 @@ fn split_transaction(
     Ok(TransactionFragments { index, hash, body, ..TransactionFragments::default() })
 }
 
+/// Reads the hash of a transaction, from an array of hashes or of full transactions.
 fn read_hash(
     encoder: &mut FragmentEncoder<'_, '_>,
     index: u64,
 ) -> Result<TransactionFragments, EncodeError> {
     let raw = encoder.cursor.value()?;
     let hash = if raw.first() == Some(&b'"') { Some(raw) } else { walk::member(raw, "hash") };
-    let hash = transaction_hash(hash, index)?;
+    let hash = parse_transaction_hash(hash, index)?;
     Ok(TransactionFragments { index, hash, ..TransactionFragments::default() })
 }
 
-fn transaction_hash(raw: Option<&[u8]>, index: u64) -> Result<[u8; 32], EncodeError> {
+fn parse_transaction_hash(raw: Option<&[u8]>, index: u64) -> Result<[u8; 32], EncodeError> {
     raw.and_then(hex::hash_from_value).ok_or_else(|| {
         malformed_error(format!(
             "block.transactions[{index}].hash: must be 0x and 64 hexadecimal digits"
@@ -223,21 +236,23 @@ fn transaction_hash(raw: Option<&[u8]>, index: u64) -> Result<[u8; 32], EncodeEr
     })
 }
 
+/// Encodes the array of receipts, one receipt for each transaction in order. If `with_logs` is
+/// true, also collects the posting keys of the logs.
 fn add_receipts(
     transactions: &mut [TransactionFragments],
     encoder: &mut FragmentEncoder<'_, '_>,
     with_logs: bool,
 ) -> Result<(), EncodeError> {
     let transaction_count = transactions.len();
-    let mismatch = |count: &str| {
+    let count_error = |count: &str| {
         malformed_error(format!("receipts: {count}, for {transaction_count} transactions"))
     };
     if !encoder.cursor.open(b'[') {
-        return Err(mismatch("not an array"));
+        return Err(count_error("not an array"));
     }
     for transaction in transactions {
         if !encoder.cursor.next_element()? {
-            return Err(mismatch(&transaction.index.to_string()));
+            return Err(count_error(&transaction.index.to_string()));
         }
         encoder.discard();
         let context = TransactionContext::new(&transaction.hash, transaction.index);
@@ -245,9 +260,11 @@ fn add_receipts(
         encode_receipt(encoder, transaction, with_logs)?;
         transaction.receipt = Some(encoder.take());
     }
-    if encoder.cursor.next_element()? { Err(mismatch("more")) } else { Ok(()) }
+    if encoder.cursor.next_element()? { Err(count_error("more")) } else { Ok(()) }
 }
 
+/// Reads a receipt, so that the encoder copies it. If `with_logs` is true, also collects the
+/// posting keys of the receipt's logs.
 fn encode_receipt(
     encoder: &mut FragmentEncoder<'_, '_>,
     transaction: &mut TransactionFragments,
@@ -288,7 +305,8 @@ fn encode_receipt(
     Ok(())
 }
 
-/// Stores the logs of each transaction as its receipt fragment, an array.
+/// Encodes the array of a block's logs. The logs of each transaction become an array, which takes
+/// the place of the receipt's fragment.
 fn add_logs(
     transactions: &mut [TransactionFragments],
     encoder: &mut FragmentEncoder<'_, '_>,
@@ -317,13 +335,13 @@ fn add_logs(
         let context = TransactionContext::new(&transaction.hash, transaction.index);
         encoder.set_transaction(Some(context));
         encode_log(encoder, &mut transaction.posting_keys, || format!("logs[{count}]"))?;
-        let list = transaction.receipt.get_or_insert_with(|| b"[]".to_vec());
-        list.pop();
-        if list.len() > 1 {
-            list.push(b',');
+        let array = transaction.receipt.get_or_insert_with(|| b"[]".to_vec());
+        array.pop();
+        if array.len() > 1 {
+            array.push(b',');
         }
-        list.extend_from_slice(&encoder.take());
-        list.push(b']');
+        array.extend_from_slice(&encoder.take());
+        array.push(b']');
         transaction.log_count += 1;
         count += 1;
     }
@@ -337,11 +355,11 @@ fn encode_log(
     posting_keys: &mut Vec<PostingKey>,
     path: impl Fn() -> String,
 ) -> Result<(), EncodeError> {
-    let invalid =
+    let invalid_error =
         || malformed_error(format!("{}: must have an address and at most 4 topics", path()));
     let (mut address, mut topics) = (None, None);
     if !encoder.cursor.open(b'{') {
-        return Err(invalid());
+        return Err(invalid_error());
     }
     while let Some(name) = encoder.cursor.next_name()? {
         match &*name.decode() {
@@ -351,8 +369,9 @@ fn encode_log(
             b"topics" if topics.is_none() && encoder.cursor.open(b'[') => {
                 let mut parsed_topics = Topics::new();
                 while encoder.cursor.next_element()? {
-                    parsed_topics
-                        .push(hex::hash_from_value(encoder.cursor.value()?).ok_or_else(invalid)?);
+                    parsed_topics.push(
+                        hex::hash_from_value(encoder.cursor.value()?).ok_or_else(invalid_error)?,
+                    );
                 }
                 topics = Some(parsed_topics);
             }
@@ -364,7 +383,7 @@ fn encode_log(
     let (Some(address), Some(topics)) =
         (address, topics.filter(|topics| topics.len() <= TOPICS_MAX))
     else {
-        return Err(invalid());
+        return Err(invalid_error());
     };
     posting_keys.extend(postings::log_keys(&address, &topics));
     Ok(())

@@ -1,4 +1,4 @@
-//! The errors of a reader of an index.
+//! The error of reading an index.
 
 use crate::compression::CompressionError;
 use crate::store::StoreError;
@@ -12,7 +12,7 @@ pub enum ReadError {
     /// A stored fragment cannot be decompressed.
     #[error(transparent)]
     Compression(#[from] CompressionError),
-    /// The query exceeds a limit: the reason as a sentence.
+    /// The query exceeds a limit, which the text names.
     #[error("{0}")]
     LimitExceeded(String),
 }

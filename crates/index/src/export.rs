@@ -1,10 +1,10 @@
 //! Exports the content of an index for other tools: Parquet tables, and requests for load tests.
 //!
-//! Hashes, addresses and bytes are text with `0x`, as in explorers and in JSON. DuckDB, pandas and
-//! the like show, join and filter such columns without a conversion. Binary columns would need blob
-//! literals in each query. Dictionary encoding and Snappy compression save most of the additional
-//! space. Numbers within 64 bits are unsigned integers. Amounts of wei have up to 256 bits, so they
-//! are decimal text: `CAST(value AS HUGEINT)`.
+//! Hashes, addresses and bytes are text with `0x`, as in block explorers and in JSON. DuckDB,
+//! pandas and similar tools show, join and filter such columns without a conversion. Binary columns
+//! would need blob literals in each query. Dictionary encoding and Snappy compression save most of
+//! the additional space. Numbers within 64 bits are unsigned integers. Amounts of wei have up to
+//! 256 bits, so they are decimal text. SQL converts such a text with `CAST(value AS HUGEINT)`.
 
 mod error;
 mod requests;
@@ -40,8 +40,8 @@ pub struct WrittenTable {
     pub bytes: u64,
 }
 
-/// Returns the first and the last block to export. `None` stands for the first or last block of the
-/// index.
+/// Returns the first and the last block to export. If `from` or `to` is `None`, the range begins or
+/// ends with the index.
 ///
 /// # Errors
 /// Fails if the index does not hold all blocks of the range.
@@ -66,11 +66,13 @@ pub fn range(
     Ok((first, last))
 }
 
-/// Writes tables of a range of blocks into a folder, and creates the folder. A file gets its final
-/// name when its table is complete. `on_block` is called with the number of each written block.
+/// Writes tables of a range of blocks into a folder, which is created if it does not exist. A file
+/// gets its final name when its table is complete. `on_block` is called with the number of each
+/// written block.
 ///
 /// # Errors
-/// Fails if the index does not hold a table or cannot be read, or a file cannot be written.
+/// Fails if the index does not hold the data of a table or cannot be read. Fails if a file cannot
+/// be written.
 pub fn export(
     reader: &mut Reader,
     tables: &[Table],
@@ -115,24 +117,29 @@ pub fn export(
 /// A table file that is written under a temporary name, and removed if it is dropped unfinished.
 struct TableFile {
     table: Table,
+    /// The writer; `None` once the table is finished.
     writer: Option<TableWriter>,
-    temporary: PathBuf,
+    /// The path while the file is written.
+    temporary_path: PathBuf,
+    /// The path of the finished file.
     path: PathBuf,
 }
 
 impl TableFile {
+    /// Creates the file under its temporary name.
     fn create(table: Table, folder: &Path) -> Result<TableFile, ExportError> {
         let path = folder.join(format!("{}.parquet", table.name()));
-        let temporary = folder.join(format!("{}.parquet.part", table.name()));
-        let file = File::create(&temporary).map_err(ExportError::for_file(&temporary))?;
-        let writer = TableWriter::new(&temporary, file, table)?;
-        Ok(TableFile { table, writer: Some(writer), temporary, path })
+        let temporary_path = folder.join(format!("{}.parquet.part", table.name()));
+        let file = File::create(&temporary_path).map_err(ExportError::for_file(&temporary_path))?;
+        let writer = TableWriter::new(&temporary_path, file, table)?;
+        Ok(TableFile { table, writer: Some(writer), temporary_path, path })
     }
 
+    /// Completes the file and gives it its final name.
     fn finish(mut self) -> Result<WrittenTable, ExportError> {
         let rows = self.writer.take().map_or(Ok(0), TableWriter::finish)?;
         let file_error = ExportError::for_file(&self.path);
-        std::fs::rename(&self.temporary, &self.path).map_err(&file_error)?;
+        std::fs::rename(&self.temporary_path, &self.path).map_err(&file_error)?;
         let bytes = self.path.metadata().map_err(&file_error)?.len();
         Ok(WrittenTable { path: self.path.clone(), rows, bytes })
     }
@@ -140,8 +147,8 @@ impl TableFile {
 
 impl Drop for TableFile {
     fn drop(&mut self) {
-        // A finished file has its final name, so this removes nothing then.
-        let _ = std::fs::remove_file(&self.temporary);
+        // A finished file has its final name, so there is nothing to remove.
+        let _ = std::fs::remove_file(&self.temporary_path);
     }
 }
 
@@ -149,11 +156,14 @@ impl Drop for TableFile {
 #[derive(Default)]
 struct DecodedBlock {
     block: Vec<u8>,
+    /// The array of receipts; empty if no table needs receipts or the index holds none.
     receipts: Vec<u8>,
+    /// The array of logs; empty if the receipts contain the logs or no table needs them.
     logs: Vec<u8>,
 }
 
 impl DecodedBlock {
+    /// Reads the parts of a block that the tables need.
     fn read(
         &mut self,
         reader: &mut Reader,
@@ -167,10 +177,10 @@ impl DecodedBlock {
         self.block.clear();
         self.receipts.clear();
         self.logs.clear();
-        let full = tables.contains(&Table::Transactions);
-        let part = if full { TransactionPart::Body } else { TransactionPart::Hash };
+        let needs_transactions = tables.contains(&Table::Transactions);
+        let part = if needs_transactions { TransactionPart::Body } else { TransactionPart::Hash };
         reader.write_block(&mut self.block, number, part)?;
-        if contents.receipts && (full || tables.contains(&Table::Logs)) {
+        if contents.receipts && (needs_transactions || tables.contains(&Table::Logs)) {
             let part = TransactionPart::Receipt;
             reader.write_transactions(&mut self.receipts, &context, number, part)?;
         } else if tables.contains(&Table::Logs) {
@@ -182,6 +192,7 @@ impl DecodedBlock {
         Ok(())
     }
 
+    /// Adds the rows of the block to a table.
     fn write(&self, number: u64, file: &mut TableFile) -> Result<(), ExportError> {
         let Some(writer) = &mut file.writer else { return Ok(()) };
         match file.table {

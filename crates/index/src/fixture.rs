@@ -1,4 +1,5 @@
-//! Indexes for tests: a chain of blocks with valid hashes, written as a sync writes them.
+//! Writes indexes for tests. They hold a chain of blocks with valid hashes, in the rows that a sync
+//! writes.
 
 use serde_json::{Value, json};
 
@@ -9,19 +10,21 @@ use crate::reader::Reader;
 use crate::store::{self, Location, Settings};
 use crate::verify::tests::test_block::TestBlock;
 
-/// The first block of an index, so that its range contains a multiple of 256.
+/// The first block of an index. The range of its blocks contains a multiple of 256, the border
+/// between two segments of an audit.
 pub(crate) const FIRST: u64 = 509;
 /// The number of blocks of an index.
 pub(crate) const BLOCKS: u64 = 6;
 /// The last block of an index.
 pub(crate) const LAST: u64 = FIRST + BLOCKS - 1;
 
-/// Writes an index that holds these contents, with this number of blocks in each transaction.
+/// Writes an index that holds these contents, with this number of blocks in each database
+/// transaction.
 pub(crate) fn write(location: &Location, contents: &str, blocks_per_transaction: usize) {
     write_from(FIRST, location, contents, blocks_per_transaction);
 }
 
-/// Writes an index like [`write`] whose first block has this number.
+/// Writes an index like [`write`], with the first block `first`.
 pub(crate) fn write_from(
     first: u64,
     location: &Location,
@@ -50,9 +53,9 @@ pub(crate) fn write_from(
                 *transaction = transaction["hash"].take();
             }
         }
-        let text = |value| serde_json::to_vec(value).unwrap();
-        let (block, receipts) = (text(&block), text(&sample.receipts));
-        let logs = text(&sample.logs());
+        let to_json = |value| serde_json::to_vec(value).unwrap();
+        let (block, receipts) = (to_json(&block), to_json(&sample.receipts));
+        let logs = to_json(&sample.logs());
         let harmony = harmony(&sample.block);
         let raw = RawBlock {
             block: &block,
@@ -67,16 +70,17 @@ pub(crate) fn write_from(
     }
 }
 
-/// A block as Harmony's `hmyv2_` methods write it: decimal numbers, for each transaction a second
-/// hash beside its Ethereum hash, and staking transactions in every other block.
+/// Returns a block as Harmony's `hmyv2_` methods write it: with decimal numbers, and with a second
+/// hash beside the Ethereum hash of each transaction. Blocks with odd numbers have staking
+/// transactions.
 pub(crate) fn harmony(block: &Value) -> Vec<u8> {
-    let number = |value: &Value| {
+    let to_number = |value: &Value| {
         let digits = value.as_str().unwrap().trim_start_matches("0x");
         u64::from_str_radix(digits, 16).unwrap()
     };
-    let harmony_hash =
+    let to_harmony_hash =
         |hash: &Value| Value::from(hash.as_str().unwrap().replace("0x", "0x5")[..66].to_owned());
-    let block_number = number(&block["number"]);
+    let block_number = to_number(&block["number"]);
     let transactions = block["transactions"].as_array().unwrap().iter().enumerate();
     let transactions = transactions.map(|(index, transaction)| {
         let eth_hash = if transaction.is_string() { transaction } else { &transaction["hash"] };
@@ -84,7 +88,7 @@ pub(crate) fn harmony(block: &Value) -> Vec<u8> {
             "blockHash": block["hash"],
             "blockNumber": block_number,
             "ethHash": eth_hash,
-            "hash": harmony_hash(eth_hash),
+            "hash": to_harmony_hash(eth_hash),
             "transactionIndex": index,
             "value": 1,
         })
@@ -97,7 +101,7 @@ pub(crate) fn harmony(block: &Value) -> Vec<u8> {
         "number": block_number,
         "parentHash": block["parentHash"],
         "stakingTransactions": staking.collect::<Vec<_>>(),
-        "timestamp": number(&block["timestamp"]),
+        "timestamp": to_number(&block["timestamp"]),
         "transactions": transactions.collect::<Vec<_>>(),
         "uncles": [],
     });

@@ -1,11 +1,11 @@
-//! Fragments: a node's JSON about a block, split and shortened so that it can be restored byte for
-//! byte.
+//! Fragments: a node's JSON about a block, split into parts and shortened. A decoder restores the
+//! JSON byte for byte, except that whitespace between values is omitted.
 //!
-//! JSON repeats values of the block and the transaction: every log contains the hash of the block.
-//! An encoder replaces such texts by placeholders: control characters, which cannot occur in JSON
-//! otherwise (RFC 8259 section 7). The encoder does not depend on the names of members and does not
-//! parse values. Any JSON of a node is therefore restored byte for byte, except that whitespace
-//! between values is omitted.
+//! JSON repeats values of the block and the transaction: for example, every log contains the hash
+//! of the block. An encoder replaces each such value by a placeholder of one byte. Placeholders are
+//! control characters, which strings in JSON never contain unescaped (RFC 8259 section 7). The
+//! encoder does not depend on the names of members and does not parse values, so it accepts any
+//! JSON.
 
 mod context;
 mod encoder;
@@ -15,7 +15,7 @@ mod tests;
 
 use wire::json::walk;
 
-use self::context::{BLOCK_HASH, HASH, INDEX, NUMBER, TIMESTAMP};
+use self::context::{BLOCK_HASH, NUMBER, TIMESTAMP, TRANSACTION_HASH, TRANSACTION_INDEX};
 pub use self::context::{BlockContext, TRANSACTIONS, TransactionContext, hash_text};
 pub use self::encoder::FragmentEncoder;
 pub use self::header::BlockHeader;
@@ -40,6 +40,8 @@ pub fn decode_block(
     decode_with(out, fragment, block, None, write_transactions);
 }
 
+/// Appends the JSON of a fragment. `write_transactions` is called for the placeholder of the array
+/// of transactions, which only fragments of blocks have.
 fn decode_with(
     out: &mut Vec<u8>,
     fragment: &[u8],
@@ -54,10 +56,10 @@ fn decode_with(
             (BLOCK_HASH, _) => out.extend_from_slice(&block.hash),
             (NUMBER, _) => out.extend_from_slice(&block.number),
             (TIMESTAMP, _) => out.extend_from_slice(&block.timestamp),
-            (HASH, Some(transaction)) => out.extend_from_slice(&transaction.hash),
-            (INDEX, Some(transaction)) => out.extend_from_slice(&transaction.index),
+            (TRANSACTION_HASH, Some(transaction)) => out.extend_from_slice(&transaction.hash),
+            (TRANSACTION_INDEX, Some(transaction)) => out.extend_from_slice(&transaction.index),
             (TRANSACTIONS, _) => write_transactions(out),
-            // An encoder without a transaction writes no placeholder of a transaction.
+            // Only fragments of a transaction contain placeholders of its values.
             _ => {}
         }
         rest = &rest[offset + 1..];
@@ -65,11 +67,14 @@ fn decode_with(
     out.extend_from_slice(rest);
 }
 
-/// Returns the offset of the first placeholder. The loop compares eight bytes at a time: a
-/// subtraction from a word borrows only beyond the first hit, so the lowest flagged byte is exact
-/// (Hacker's Delight, 2nd ed., section 6-1).
+/// Returns the offset of the first placeholder, or `None` if there is no placeholder. The loop
+/// compares eight bytes at a time. A placeholder sets the highest bit of its byte in `hits`. By a
+/// borrow, the subtraction may also set this bit of later bytes, but never of earlier bytes. The
+/// first hit is therefore exact (Hacker's Delight, 2nd ed., section 6-1).
 fn find_placeholder(bytes: &[u8]) -> Option<usize> {
+    /// The lowest bit of each byte.
     const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+    /// The highest bit of each byte.
     const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
@@ -87,7 +92,7 @@ fn find_placeholder(bytes: &[u8]) -> Option<usize> {
 /// whitespace. Nodes usually write none.
 pub fn compact_json(raw: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    let mut copied = 0;
+    let mut copied_to = 0;
     let mut offset = 0;
     while offset < raw.len() {
         match raw[offset] {
@@ -96,16 +101,16 @@ pub fn compact_json(raw: &[u8]) -> Option<Vec<u8>> {
                 continue;
             }
             b' ' | b'\n' | b'\r' | b'\t' => {
-                out.extend_from_slice(&raw[copied..offset]);
-                copied = offset + 1;
+                out.extend_from_slice(&raw[copied_to..offset]);
+                copied_to = offset + 1;
             }
             _ => {}
         }
         offset += 1;
     }
-    if copied == 0 {
+    if copied_to == 0 {
         return None;
     }
-    out.extend_from_slice(&raw[copied..]);
+    out.extend_from_slice(&raw[copied_to..]);
     Some(out)
 }

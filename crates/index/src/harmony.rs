@@ -1,9 +1,10 @@
-//! Blocks as Harmony's `hmyv2_` methods write them. An index stores them in full beside the `eth_`
-//! form, and converts a block to the form that the options of a call select.
+//! Blocks as Harmony's `hmyv2_` methods write them. An index stores the full form of a block beside
+//! its `eth_` form. A reader converts the block to the form that the options of a call select.
 //!
-//! The full form has all transactions and staking transactions. Every other form is derived from it
-//! (harmony `rpc/harmony/v2/types.go`). A sync that initializes an index tests if the node returns
-//! the same forms. Signers are not stored, because a node has them only once the next block exists.
+//! The full form has all transactions and staking transactions. Every other form is derived from
+//! the full form (harmony `rpc/harmony/v2/types.go`). When a sync initializes an index, it tests if
+//! a node returns the same forms. The signers of a block are not stored, because a node has them
+//! only after the next block exists.
 
 use std::ops::Range;
 
@@ -16,21 +17,21 @@ use crate::fragments::{BlockContext, BlockHeader, FragmentEncoder};
 #[cfg(test)]
 mod tests;
 
-/// Maximum distance between the bounds of one `hmyv2_getBlocks`, in blocks (harmony
+/// Maximum distance between the first and the last block of one `hmyv2_getBlocks` (harmony
 /// `rpc/harmony/blockchain.go`, `rpcGetBlocksLimit`).
 pub const BLOCKS_APART_MAX: u64 = 1024;
-/// The options of a call that select the stored form.
+/// The options of a call that select the stored form, as JSON.
 pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
 /// The text that an index of a Harmony chain stores about its verification.
 pub const UNVERIFIED: &str = "unverified: the hashes of Harmony's blocks cannot be recomputed";
 
-/// The name of a response form: blocks with the hashes of their transactions.
+/// The name of the response form of blocks with the hashes of their transactions.
 pub const FORM_HASHES: &str = "hmyv2-hashes";
-/// The name of a response form: blocks without staking transactions.
+/// The name of the response form of blocks without staking transactions.
 pub const FORM_WITHOUT_STAKING: &str = "hmyv2-without-staking";
-/// The name of a response form: single blocks.
+/// The name of the response form of a single block.
 pub const FORM_SINGLE: &str = "hmyv2-single";
-/// The name of a response form: counts of transactions.
+/// The name of the response form of a number of transactions.
 pub const FORM_COUNT: &str = "hmyv2-count";
 
 /// The member that lists a block's transactions.
@@ -38,7 +39,7 @@ const TRANSACTIONS: &[u8] = b"transactions";
 /// The member that lists a block's staking transactions.
 const STAKING: &[u8] = b"stakingTransactions";
 /// The member that lists the Ethereum hashes of a block's transactions. Only blocks without full
-/// transactions have it, after the transactions.
+/// transactions have this member, directly after the transactions.
 const ETH_HASHES: &[u8] = b"transactionsInEthHash";
 
 /// The options of a call that change the form of a block.
@@ -46,7 +47,7 @@ const ETH_HASHES: &[u8] = b"transactionsInEthHash";
 pub struct BlockOptions {
     /// True if the block has full transactions instead of their hashes (`fullTx`).
     pub full: bool,
-    /// True if the block has its staking transactions as well (`inclStaking`).
+    /// True if the block also has its staking transactions (`inclStaking`).
     pub staking: bool,
 }
 
@@ -88,10 +89,10 @@ impl BlockOptions {
     }
 }
 
-/// Encodes a raw block into a fragment.
+/// Encodes a raw block in its `hmyv2_` form into a fragment.
 ///
 /// # Errors
-/// Fails if the block's number or hash differs from the header, or the block is not valid JSON.
+/// Fails if the block's number or hash differs from the header, or if the block is not valid JSON.
 pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Result<Vec<u8>, String> {
     check_identity(raw, header.number, &header.hash)?;
     let mut encoder = FragmentEncoder::new(raw, context);
@@ -114,8 +115,9 @@ pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), St
     Ok(())
 }
 
-/// Returns the number of transactions and of staking transactions of a raw block.
-pub fn transaction_counts(raw: &[u8]) -> Option<(u64, u64)> {
+/// Returns the number of transactions and the number of staking transactions of a raw block.
+/// Returns `None` if the block lacks one of the lists.
+pub fn count_transactions(raw: &[u8]) -> Option<(u64, u64)> {
     let [transactions, staking] = walk::fields_of(raw, ["transactions", "stakingTransactions"]);
     let count = |list: &[u8]| walk::elements(list).count() as u64;
     Some((count(transactions?), count(staking?)))
@@ -129,15 +131,15 @@ pub fn write_block(out: &mut Vec<u8>, stored: &[u8], options: BlockOptions) -> b
         return true;
     }
     let Some(lists) = TransactionLists::find(stored) else { return false };
-    let Some(mut edits) = lists.edits(stored, options) else { return false };
+    let Some(mut edits) = lists.plan_edits(stored, options) else { return false };
     edits.sort_unstable_by_key(|(span, _)| span.start);
-    let mut copied = 0;
+    let mut copied_to = 0;
     for (span, text) in edits {
-        out.extend_from_slice(&stored[copied..span.start]);
+        out.extend_from_slice(&stored[copied_to..span.start]);
         out.extend_from_slice(&text);
-        copied = span.end;
+        copied_to = span.end;
     }
-    out.extend_from_slice(&stored[copied..]);
+    out.extend_from_slice(&stored[copied_to..]);
     true
 }
 
@@ -145,10 +147,12 @@ pub fn write_block(out: &mut Vec<u8>, stored: &[u8], options: BlockOptions) -> b
 struct TransactionLists {
     transactions: Range<usize>,
     staking: Range<usize>,
+    /// True if the block has the member [`ETH_HASHES`].
     has_eth_hashes: bool,
 }
 
 impl TransactionLists {
+    /// Finds the lists. Returns `None` if the block lacks one of them.
     fn find(raw: &[u8]) -> Option<TransactionLists> {
         let (mut transactions, mut staking, mut has_eth_hashes) = (None, None, false);
         for (name, span) in walk::member_spans(raw) {
@@ -162,22 +166,23 @@ impl TransactionLists {
         Some(TransactionLists { transactions: transactions?, staking: staking?, has_eth_hashes })
     }
 
-    /// Returns the spans to replace, each with its new text.
-    fn edits(self, raw: &[u8], options: BlockOptions) -> Option<Vec<(Range<usize>, Vec<u8>)>> {
+    /// Returns the spans that must be replaced to convert the block, each with its new text.
+    /// Returns `None` if a transaction lacks a hash.
+    fn plan_edits(self, raw: &[u8], options: BlockOptions) -> Option<Vec<(Range<usize>, Vec<u8>)>> {
         let mut edits = Vec::with_capacity(2);
         if !options.full {
             let list = &raw[self.transactions.clone()];
-            let mut text = member_of_each(list, "hash")?;
+            let mut text = collect_member(list, "hash")?;
             if !self.has_eth_hashes {
                 text.extend_from_slice(b",\"transactionsInEthHash\":");
-                text.extend_from_slice(&member_of_each(list, "ethHash")?);
+                text.extend_from_slice(&collect_member(list, "ethHash")?);
             }
             edits.push((self.transactions, text));
         }
         let staking = match options {
             BlockOptions { staking: false, .. } => Some(b"[]".to_vec()),
             BlockOptions { full: false, .. } => {
-                Some(member_of_each(&raw[self.staking.clone()], "hash")?)
+                Some(collect_member(&raw[self.staking.clone()], "hash")?)
             }
             _ => None,
         };
@@ -186,9 +191,9 @@ impl TransactionLists {
     }
 }
 
-/// Returns an array with the value of one member of each object of an array, or `None` if an object
-/// lacks the member.
-fn member_of_each(list: &[u8], member: &str) -> Option<Vec<u8>> {
+/// Returns an array with the value of one member of each object in an array. Returns `None` if an
+/// object lacks the member.
+fn collect_member(list: &[u8], member: &str) -> Option<Vec<u8>> {
     let mut array = b"[".to_vec();
     for raw in walk::elements(list) {
         if array.len() > 1 {

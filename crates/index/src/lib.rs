@@ -1,9 +1,10 @@
 //! A verified local copy of a chain's immutable data: blocks, transactions, receipts, logs.
 //!
-//! Reading order: `sync` (the path: every step in order), `planner` (pure decisions), `nodes`
-//! (calls to nodes), `verify` (hashes and roots), `encode` (from JSON to rows), `store` (SQL),
-//! `reader` and `search` (from rows to JSON), `serve` (responses to calls), `audit` (integrity of
-//! an index), `export` (tables and requests for other tools).
+//! Reading order: `sync` (copies blocks from nodes, every step in order), `planner` (pure decisions
+//! of a sync), `nodes` (calls to nodes), `verify` (checks responses by hashes and roots), `encode`
+//! (from JSON to rows), `store` (SQL), `reader` and `search` (from rows to JSON), `serve`
+//! (responses to calls), `audit` (integrity of an index), `export` (tables and requests for other
+//! tools).
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod audit;

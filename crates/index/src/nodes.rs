@@ -1,8 +1,8 @@
-//! Calls nodes with methods and parameters, and returns raw results.
+//! Sends calls to nodes over HTTP, WebSocket or a Unix socket, and returns raw results.
 //!
-//! An exchange is one request with one or more calls, and the response to it. A client blocks its
-//! thread during an exchange. Each thread of a sync has its own clients, so there are as many
-//! exchanges in flight as threads.
+//! An exchange is one request with one or more calls, and its response. A client blocks its thread
+//! during an exchange. Each worker thread of a sync has its own clients, so the number of threads
+//! limits the exchanges in flight.
 
 mod endpoint;
 mod http;
@@ -24,14 +24,14 @@ mod tests;
 
 /// Maximum nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 64;
-/// Maximum number of bytes of one response, such as that to a batch of blocks with receipts. A sync
-/// reduces its batch size long before a response gets this large.
+/// Maximum number of bytes of one response, such as the response to a batch of blocks with
+/// receipts. A sync reduces its batch size long before a response gets this large.
 const MESSAGE_BYTES_MAX: u64 = 512 << 20;
 /// Timeout of one exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout of a connect.
+/// Timeout to connect to a node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of characters of an unexpected text in an error message.
+/// Maximum number of characters of a node's text in an error message.
 const EXCERPT_CHARS: usize = 120;
 
 /// A call: a method and its parameters as JSON.
@@ -66,7 +66,7 @@ impl RpcError {
     }
 }
 
-/// Why an exchange failed as a whole.
+/// The reason why an exchange failed as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The connection failed, or the node did not respond in time.
@@ -77,7 +77,7 @@ pub enum CallError {
     Status {
         /// The status.
         status: u16,
-        /// The delay in the header Retry-After.
+        /// The delay in the header Retry-After; `None` if the header is missing or has a date.
         retry_after: Option<Duration>,
         /// The beginning of the body.
         text: String,
@@ -91,7 +91,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Returns the pause that the node requested, if any.
+    /// Returns the pause that the node requested, or `None` if it requested no pause.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             CallError::Status { retry_after, .. } => *retry_after,
@@ -99,7 +99,7 @@ impl CallError {
         }
     }
 
-    /// Returns true if an immediate retry may succeed, because the node did not reject the calls.
+    /// Returns true if the node did not reject the calls, so an immediate retry may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             CallError::Transport(_) | CallError::Malformed(_) => true,
@@ -111,6 +111,7 @@ impl CallError {
     }
 }
 
+/// Puts a colon before a text that is not empty.
 fn with_colon(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
@@ -141,12 +142,14 @@ impl Responses {
     }
 }
 
-/// A client of one node, which connects when it is first used.
+/// A client of one node. It connects with its first exchange.
 pub struct Client {
     node: Arc<Endpoint>,
+    /// The connection; `None` before the first exchange, and after a failure.
     connection: Option<Connection>,
 }
 
+/// A connection to a node, by transport.
 enum Connection {
     Http(http::HttpConnection),
     WebSocket(Box<websocket::WebSocketConnection>),
@@ -183,6 +186,7 @@ impl Client {
         read_responses(body, calls.len())
     }
 
+    /// Sends a request and returns the body of the response.
     fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -199,8 +203,8 @@ impl Client {
             }
             other => other,
         });
-        // After a failed exchange, a late response may arrive on a WebSocket or Unix socket, so the
-        // next exchange needs a new connection.
+        // After a failed exchange, the late response may still arrive on a WebSocket or Unix
+        // socket. The next exchange would read it, so it needs a new connection.
         let is_complete = matches!(body, Ok(_) | Err(CallError::Status { .. }));
         if is_complete || matches!(connection, Connection::Http(_)) {
             self.connection = Some(connection);
@@ -221,11 +225,11 @@ impl Client {
     }
 }
 
-/// Assigns the responses in a body to the calls.
-fn read_responses(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
+/// Assigns the responses in a body to the calls. The id of a call is its index.
+fn read_responses(body: Vec<u8>, call_count: usize) -> Result<Responses, CallError> {
     let to_malformed = |error: response::ResponseError| CallError::Malformed(error.to_string());
-    let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; calls];
-    let parsed = response::parse_responses(&body, DEPTH_MAX, calls).map_err(to_malformed)?;
+    let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; call_count];
+    let parsed = response::parse_responses(&body, DEPTH_MAX, call_count).map_err(to_malformed)?;
     let mut assign = |response: response::Response<'_>| -> Result<(), CallError> {
         let id = wire::quantity::parse_decimal(response.id).and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| results.get_mut(id));
@@ -238,6 +242,7 @@ fn read_responses(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
         };
         match (slot, result) {
             (Some(slot @ None), result) => *slot = Some(result),
+            // An error without the id of a call rejects the whole request.
             (_, Err(error)) => return Err(CallError::Rejected(error)),
             (_, Ok(_)) => {
                 let message = "a response with an unknown id";
@@ -248,7 +253,8 @@ fn read_responses(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
     };
     match parsed {
         response::Responses::Single(response) => {
-            if let (2.., Outcome::Error { code, message, .. }) = (calls, &response.outcome) {
+            // One error in response to a batch rejects the whole batch.
+            if let (2.., Outcome::Error { code, message, .. }) = (call_count, &response.outcome) {
                 return Err(CallError::Rejected(RpcError::new(*code, message)));
             }
             assign(response)?;
@@ -265,8 +271,8 @@ fn read_responses(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
     Ok(Responses { body, results })
 }
 
-/// Returns the beginning of a text from a node. Replaces control characters by spaces, because they
-/// would disturb a terminal.
+/// Returns the beginning of a text from a node. Control characters would disturb a terminal, so
+/// they are replaced by spaces.
 fn excerpt(text: &str) -> String {
     let replace_control = |character: char| if character.is_control() { ' ' } else { character };
     let mut beginning: String = text.chars().take(EXCERPT_CHARS).map(replace_control).collect();

@@ -1,4 +1,5 @@
-//! Pure decisions of a sync: no clock, socket or file.
+//! Pure decisions of a sync: which blocks to fetch, how many at once, and when to call a node
+//! again. This module uses no clock, socket or file.
 
 pub mod ancestor;
 pub mod backoff;

@@ -1,8 +1,10 @@
-//! Log postings: for each address and topic, the transactions whose logs contain it.
+//! Log postings: for each address and topic, the transactions whose logs contain that value. They
+//! are the inverted index for log searches.
 //!
 //! A position is a transaction's block number and index in one integer, so positions sort in the
 //! order of the chain. A posting list holds the positions of one key within a few hundred blocks.
-//! The first position is a column of its row; the others are LEB128 differences.
+//! The row of a list has the first position in a column of its own. Each further position is stored
+//! as the difference from the position before, in LEB128.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,8 +14,8 @@ use foldhash::fast::FixedState;
 #[cfg(test)]
 mod tests;
 
-/// Bits of a position that hold the transaction's index. A block has fewer than 2^20
-/// transactions: one takes 21,000 gas, and no chain has blocks of 2 * 10^10 gas.
+/// Number of bits of a position that hold the transaction's index. A block has fewer than 2^20
+/// transactions: a transaction takes at least 21,000 gas, and no chain has blocks of 2 * 10^10 gas.
 pub const INDEX_BITS: u32 = 20;
 /// The greatest index of a transaction.
 pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
@@ -21,7 +23,7 @@ pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
 /// The greatest block number. A chain with one block per millisecond reaches it after 278 years.
 pub const BLOCK_NUMBER_MAX: u64 = (1 << (63 - INDEX_BITS)) - 1;
 
-/// Returns the position of a transaction.
+/// Returns the position of the transaction with this index in the block with this number.
 pub fn position(number: u64, index: u64) -> i64 {
     (number << INDEX_BITS | index.min(INDEX_MAX)) as i64
 }
@@ -46,9 +48,11 @@ pub fn topic_key(topic_index: usize, topic: &[u8; 32]) -> PostingKey {
     digest(topic_index as u64 + 1, topic)
 }
 
-/// Returns the digest of a key. Files store it, so it must never change. Each word is multiplied to
-/// 128 bits and the two halves are folded, as in wyhash (<https://github.com/wangyi-fudan/wyhash>).
+/// Returns the digest of an address or topic. `kind` is 0 for an address, and 1 plus the index of a
+/// topic. Files store digests, so the function must never change. Each word is multiplied to 128
+/// bits and the two halves are combined, as in wyhash (<https://github.com/wangyi-fudan/wyhash>).
 fn digest(kind: u64, bytes: &[u8]) -> i64 {
+    /// The first two constants of wyhash.
     const SECRETS: [u64; 2] = [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db];
     let mix = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
@@ -87,19 +91,24 @@ pub struct EncodedList {
     pub key: PostingKey,
     /// The first position.
     pub first: i64,
-    /// The encoded other positions.
+    /// The positions after the first, encoded.
     pub rest: Vec<u8>,
 }
 
+/// A posting list to which positions are added.
 #[derive(Debug)]
 struct PostingList {
+    /// The first position.
     first: i64,
+    /// The last position.
     last: i64,
+    /// The positions after the first, encoded.
     rest: Vec<u8>,
 }
 
 impl PostingLists {
-    /// Adds a position to the list of a key. Positions of a key must not decrease.
+    /// Adds a position to the list of a key. The positions of a key must be added in ascending
+    /// order. A repeated position is ignored.
     pub fn add(&mut self, key: PostingKey, position: i64) {
         match self.lists.entry(key) {
             Entry::Vacant(slot) => {
@@ -115,12 +124,12 @@ impl PostingLists {
         }
     }
 
-    /// Returns true if there is no list.
+    /// Returns true if there are no lists.
     pub fn is_empty(&self) -> bool {
         self.lists.is_empty()
     }
 
-    /// Removes all lists and returns them by ascending key, the order of their table.
+    /// Removes all lists and returns them in ascending order of keys, the order of their table.
     pub fn drain(&mut self) -> Vec<EncodedList> {
         let encode = |(key, PostingList { first, rest, .. })| EncodedList { key, first, rest };
         let mut rows: Vec<EncodedList> = self.lists.drain().map(encode).collect();
@@ -129,7 +138,7 @@ impl PostingLists {
     }
 }
 
-/// Decodes the positions of a list in ascending order.
+/// Decodes the positions of a list in ascending order. Ends early if `rest` is truncated.
 pub fn decode(first: i64, rest: &[u8]) -> impl Iterator<Item = i64> + '_ {
     let mut bytes = rest;
     let mut position = first;
@@ -141,7 +150,7 @@ pub fn decode(first: i64, rest: &[u8]) -> impl Iterator<Item = i64> + '_ {
     std::iter::once(first).chain(later_positions)
 }
 
-/// Encodes the rest of a list: the given positions without the first. They must ascend.
+/// Encodes the positions of a list except the first. The positions must ascend.
 pub fn encode_rest(positions: &[i64]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for pair in positions.windows(2) {
@@ -159,7 +168,8 @@ fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Reads a LEB128 number, and removes it from the start of `bytes`.
+/// Reads a LEB128 number, and removes it from the start of `bytes`. Returns `None` if the number is
+/// truncated or too long.
 fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

@@ -1,4 +1,4 @@
-//! Decodes rows into the JSON that a node wrote.
+//! Reads an index: decodes its rows into the JSON that a node wrote.
 
 use std::collections::BTreeSet;
 
@@ -18,18 +18,18 @@ use crate::store::{
     self, BlockRow, Location, Settings, Store, StoreError, TransactionPart, TransactionRow,
 };
 
-/// Reads an index. Each thread needs a reader of its own. Every method fails if the index cannot be
+/// Reads an index. Each thread needs its own reader. Every method fails if the index cannot be
 /// read.
 pub struct Reader {
     store: Box<dyn Store>,
     decompressor: Decompressor,
     metadata: Metadata,
-    /// Holds a decompressed fragment.
+    /// A buffer for a decompressed fragment.
     fragment: Vec<u8>,
 }
 
 impl Reader {
-    /// Opens an index; `None` if it is not initialized.
+    /// Opens an index. Returns `None` if the index is not initialized.
     pub fn open(
         location: impl Into<Location>,
         settings: Settings,
@@ -37,7 +37,7 @@ impl Reader {
         Reader::new(store::open_to_read(location, settings)?)
     }
 
-    /// Creates a reader over a connection, or `None` if the index is not initialized.
+    /// Creates a reader with this connection. Returns `None` if the index is not initialized.
     pub fn new(store: Box<dyn Store>) -> Result<Option<Reader>, ReadError> {
         let Some(metadata) = store.metadata()? else { return Ok(None) };
         let decompressor = Decompressor::new(&store.dictionaries()?)?;
@@ -54,12 +54,13 @@ impl Reader {
         &*self.store
     }
 
-    /// Returns the range of blocks that the index holds.
+    /// Returns the range of blocks that the index holds, or `None` if the index is empty.
     pub fn stored_range(&self) -> Result<Option<StoredRange>, ReadError> {
         Ok(self.store.stored_range()?)
     }
 
-    /// Returns the row of a block, and the context of its fragments.
+    /// Returns the row of a block, and the context that decodes its fragments. Returns `None` if
+    /// the index does not hold the block.
     pub fn block_row(&self, number: u64) -> Result<Option<(BlockRow, BlockContext)>, ReadError> {
         let row = self.store.block(number)?;
         Ok(row.map(|row| {
@@ -68,8 +69,8 @@ impl Reader {
         }))
     }
 
-    /// Appends a block with this part of its transactions. Returns false if the index does not hold
-    /// the block.
+    /// Appends a block. `part` selects full transactions or only their hashes. Returns false if the
+    /// index does not hold the block.
     pub fn write_block(
         &mut self,
         out: &mut Vec<u8>,
@@ -78,6 +79,7 @@ impl Reader {
     ) -> Result<bool, ReadError> {
         let Some((row, context)) = self.block_row(number)? else { return Ok(false) };
         let mut transactions = Vec::new();
+        // Without full transactions, the block's fragment has the array of hashes.
         if self.metadata.contents.transactions || row.transaction_count == 0 {
             self.write_transactions(&mut transactions, &context, number, part)?;
         }
@@ -99,8 +101,9 @@ impl Reader {
         self.write_harmony_blocks(out, (number, number), options, u64::MAX)
     }
 
-    /// Appends blocks in an `hmyv2_` form, separated by commas. Returns false if the index lacks
-    /// one of the blocks or cannot convert it, or if the text exceeds `bytes_max`.
+    /// Appends blocks in an `hmyv2_` form, separated by commas. Returns false if the index lacks a
+    /// block of the range or cannot convert it, or if the text exceeds `bytes_max`. `out` may then
+    /// contain some of the blocks.
     pub fn write_harmony_blocks(
         &mut self,
         out: &mut Vec<u8>,
@@ -109,7 +112,7 @@ impl Reader {
         bytes_max: u64,
     ) -> Result<bool, ReadError> {
         let start = out.len();
-        let (mut next, mut complete) = (from, true);
+        let (mut next, mut is_complete) = (from, true);
         let Reader { store, decompressor, fragment, .. } = self;
         store.try_visit_harmony_blocks(from, to, |row| {
             if row.number != next {
@@ -125,13 +128,13 @@ impl Reader {
             } else {
                 let mut stored = Vec::with_capacity(fragment.len());
                 fragments::decode(&mut stored, fragment, &context, None);
-                complete = harmony::write_block(out, &stored, options);
+                is_complete = harmony::write_block(out, &stored, options);
             }
             next += 1;
-            complete &= (out.len() - start) as u64 <= bytes_max;
-            Ok::<_, ReadError>(complete)
+            is_complete &= (out.len() - start) as u64 <= bytes_max;
+            Ok::<_, ReadError>(is_complete)
         })?;
-        Ok(complete && next > to)
+        Ok(is_complete && next > to)
     }
 
     /// Appends the number of transactions in a block's `hmyv2_` form. Returns false if the index
@@ -145,7 +148,7 @@ impl Reader {
         let Reader { store, decompressor, fragment, .. } = self;
         store.try_visit_harmony_blocks(number, number, |row| {
             decompressor.decompress(fragment, row.body)?;
-            if let Some((count, _)) = harmony::transaction_counts(fragment) {
+            if let Some((count, _)) = harmony::count_transactions(fragment) {
                 quantity::write_decimal(out, count);
                 is_written = true;
             }
@@ -165,9 +168,9 @@ impl Reader {
         out.push(b'[');
         let (from, to) = (position(number, 0), position(number, INDEX_MAX));
         let Reader { store, decompressor, fragment, .. } = self;
-        let mut first = true;
+        let mut is_first = true;
         store.try_visit_transactions(from, to, part, |row| {
-            if !std::mem::take(&mut first) {
+            if !std::mem::take(&mut is_first) {
                 out.push(b',');
             }
             write_row(out, decompressor, fragment, block, row, part)?;
@@ -203,11 +206,11 @@ impl Reader {
         Ok(is_written)
     }
 
-    /// Appends the logs that a filter selects in a range of blocks, separated by commas, and
-    /// returns their number.
+    /// Appends the logs that a filter selects in a range of blocks, separated by commas. Returns
+    /// the number of logs.
     ///
     /// # Errors
-    /// Fails if the logs cannot be read, or exceed the limits.
+    /// Fails if the logs cannot be read, or if they exceed a limit.
     pub fn write_logs(
         &mut self,
         out: &mut Vec<u8>,
@@ -217,6 +220,7 @@ impl Reader {
     ) -> Result<u64, ReadError> {
         let mut count = 0;
         let start = out.len();
+        // The context of the block whose logs were written last, with the number of the block.
         let mut context: Option<(u64, BlockContext)> = None;
         let Reader { store, decompressor, fragment, .. } = self;
         search::search(&**store, filter, range, limits, |row| {
@@ -224,6 +228,7 @@ impl Reader {
             let (number, index) = block_and_index(row.position);
             decompressor.decompress(fragment, compressed)?;
             let transaction = TransactionContext::new(&row.hash, index);
+            // The search may return transactions without a matching log.
             for log in logs_in(fragment) {
                 if !filter.matches_raw(log) {
                     continue;
@@ -283,7 +288,7 @@ impl Reader {
     }
 }
 
-/// Returns the logs in a fragment that is a receipt or an array of logs.
+/// Returns the raw logs in a fragment. The fragment is a receipt, or an array of logs.
 fn logs_in(fragment: &[u8]) -> impl Iterator<Item = &[u8]> {
     let array = match fragment.first() {
         Some(b'[') => Some(fragment),
@@ -292,6 +297,7 @@ fn logs_in(fragment: &[u8]) -> impl Iterator<Item = &[u8]> {
     walk::elements(array.unwrap_or_default())
 }
 
+/// Appends one part of a transaction.
 fn write_row(
     out: &mut Vec<u8>,
     decompressor: &mut Decompressor,

@@ -1,13 +1,14 @@
-//! Searches for the transactions that may have logs that match a filter.
+//! Searches for the transactions whose logs may match a filter.
 //!
-//! A filter is a conjunction of terms: the accepted addresses, and the accepted topics of each
-//! place in the log. The search reads the posting lists of the rarest term, and intersects them
-//! with the lists of other terms that are not much more frequent. So the cost grows with the
-//! postings of the rarest term, and depends neither on the range nor on the frequency of the other
-//! terms.
+//! A filter is a conjunction of terms. The accepted addresses are one term. The accepted topics at
+//! each index of a log's topics are another term. The search reads the posting lists of the rarest
+//! term. It intersects them with the lists of those terms that are not much more frequent. The cost
+//! grows with the postings of the rarest term. It depends neither on the length of the range nor on
+//! the frequency of the other terms.
 //!
-//! The result is a superset: two terms may match different logs of one transaction, and digests may
-//! collide. The caller therefore compares the logs themselves with the filter.
+//! The result may contain transactions without a matching log: two terms may match different logs
+//! of one transaction, and the digests of two addresses or topics may be equal. The caller must
+//! therefore compare the logs with the filter.
 //!
 //! A position is a transaction's block number and index in one `i64` (`postings.rs`).
 
@@ -27,7 +28,8 @@ pub struct SearchLimits {
     pub logs: u64,
     /// Maximum number of bytes of the JSON of these logs.
     pub bytes: u64,
-    /// The deadline. A search may read many receipts and select nothing.
+    /// When the query fails; `None` for no deadline. A search may read many receipts and select no
+    /// log.
     pub deadline: Option<Instant>,
 }
 
@@ -49,28 +51,30 @@ impl SearchLimits {
     }
 }
 
-/// Maximum number of posting lists of one key that one query of the store reads. A list holds the
-/// transactions of a few hundred blocks.
+/// Maximum number of posting lists of one key that one query of the store reads. A list covers a
+/// few hundred blocks.
 const LISTS_PER_QUERY: usize = 128;
 /// Number of receipts between two checks of the deadline.
 const RECEIPTS_PER_CHECK: u32 = 256;
-/// Maximum ratio of the number of postings of an intersected term to that of the rarest term. A
-/// step over a posting takes nanoseconds, the decoding of a receipt microseconds.
+/// A term is intersected if it has at most this many times the postings of the rarest term. The
+/// ratio is high, because skipping a posting takes nanoseconds and decoding a receipt takes
+/// microseconds.
 const INTERSECTION_RATIO: f64 = 64.0;
 
-/// A term of the conjunction: the transactions that have any of these keys.
+/// A term of the conjunction. A transaction matches if it has at least one of these keys.
 struct Term {
     keys: Vec<PostingKey>,
 }
 
 impl Term {
-    fn postings(&self, store: &dyn Store, from: i64, to: i64) -> Result<Postings, ReadError> {
+    /// Reads the first postings of the term from one position to another.
+    fn read_postings(&self, store: &dyn Store, from: i64, to: i64) -> Result<Postings, ReadError> {
         Ok(store.postings(&self.keys, from, to, LISTS_PER_QUERY)?)
     }
 }
 
-/// Visits the receipts of all transactions in a range of blocks that may have logs that match the
-/// filter, in ascending order.
+/// Visits the receipts of all transactions in a range of blocks whose logs may match the filter, in
+/// ascending order of positions.
 pub(crate) fn search(
     store: &dyn Store,
     filter: &LogMatcher,
@@ -78,10 +82,10 @@ pub(crate) fn search(
     limits: SearchLimits,
     mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut visited = 0_u32;
-    let mut visit_checked = |row: TransactionRow<'_>| {
-        visited = visited.wrapping_add(1);
-        if visited.is_multiple_of(RECEIPTS_PER_CHECK) {
+    let mut visited_count = 0_u32;
+    let mut visit_with_deadline = |row: TransactionRow<'_>| {
+        visited_count = visited_count.wrapping_add(1);
+        if visited_count.is_multiple_of(RECEIPTS_PER_CHECK) {
             limits.check_deadline()?;
         }
         visit(row)
@@ -90,7 +94,7 @@ pub(crate) fn search(
     let terms = split_into_terms(filter);
     if terms.is_empty() {
         return store.try_visit_transactions(next, end, TransactionPart::Receipt, |row| {
-            visit_checked(row)?;
+            visit_with_deadline(row)?;
             Ok(true)
         });
     }
@@ -98,10 +102,10 @@ pub(crate) fn search(
         limits.check_deadline()?;
         let mut term_postings = Vec::with_capacity(terms.len());
         for term in &terms {
-            term_postings.push((term, term.postings(store, next, end)?));
+            term_postings.push((term, term.read_postings(store, next, end)?));
         }
-        // Each query reads the same number of lists, so the rarest term has covered the most
-        // blocks. If several terms have covered the whole range, the one with the fewest positions
+        // Each query reads the same number of lists, so the lists of the rarest term cover the most
+        // blocks. Among terms whose lists cover the whole range, the term with the fewest positions
         // is the rarest.
         term_postings
             .sort_by_key(|(_, postings)| (Reverse(postings.covered_to), postings.positions.len()));
@@ -112,15 +116,16 @@ pub(crate) fn search(
             let range = (next, rarest.covered_to);
             intersect(store, &mut positions, range, (term, postings), limits)?;
         }
-        store.try_visit_receipts(&positions, &mut visit_checked)?;
+        store.try_visit_receipts(&positions, &mut visit_with_deadline)?;
         let Some(next_position) = rarest.covered_to.checked_add(1) else { break };
         next = next_position;
     }
     Ok(())
 }
 
-/// Removes the positions that a term lacks, if that costs less than reading their receipts. The
-/// positions lie between `from` and `to`, and `postings` are the first postings of the term.
+/// Removes the positions that a term lacks, unless the term is so frequent that reading the
+/// receipts costs less. The positions lie between `from` and `to`. `postings` are the first
+/// postings of the term in that range.
 fn intersect(
     store: &dyn Store,
     positions: &mut Vec<i64>,
@@ -128,32 +133,34 @@ fn intersect(
     (term, postings): (&Term, Postings),
     limits: SearchLimits,
 ) -> Result<(), ReadError> {
-    let share = (postings.covered_to - from + 1) as f64 / (to - from + 1) as f64;
-    let expected = postings.positions.len() as f64 / share.max(f64::MIN_POSITIVE);
-    if expected > INTERSECTION_RATIO * positions.len() as f64 {
+    // The number of postings in the whole range is extrapolated from the covered part.
+    let covered_share = (postings.covered_to - from + 1) as f64 / (to - from + 1) as f64;
+    let expected_postings = postings.positions.len() as f64 / covered_share.max(f64::MIN_POSITIVE);
+    if expected_postings > INTERSECTION_RATIO * positions.len() as f64 {
         return Ok(());
     }
-    let mut common = Vec::with_capacity(positions.len());
+    let mut common_positions = Vec::with_capacity(positions.len());
     let mut postings = postings;
     let mut candidates = positions.iter().copied().peekable();
     loop {
-        let mut other_positions = postings.positions.iter().copied().peekable();
+        let mut term_positions = postings.positions.iter().copied().peekable();
         while let Some(candidate) = candidates.next_if(|next| *next <= postings.covered_to) {
-            while other_positions.next_if(|other| *other < candidate).is_some() {}
-            if other_positions.peek() == Some(&candidate) {
-                common.push(candidate);
+            while term_positions.next_if(|position| *position < candidate).is_some() {}
+            if term_positions.peek() == Some(&candidate) {
+                common_positions.push(candidate);
             }
         }
         limits.check_deadline()?;
-        // The next query starts at the next candidate: no posting before it can equal a candidate.
+        // Postings before the next candidate equal no candidate, so the next query starts there.
         let Some(next) = candidates.peek() else { break };
-        postings = term.postings(store, *next, to)?;
+        postings = term.read_postings(store, *next, to)?;
     }
-    *positions = common;
+    *positions = common_positions;
     Ok(())
 }
 
-/// Splits a filter into its terms. An address or topic that may be any has no term.
+/// Splits a filter into its terms. A filter that accepts any address has no term for addresses, and
+/// likewise for each topic.
 fn split_into_terms(filter: &LogMatcher) -> Vec<Term> {
     let addresses = filter.addresses.iter().map(address_key).collect();
     let topics = filter.topics.iter().enumerate().map(|(index, topics)| {

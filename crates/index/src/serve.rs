@@ -1,9 +1,13 @@
 //! Responds to calls from an index, without a node.
 //!
 //! An index responds to a call if it holds all data of the response. It leaves other calls to
-//! nodes: calls with malformed parameters, calls about blocks that it does not hold, and calls
-//! about blocks that a reorg may still drop. If it holds a part of a range of logs, it returns the
-//! logs of that part. For a range of Harmony's blocks it can return the first blocks.
+//! nodes: calls with malformed parameters, calls about blocks that the index does not hold, and
+//! calls about blocks that may not be on the caller's chain. If the index holds a part of a range
+//! of logs, it returns the logs of that part. For a range of Harmony's blocks it can return the
+//! first blocks.
+//!
+//! A block is confirmed if the index may respond about it: the block is finalized, or the caller
+//! knows that the block is on its chain.
 
 use wire::block;
 use wire::block::{BlockFormat, BlockRef, BlockTag};
@@ -27,10 +31,11 @@ mod tests;
 
 /// The caller's knowledge of the chain, and the limits of its query.
 pub struct QueryContext<'a> {
-    /// The last block that the caller knows to be finalized, if any.
+    /// The last block that the caller knows to be finalized; `None` if the caller knows no such
+    /// block.
     pub finalized: Option<u64>,
-    /// Returns true if the block with this number and hash, which is not final, is on the caller's
-    /// chain.
+    /// Returns true if the block with this number and hash is on the caller's chain. Called for
+    /// blocks that are not finalized for both the index and the caller.
     pub is_canonical: &'a dyn Fn(u64, &[u8; 32]) -> bool,
     /// The limits of a response.
     pub limits: SearchLimits,
@@ -73,9 +78,10 @@ pub const METHODS: [&str; 15] = [
     "hmyv2_getBlockTransactionCountByHash",
 ];
 
-/// Responds to calls from one state of the index. Later writes do not change it.
+/// Responds to calls from one state of the index. Later writes do not change the responses.
 pub struct Snapshot<'a> {
     reader: &'a mut Reader,
+    /// The stored range in this state; `None` if the index is empty.
     range: Option<StoredRange>,
 }
 
@@ -97,7 +103,7 @@ impl Snapshot<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // If the connection is lost, the next snapshot fails too and reports it.
+        // If the connection is lost, the next snapshot fails and returns the error.
         let _ = self.reader.store().end_snapshot();
     }
 }
@@ -128,22 +134,22 @@ impl Reader {
     }
 }
 
-/// The members of a log filter.
+/// The names of a log filter's members.
 const FILTER_MEMBERS: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"address", b"topics"];
 
 /// A raw block parameter and its format in the method.
-type RawRef<'a> = (&'a [u8], BlockFormat);
+type RawBlockParam<'a> = (&'a [u8], BlockFormat);
 
-/// Returns true for a string with a number or a tag. Methods without a hash parameter accept no
-/// other block.
+/// Returns true for a string with a number or a tag. Some methods accept no other reference to a
+/// block, in particular no hash.
 fn is_number_or_tag(raw: &[u8]) -> bool {
     raw.first() == Some(&b'"')
         && matches!(block::parse(raw, BlockFormat::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
 }
 
-/// Returns the number in a block reference, or the number of the first block for the tag
-/// `earliest`.
-fn stated_number(block: BlockRef) -> Option<u64> {
+/// Returns the number in a block reference, or 0 for the tag `earliest`. Returns `None` for hashes
+/// and other tags.
+fn number_in_reference(block: BlockRef) -> Option<u64> {
     match block {
         BlockRef::Number(number) => Some(number),
         BlockRef::Tag(BlockTag::Earliest) => Some(0),
@@ -151,7 +157,7 @@ fn stated_number(block: BlockRef) -> Option<u64> {
     }
 }
 
-/// A call that an index responds to.
+/// One call to the index. The functions return `None` or [`Lookup::Miss`] if a node must respond.
 struct Query<'a> {
     reader: &'a mut Reader,
     range: StoredRange,
@@ -159,6 +165,7 @@ struct Query<'a> {
 }
 
 impl Query<'_> {
+    /// Responds to the call with this method and these raw parameters.
     fn lookup(&mut self, method: &str, params: &[u8]) -> Result<Lookup, ReadError> {
         use BlockFormat::{Harmony, Hash, Hex};
         let params: Vec<&[u8]> = walk::elements(params).collect();
@@ -169,63 +176,62 @@ impl Query<'_> {
                 | "eth_getBlockTransactionCountByNumber",
                 [block, ..],
             ) if !is_number_or_tag(block) => None,
-            ("eth_getBlockByNumber", [block, full]) => self.block((block, Hex), full)?,
-            ("eth_getBlockByHash", [block, full]) => self.block((block, Hash), full)?,
-            ("eth_getBlockReceipts", [block]) => self.block_receipts(block)?,
+            ("eth_getBlockByNumber", [block, full]) => self.read_block((block, Hex), full)?,
+            ("eth_getBlockByHash", [block, full]) => self.read_block((block, Hash), full)?,
+            ("eth_getBlockReceipts", [block]) => self.read_block_receipts(block)?,
             ("eth_getTransactionByHash", [hash]) => {
-                self.transaction_by_hash(hash, TransactionPart::Body)?
+                self.read_transaction_by_hash(hash, TransactionPart::Body)?
             }
             ("eth_getTransactionReceipt", [hash]) => {
-                self.transaction_by_hash(hash, TransactionPart::Receipt)?
+                self.read_transaction_by_hash(hash, TransactionPart::Receipt)?
             }
             ("eth_getTransactionByBlockHashAndIndex", [block, index]) => {
-                self.transaction_by_index((block, Hash), index)?
+                self.read_transaction_by_index((block, Hash), index)?
             }
             ("eth_getTransactionByBlockNumberAndIndex", [block, index]) => {
-                self.transaction_by_index((block, Hex), index)?
+                self.read_transaction_by_index((block, Hex), index)?
             }
             ("eth_getBlockTransactionCountByHash", [block]) => {
-                self.transaction_count((block, Hash))?
+                self.read_transaction_count((block, Hash))?
             }
             ("eth_getBlockTransactionCountByNumber", [block]) => {
-                self.transaction_count((block, Hex))?
+                self.read_transaction_count((block, Hex))?
             }
-            ("eth_getLogs", [filter]) => return self.logs(filter),
+            ("eth_getLogs", [filter]) => return self.read_logs(filter),
             ("hmyv2_getBlocks", [from, to, options]) => {
-                return self.harmony_range((from, to), options);
+                return self.read_harmony_range((from, to), options);
             }
             ("hmyv2_getBlockByNumber", [block, options]) => {
-                self.harmony_block((block, Harmony), options)?
+                self.read_harmony_block((block, Harmony), options)?
             }
             ("hmyv2_getBlockByHash", [block, options]) => {
-                self.harmony_block((block, Hash), options)?
+                self.read_harmony_block((block, Hash), options)?
             }
             ("hmyv2_getBlockTransactionCountByNumber", [block]) => {
-                self.harmony_transaction_count((block, Harmony))?
+                self.read_harmony_transaction_count((block, Harmony))?
             }
             ("hmyv2_getBlockTransactionCountByHash", [block]) => {
-                self.harmony_transaction_count((block, Hash))?
+                self.read_harmony_transaction_count((block, Hash))?
             }
             _ => None,
         };
         Ok(result.map_or(Lookup::Miss, Lookup::Full))
     }
 
-    /// Returns the number of the block that a parameter names, if the index may respond about that
-    /// block.
-    fn resolve(&self, (raw, format): RawRef<'_>) -> Result<Option<u64>, ReadError> {
+    /// Returns the number of the block that a parameter names. Returns `None` if the index may not
+    /// respond about that block.
+    fn resolve(&self, (raw, format): RawBlockParam<'_>) -> Result<Option<u64>, ReadError> {
         let number = match block::parse(raw, format) {
             // A hash always names the same block, even after a reorg.
             Ok(BlockRef::Hash(hash)) => return Ok(self.reader.store().block_number(&hash)?),
-            Ok(block) => stated_number(block),
+            Ok(block) => number_in_reference(block),
             Err(_) => None,
         };
         let Some(number) = number else { return Ok(None) };
         Ok(self.is_confirmed(number)?.then_some(number))
     }
 
-    /// Returns true if the index holds the block with this number, and the block is on the caller's
-    /// chain.
+    /// Returns true if the index holds the block with this number, and the block is confirmed.
     fn is_confirmed(&self, number: u64) -> Result<bool, ReadError> {
         let range = self.range;
         if number < range.first || number > range.last {
@@ -239,10 +245,10 @@ impl Query<'_> {
         Ok(block.is_some_and(|(hash, _)| (self.context.is_canonical)(number, &hash)))
     }
 
-    /// Returns the highest block, at most `to`, up to which all blocks are confirmed; `None` if no
-    /// block is confirmed. Finalized blocks are confirmed. Each block contains the hash of the
-    /// previous block, so all blocks are confirmed if the highest one is.
-    fn confirmed_up_to(&self, to: u64) -> Result<Option<u64>, ReadError> {
+    /// Returns the highest stored block, at most `to`, up to which all blocks are confirmed.
+    /// Returns `None` if no block is confirmed. Each block contains the hash of the previous block,
+    /// so a confirmed block also confirms all stored blocks before it.
+    fn last_confirmed(&self, to: u64) -> Result<Option<u64>, ReadError> {
         let range = self.range;
         let highest = to.min(range.last);
         if self.is_confirmed(highest)? {
@@ -258,7 +264,12 @@ impl Query<'_> {
         metadata.differing_forms.iter().chain(&metadata.untested_forms).any(|name| name == form)
     }
 
-    fn block(&mut self, block: RawRef<'_>, full: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    /// Returns a block. `full` is the raw parameter that selects full transactions.
+    fn read_block(
+        &mut self,
+        block: RawBlockParam<'_>,
+        full: &[u8],
+    ) -> Result<Option<Vec<u8>>, ReadError> {
         let part = match full {
             b"true" if self.reader.metadata().contents.transactions => TransactionPart::Body,
             b"false" if !self.is_served_by_nodes("hashes") => TransactionPart::Hash,
@@ -269,8 +280,8 @@ impl Query<'_> {
         Ok(self.reader.write_block(&mut out, number, part)?.then_some(out))
     }
 
-    fn block_receipts(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-        // With requireCanonical, the response depends on the chain, too, and not only on the hash.
+    fn read_block_receipts(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        // With requireCanonical, the response depends on the hash and on the chain.
         let depends_on_hash_only =
             block.first() != Some(&b'{') || walk::member(block, "requireCanonical").is_none();
         if !self.reader.metadata().contents.receipts || !depends_on_hash_only {
@@ -284,17 +295,20 @@ impl Query<'_> {
         Ok(Some(out))
     }
 
-    fn transaction_by_hash(
+    /// Returns the transaction or the receipt of a transaction, as `part` selects.
+    fn read_transaction_by_hash(
         &mut self,
         hash: &[u8],
         part: TransactionPart,
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let contents = self.reader.metadata().contents;
-        let is_served = match part {
+        let is_served_by_index = match part {
             TransactionPart::Receipt => contents.receipts && !self.is_served_by_nodes("receipt"),
             _ => contents.transactions && !self.is_served_by_nodes("transaction"),
         };
-        let Some(hash) = hex::hash_from_value(hash).filter(|_| is_served) else { return Ok(None) };
+        let Some(hash) = hex::hash_from_value(hash).filter(|_| is_served_by_index) else {
+            return Ok(None);
+        };
         let Some(position) = self.reader.store().transaction_position(&hash)? else {
             return Ok(None);
         };
@@ -305,15 +319,17 @@ impl Query<'_> {
         Ok(self.reader.write_transaction(&mut out, position, part)?.then_some(out))
     }
 
-    fn transaction_by_index(
+    /// Returns the transaction with this index in a block, or null if the block has fewer
+    /// transactions.
+    fn read_transaction_by_index(
         &mut self,
-        block: RawRef<'_>,
+        block: RawBlockParam<'_>,
         index: &[u8],
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let index = JsonString::from_value(index).and_then(|text| quantity::parse(&text.decode()));
-        let is_served =
+        let is_served_by_index =
             self.reader.metadata().contents.transactions && !self.is_served_by_nodes("transaction");
-        let (Some(index), true) = (index, is_served) else { return Ok(None) };
+        let (Some(index), true) = (index, is_served_by_index) else { return Ok(None) };
         let Some(number) = self.resolve(block)? else { return Ok(None) };
         let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
         if index >= row.transaction_count {
@@ -324,7 +340,10 @@ impl Query<'_> {
         Ok(self.reader.write_transaction(&mut out, position, body)?.then_some(out))
     }
 
-    fn transaction_count(&mut self, block: RawRef<'_>) -> Result<Option<Vec<u8>>, ReadError> {
+    fn read_transaction_count(
+        &mut self,
+        block: RawBlockParam<'_>,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
         let Some(number) = self.resolve(block)? else { return Ok(None) };
         let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
         let mut out = b"\"".to_vec();
@@ -333,8 +352,9 @@ impl Query<'_> {
         Ok(Some(out))
     }
 
-    /// Returns the options of a call if the index can write a block in the form that they select.
-    fn harmony_options(&self, raw: &[u8]) -> Option<BlockOptions> {
+    /// Returns the options of a call. Returns `None` if the index cannot write a block in the form
+    /// that the options select.
+    fn parse_harmony_options(&self, raw: &[u8]) -> Option<BlockOptions> {
         let contents = self.reader.metadata().contents;
         let options = BlockOptions::read(raw).filter(|_| contents.hmyv2)?;
         let is_served_by_nodes = (!options.full && self.is_served_by_nodes(harmony::FORM_HASHES))
@@ -342,18 +362,20 @@ impl Query<'_> {
         (!is_served_by_nodes).then_some(options)
     }
 
-    fn harmony_range(
+    /// Returns the blocks of `hmyv2_getBlocks`: all of the range, or its first blocks if only these
+    /// are confirmed.
+    fn read_harmony_range(
         &mut self,
         (from, to): (&[u8], &[u8]),
         options: &[u8],
     ) -> Result<Lookup, ReadError> {
-        let Some(options) = self.harmony_options(options) else { return Ok(Lookup::Miss) };
+        let Some(options) = self.parse_harmony_options(options) else { return Ok(Lookup::Miss) };
         let parse_number =
-            |raw| block::parse(raw, BlockFormat::Harmony).ok().and_then(stated_number);
+            |raw| block::parse(raw, BlockFormat::Harmony).ok().and_then(number_in_reference);
         let (Some(from), Some(to)) = (parse_number(from), parse_number(to)) else {
             return Ok(Lookup::Miss);
         };
-        let Some(confirmed_to) = self.confirmed_up_to(to)? else { return Ok(Lookup::Miss) };
+        let Some(confirmed_to) = self.last_confirmed(to)? else { return Ok(Lookup::Miss) };
         let is_invalid = from > to || to - from > harmony::BLOCKS_APART_MAX;
         if is_invalid || from < self.range.first || from > confirmed_to {
             return Ok(Lookup::Miss);
@@ -372,17 +394,19 @@ impl Query<'_> {
             elements.push(b']');
             return Ok(Lookup::Full(elements));
         }
+        // A partial response has no brackets.
         elements.remove(0);
         Ok(Lookup::Partial { from, to: confirmed_to, elements })
     }
 
-    fn harmony_block(
+    fn read_harmony_block(
         &mut self,
-        block: RawRef<'_>,
+        block: RawBlockParam<'_>,
         options: &[u8],
     ) -> Result<Option<Vec<u8>>, ReadError> {
-        let is_served = !self.is_served_by_nodes(harmony::FORM_SINGLE);
-        let Some(options) = self.harmony_options(options).filter(|_| is_served) else {
+        let is_served_by_index = !self.is_served_by_nodes(harmony::FORM_SINGLE);
+        let Some(options) = self.parse_harmony_options(options).filter(|_| is_served_by_index)
+        else {
             return Ok(None);
         };
         let Some(number) = self.resolve(block)? else { return Ok(None) };
@@ -390,9 +414,9 @@ impl Query<'_> {
         Ok(self.reader.write_harmony_block(&mut out, number, options)?.then_some(out))
     }
 
-    fn harmony_transaction_count(
+    fn read_harmony_transaction_count(
         &mut self,
-        block: RawRef<'_>,
+        block: RawBlockParam<'_>,
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let contents = self.reader.metadata().contents;
         if !contents.hmyv2 || self.is_served_by_nodes(harmony::FORM_COUNT) {
@@ -403,14 +427,20 @@ impl Query<'_> {
         Ok(self.reader.write_harmony_transaction_count(&mut out, number)?.then_some(out))
     }
 
-    fn logs(&mut self, raw: &[u8]) -> Result<Lookup, ReadError> {
+    /// Returns the logs that a filter selects, or a part of them if only a part of the range is
+    /// stored and confirmed.
+    fn read_logs(&mut self, raw: &[u8]) -> Result<Lookup, ReadError> {
         let contents = self.reader.metadata().contents;
-        let filter = LogFilter::parse(raw).ok().zip(LogMatcher::parse(raw).ok());
-        let is_served = contents.logs && !(contents.receipts && self.is_served_by_nodes("logs"));
-        // go-ethereum ignores the case of names, so a node may use a member that is unknown here.
+        let range_and_matcher = LogFilter::parse(raw).ok().zip(LogMatcher::parse(raw).ok());
+        let is_served_by_index =
+            contents.logs && !(contents.receipts && self.is_served_by_nodes("logs"));
+        // go-ethereum ignores the letter case of names. A node may therefore use a member that is
+        // unknown here.
         let has_known_members =
             walk::members(raw).all(|(name, _)| FILTER_MEMBERS.contains(&&*name.decode()));
-        let Some((filter, selection)) = filter.filter(|_| is_served && has_known_members) else {
+        let Some((filter, matcher)) =
+            range_and_matcher.filter(|_| is_served_by_index && has_known_members)
+        else {
             return Ok(Lookup::Miss);
         };
         let (from, to, confirmed_to) = match (filter.block_hash, filter.from, filter.to) {
@@ -420,13 +450,15 @@ impl Query<'_> {
                 };
                 (number, number, number)
             }
-            (None, Some(from), Some(to)) => match (stated_number(from), stated_number(to)) {
-                (Some(from), Some(to)) if from <= to => match self.confirmed_up_to(to)? {
-                    Some(confirmed_to) => (from, to, confirmed_to),
-                    None => return Ok(Lookup::Miss),
-                },
-                _ => return Ok(Lookup::Miss),
-            },
+            (None, Some(from), Some(to)) => {
+                match (number_in_reference(from), number_in_reference(to)) {
+                    (Some(from), Some(to)) if from <= to => match self.last_confirmed(to)? {
+                        Some(confirmed_to) => (from, to, confirmed_to),
+                        None => return Ok(Lookup::Miss),
+                    },
+                    _ => return Ok(Lookup::Miss),
+                }
+            }
             _ => return Ok(Lookup::Miss),
         };
         let (first, last) = (from.max(self.range.first), to.min(confirmed_to));
@@ -435,9 +467,9 @@ impl Query<'_> {
         }
         let mut logs = b"[".to_vec();
         let limits = self.context.limits;
-        match self.reader.write_logs(&mut logs, &selection, (first, last), limits) {
+        match self.reader.write_logs(&mut logs, &matcher, (first, last), limits) {
             Ok(_) => {}
-            // A node decides whether it responds with that many logs.
+            // The call is left to a node, which may have higher limits.
             Err(ReadError::LimitExceeded(_)) => return Ok(Lookup::Miss),
             Err(error) => return Err(error),
         }

@@ -1,11 +1,12 @@
-//! The store of an index. Only this module speaks SQL.
+//! The store of an index: its tables in a database. All SQL is in this module.
 //!
 //! Two backends implement [`Store`] (`store/interface.rs`): a SQLite file (`store/sqlite.rs`) and a
-//! schema in a PostgreSQL database (`store/postgres.rs`). They have the same tables, and no other
-//! module distinguishes them. Rows arrive compressed. A store changes in two ways: forward by
-//! appended blocks, or back by a rewind. Each change is one transaction together with its
-//! checkpoint, so a process may be killed at any instant and the store never holds half of a
-//! change.
+//! schema in a PostgreSQL database (`store/postgres.rs`). Both have the same tables, and no other
+//! module distinguishes them. The callers compress the rows.
+//!
+//! A store changes in two ways: a sync appends blocks, or a rewind deletes the last blocks. Each
+//! change is one transaction, which also updates the range of stored blocks. A process may
+//! therefore be killed at any instant, and the store never holds half of a change.
 
 mod error;
 mod interface;
@@ -32,11 +33,11 @@ pub(crate) mod test_backends;
 #[cfg(test)]
 mod tests;
 
-/// Opens an index to write, and creates it if it does not exist.
+/// Opens an index to write, and creates the index if it does not exist.
 ///
 /// # Errors
-/// Fails if the file or schema is not an index, has a newer schema, is damaged or read-only, or has
-/// another writer; or if the server does not respond.
+/// Fails if the file or schema is not an index, has a newer schema version, is damaged or
+/// read-only, or has another writer. Fails if the server does not respond.
 pub fn open(
     location: impl Into<Location>,
     settings: Settings,
@@ -50,8 +51,8 @@ pub fn open(
 /// Opens an index to read. Another process may write to it meanwhile.
 ///
 /// # Errors
-/// Fails if the index does not exist, has another schema version or is damaged; if the file or
-/// schema is not an index; or if the server does not respond.
+/// Fails if the index does not exist, has another schema version or is damaged. Fails if the file
+/// or schema is not an index, or if the server does not respond.
 pub fn open_to_read(
     location: impl Into<Location>,
     settings: Settings,

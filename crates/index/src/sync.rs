@@ -1,14 +1,17 @@
-//! The path of a sync: every step in order.
+//! A sync copies blocks from nodes into an index. This file has all its steps in order:
 //!
 //! ```text
 //! check contents → identify chain → initialize or prepare →
-//!   loop: tip → range::next → fetch, verify, encode → compare parent hash → commit or rewind
+//!   loop: tip → decide_next_step → fetch, verify, encode → compare parent hash → commit or rewind
 //! ```
 //!
-//! Several threads fetch, verify and encode blocks, each over its own connections. They run ahead
-//! of this thread. This thread takes their blocks in the order of the chain and writes them. The
-//! stored blocks therefore have no gaps. A sync can be stopped at any instant, and a later one
-//! continues at the end of the stored blocks.
+//! Several worker threads fetch, verify and encode blocks, each over its own connections. The
+//! thread that calls [`sync()`] takes these blocks in the order of the chain and writes them, so
+//! the stored blocks have no gaps. A sync can be stopped at any instant. A later sync continues
+//! after the last stored block.
+//!
+//! The tip is the end of the chain as a node reports it. A rewind deletes the stored blocks that a
+//! reorg has dropped.
 
 mod batch;
 mod calls;
@@ -40,18 +43,18 @@ use self::node_pool::NodePool;
 use crate::compression::{CompressionError, Compressor};
 use crate::contents::StoredRange;
 use crate::harmony;
-use crate::planner::ancestor::{AncestorSearch, Step};
-use crate::planner::range::{self, Next};
+use crate::planner::ancestor::{AncestorSearch, SearchStep};
+use crate::planner::range::{NextStep, decide_next_step};
 use crate::reader::Reader;
 use crate::store::{self, Store};
 
-/// The pause before the sync asks for the tip again.
+/// The pause before the sync requests the tip again, if no block is left to fetch.
 const TIP_INTERVAL: Duration = Duration::from_millis(1000);
-/// The pause before the sync fetches again, after a node returned a block whose parent is not the
-/// last stored block although the nodes agree with the index.
+/// The pause before the sync fetches again after a node has returned a block with a wrong parent.
+/// The pause applies only if the nodes agree with the last stored block.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Syncs an index until it is complete, or until `stop` is set.
+/// Syncs an index until it has reached the requested end, or until `stop` is true.
 ///
 /// # Errors
 /// Fails if the sync cannot continue.
@@ -63,6 +66,7 @@ pub fn sync(
 ) -> Result<Outcome, SyncError> {
     let mut batch_max = options.batch_max;
     if options.contents.hmyv2 {
+        // Harmony's nodes reject longer ranges.
         batch_max = batch_max.min(harmony::BLOCKS_APART_MAX);
         observer.on_event(&Event::Unverified { reason: harmony::UNVERIFIED.to_owned() });
     }
@@ -80,6 +84,7 @@ pub fn sync(
         Some(metadata) => Some(prepare(&mut *store, metadata, options, &nodes)?),
         None => initialize(&mut *store, chain, options, &nodes)?,
     };
+    // Initializing returns no metadata if the sync was stopped.
     let Some(metadata) = metadata else { return Ok(Outcome::Stopped) };
     let reader = Reader::new(store::open_to_read(store.location(), options.settings)?)?;
     let Some(reader) = reader else { return Ok(Outcome::Stopped) };
@@ -97,20 +102,20 @@ pub fn sync(
         let Some(tip) = syncer.nodes.tip()? else { return Ok(Outcome::Stopped) };
         let stored = syncer.store.stored_range()?;
         syncer.progress.set_target(options.end, tip);
-        match range::next(stored, options.start, options.end, tip)? {
-            Next::Fetch { from, to } => {
+        match decide_next_step(stored, options.start, options.end, tip)? {
+            NextStep::Fetch { from, to } => {
                 match syncer.fetch(&mut pool, stored, (from, to), tip.finalized)? {
-                    Fetch::Complete => {}
-                    Fetch::ParentMismatch => syncer.rewind()?,
-                    Fetch::Stopped => return Ok(Outcome::Stopped),
+                    FetchEnd::Complete => {}
+                    FetchEnd::ParentMismatch => syncer.rewind()?,
+                    FetchEnd::Stopped => return Ok(Outcome::Stopped),
                 }
             }
-            Next::Wait => {
+            NextStep::Wait => {
                 syncer.confirm_last_block(stored, tip.finalized)?;
                 syncer.report_progress();
                 syncer.nodes.pause(TIP_INTERVAL);
             }
-            Next::Done => {
+            NextStep::Done => {
                 if syncer.confirm_last_block(stored, tip.finalized)? {
                     syncer.progress.done = true;
                     syncer.report_progress();
@@ -121,33 +126,39 @@ pub fn sync(
     }
 }
 
+/// The state of a running sync.
 struct Syncer<'a> {
-    /// Reads the logs of blocks to rewind. The reader must be closed before the writer, because the
-    /// last connection to a SQLite file copies the write-ahead log into the file.
+    // Fields are dropped in this order. The reader must be closed before the store, because the
+    // last connection to a SQLite file copies the write-ahead log into the file.
+    /// Reads the logs of blocks that a rewind deletes.
     reader: Reader,
+    /// The connection that writes.
     store: Box<dyn Store>,
     nodes: NodePool<'a>,
     plan: FetchPlan,
     progress: Progress,
 }
 
-/// How the fetch of a range ended.
-enum Fetch {
+/// The reason why the fetch of a range ended.
+enum FetchEnd {
+    /// All blocks of the range are written.
     Complete,
-    /// The parent of a block is not the previous block.
+    /// The parent of a block is not the previous block. The blocks before it are written.
     ParentMismatch,
+    /// The caller stopped the sync.
     Stopped,
 }
 
 impl Syncer<'_> {
-    /// Fetches blocks, and commits them in batches as they come.
+    /// Fetches a range of blocks, and commits the blocks in batches while others are fetched.
+    /// `finalized` is the last finalized block.
     fn fetch(
         &mut self,
         pool: &mut FetchPool,
         stored: Option<StoredRange>,
         range: (u64, u64),
         finalized: u64,
-    ) -> Result<Fetch, SyncError> {
+    ) -> Result<FetchEnd, SyncError> {
         let mut last_hash = stored.map(|range| range.last_hash);
         let mut batch = Batch::default();
         let Syncer { store, nodes, plan, progress, .. } = self;
@@ -176,14 +187,14 @@ impl Syncer<'_> {
             commit(batch)?;
         }
         Ok(match parent_matches {
-            false => Fetch::ParentMismatch,
-            true if nodes.is_stopped() => Fetch::Stopped,
-            true => Fetch::Complete,
+            false => FetchEnd::ParentMismatch,
+            true if nodes.is_stopped() => FetchEnd::Stopped,
+            true => FetchEnd::Complete,
         })
     }
 
-    /// Records the finalized block if the nodes still have the last stored block. If the nodes have
-    /// another block with that number, rewinds the index and returns false.
+    /// Records the finalized block if the nodes still have the last stored block. Returns false
+    /// after a rewind, which is needed if the nodes have another block with that number.
     fn confirm_last_block(
         &mut self,
         stored: Option<StoredRange>,
@@ -196,50 +207,51 @@ impl Syncer<'_> {
                 self.rewind()?;
                 return Ok(false);
             }
-            // A node without the block neither confirms nor contradicts it.
+            // The node lacks the block, so it neither confirms nor contradicts the index.
             None => {}
         }
         Ok(true)
     }
 
-    /// Deletes the blocks that a reorg has dropped from the chain.
+    /// Deletes the stored blocks that a reorg has dropped from the chain.
     fn rewind(&mut self) -> Result<(), SyncError> {
         let Some(stored) = self.store.stored_range()? else { return Ok(()) };
         let mut search = AncestorSearch::new(stored.first, stored.last + 1);
-        let common = loop {
-            match search.next() {
-                Step::Compare(number) => {
+        let last_common = loop {
+            match search.next_step() {
+                SearchStep::Compare(number) => {
                     let stored_block = self.store.block_hash_and_timestamp(number)?;
                     let Some(node_hash) = self.nodes.block_hash(number)? else { return Ok(()) };
                     search.record(number, stored_block.is_some_and(|(hash, _)| hash == node_hash));
                 }
-                Step::Found(number) => break Some(number),
-                Step::NoCommonBlock => break None,
+                SearchStep::Found(number) => break Some(number),
+                SearchStep::NoCommonBlock => break None,
             }
         };
-        let Some(common) = common.filter(|common| *common >= stored.finalized) else {
+        let Some(last_common) = last_common.filter(|number| *number >= stored.finalized) else {
             return Err(SyncError::Mismatch(format!(
                 "the nodes' blocks differ from those of the index below block {}, which were final: \
                  a node is on another chain or returns false blocks; the index is unchanged",
                 stored.finalized + 1
             )));
         };
-        if common == stored.last {
-            // The nodes agree with the index, so the node that returned the block is at fault.
+        if last_common == stored.last {
+            // The nodes agree with the index, so the node that returned the other block is wrong.
             self.nodes.pause(RETRY_PAUSE);
             return Ok(());
         }
-        // The event is sent before the transaction, so an observer sees the state before or after
-        // the transaction.
-        let blocks = stored.last - common;
-        self.nodes.observer.on_event(&Event::Rewinding { blocks, to: common });
-        let keys = self.reader.posting_keys_above(common)?;
-        self.store.rewind(common, &keys)?;
-        self.progress.record_rewind(blocks, common);
+        // The event comes before the transaction, so an observer that reads the index may still see
+        // the blocks that are deleted next.
+        let blocks = stored.last - last_common;
+        self.nodes.observer.on_event(&Event::Rewinding { blocks, to: last_common });
+        let keys = self.reader.posting_keys_above(last_common)?;
+        self.store.rewind(last_common, &keys)?;
+        self.progress.record_rewind(blocks, last_common);
         self.report_progress();
         Ok(())
     }
 
+    /// Measures the index and reports the progress to the observer.
     fn report_progress(&mut self) {
         self.progress.measure(&mut *self.store);
         self.nodes.observer.on_progress(&self.progress);

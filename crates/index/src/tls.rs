@@ -17,7 +17,7 @@ pub(crate) fn client_config(roots: RootCertStore) -> Result<ClientConfig, rustls
     Ok(config)
 }
 
-/// Returns the root certificates that browsers trust.
+/// Returns the root certificates that browsers trust, which are compiled into the program.
 pub(crate) fn public_roots() -> RootCertStore {
     RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
 }

@@ -1,40 +1,42 @@
 //! Verifies a node's responses about a block against the block's hash.
 //!
-//! Nodes are not trusted. The index stores a node's JSON byte for byte, so every member that a
-//! reader may rely on must be verified, not only the hashed ones. This module calls no node and
-//! stores nothing. It does not decide whether the hash itself is on the chain. The sync decides
-//! that by the parent hashes and by the nodes' head.
+//! Nodes are not trusted. The index stores a node's JSON byte for byte. Every member that a reader
+//! may rely on must therefore be verified, even if no hash covers the member. This module calls no
+//! node and stores nothing. It does not decide whether the block itself is on the chain. The sync
+//! decides that by the parent hashes and by the nodes' head.
 //!
-//! The table lists the members that each [`Level`] verifies. Each level includes the members of the
-//! levels before it:
+//! This table lists the members that each [`Level`] verifies. A level also verifies the members of
+//! all levels above it in the table:
 //!
-//! | level | [`block()`] | [`receipts()`] | [`logs()`] |
+//! | level | [`verify_block()`] | [`verify_receipts()`] | [`verify_logs()`] |
 //! | --- | --- | --- | --- |
 //! | `off` | none: `number`, `hash`, `parentHash`, `timestamp` must be well-formed, `transactions` must be an array of objects with a `hash` | none: an array of one object per transaction, each with `logs` and its `transactionHash` | none: an array of objects with `address`, `topics` and `data` |
-//! | `headers` | the header's members, by `hash` | nothing more | each log's position (as below); addresses and topics, by `logsBloom`, within the limits of a bloom |
-//! | `full` | the rest of the block, as below | all, as below | nothing more |
-//! | `senders` | `from`, by the signature | nothing more; `from` is the transaction's | nothing more |
+//! | `headers` | the header's members, by `hash` | nothing more | each log's position (as below); addresses and topics, by `logsBloom`, as far as a Bloom filter can |
+//! | `full` | the rest of the block, as below | all members, as below | nothing more |
+//! | `senders` | `from`, by the signature | nothing more; `from` is compared with the transaction | nothing more |
 //!
-//! At `full`, of a block:
+//! At `full`, these members of a block are verified:
 //! - by a transaction's `hash`, computed from its encoding: `type`, `chainId`, `nonce`,
 //!   `gas`, `to`, `value`, `input`, the offered fees, `accessList`, `blobVersionedHashes`,
 //!   `authorizationList`, `v` or `yParity`, `r`, `s`;
 //! - by `transactionsRoot`: the set and the order of the transactions;
-//! - from these members: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionIndex`,
-//!   `gasPrice` (since EIP-1559 the price that was paid), `chainId` and `yParity` of legacy
-//!   transactions, `data`;
+//! - by comparison with the members above: `blockHash`, `blockNumber`, `blockTimestamp`,
+//!   `transactionIndex`, `gasPrice` (since EIP-1559 the price that was paid), `chainId` and
+//!   `yParity` of legacy transactions, `data`;
 //! - by `withdrawalsRoot`: `withdrawals`;
-//! - by `sha3Uncles`: that `uncles` is empty, or that it is not;
-//! - from all these members: `size`, the length of the block in RLP, if it has no uncles.
+//! - by `sha3Uncles`: whether `uncles` is empty;
+//! - by computation from all these members: `size`, the length of the block in RLP, if the block
+//!   has no uncles.
 //!
-//! At `full`, of receipts:
-//! - by `receiptsRoot`: `type`, `status` or `root`, `cumulativeGasUsed`, and of each log `address`,
-//!   `topics`, `data`;
-//! - from these members: `gasUsed`, `logsBloom` of the receipt and of the header;
-//! - from the block: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionHash`,
-//!   `transactionIndex`; the same members of each log, its `logIndex`, and that its `removed` is
-//!   false;
-//! - from the transaction: `from`, `to`, `effectiveGasPrice`, `contractAddress`, `blobGasUsed`.
+//! At `full`, these members of receipts are verified:
+//! - by `receiptsRoot`: `type`, `status` or `root`, `cumulativeGasUsed`, and the members `address`,
+//!   `topics` and `data` of each log;
+//! - by computation from these members: `gasUsed`, `logsBloom` of the receipt and of the header;
+//! - by comparison with the block: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionHash`,
+//!   `transactionIndex`; the same members of each log, and its `logIndex`. The member `removed` of
+//!   a log must be false;
+//! - by comparison with the transaction: `from`, `to`, `effectiveGasPrice`, `contractAddress`,
+//!   `blobGasUsed`.
 //!
 //! These members are not verified:
 //! - `totalDifficulty`, the sum over all previous blocks;
@@ -43,25 +45,29 @@
 //! - the hashes in `uncles`, and `size` of a block with uncles, since `sha3Uncles` hashes whole
 //!   headers;
 //! - `blobGasPrice`, which follows from `excessBlobGas` by a parameter that changes with forks. All
-//!   receipts must have the same price, and none above `maxFeePerBlobGas`;
-//! - that an optional member is missing: `size`, `uncles`, `totalDifficulty`, `blockTimestamp`,
-//!   `gasPrice` since EIP-1559, `effectiveGasPrice`, `removed` and the like;
-//! - with [`header()`] alone: the hashes of the transactions. Logs must agree with these hashes;
-//! - with [`logs()`] alone: `data`; a missing or added log that changes no bit of the bloom, such
-//!   as a log without topics from an address that emits others;
-//! - members of no standard, such as `authority`, `publicKey`, `l1BlockNumber`. They are stored.
+//!   receipts of a block must have the same price, and the price must not exceed
+//!   `maxFeePerBlobGas`;
+//! - the absence of optional members, because nodes may omit them: `size`, `uncles`,
+//!   `totalDifficulty`, `blockTimestamp`, `gasPrice` since EIP-1559, `effectiveGasPrice`, `removed`
+//!   and the like;
+//! - with [`verify_header()`] alone: the hashes of the transactions. Logs must agree with these
+//!   hashes;
+//! - with [`verify_logs()`] alone: `data`; and a missing or added log that changes no bit of the
+//!   Bloom filter, such as a log without topics from an address that emits other logs;
+//! - members that no standard defines, such as `authority`, `publicKey`, `l1BlockNumber`. The index
+//!   stores them nevertheless.
 //!
 //! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`, because the header's
 //! hash and `receiptsRoot` cover them, and because EIP-7778 lets them differ.
 //!
-//! A member that is missing, null, malformed or duplicate is an [`Error`] as well. If the header's
-//! hash is wrong, the wrong member of the header is unknown. The error then names `hash`, even if
-//! `transactionsRoot` contradicts the transactions too. Every other error names the transaction or
-//! the receipt, unless only a root differs.
+//! A required member that is missing or null is an [`Error`] too, and so is a malformed or
+//! duplicate member. If the header's hash is wrong, the wrong member of the header is unknown. The
+//! error then names `hash`, even if `transactionsRoot` contradicts the transactions too. Every
+//! other error names the transaction or the receipt, unless only a root differs.
 //!
 //! Transactions of other types than Ethereum's 0 to 4, such as deposits of rollups, cannot be
 //! verified: [`Error::is_unverifiable`]. Blocks of chains that hash their headers in another way,
-//! such as Harmony's, cannot be distinguished from false ones.
+//! such as Harmony's, cannot be distinguished from false blocks.
 
 mod block;
 mod bloom;
@@ -80,29 +86,36 @@ use alloy_consensus::Header;
 use alloy_primitives::Bloom;
 
 pub use self::block::{Block, Tx};
-use self::bloom::Bloomer;
+use self::bloom::LogBloomBuilder;
 use self::cursor::Cursor;
 pub use self::error::{Error, ErrorKind};
 use self::fields::Layout;
 pub use self::level::Level;
 use self::log::{Log, LogPosition};
 
-/// Verifies a block and its receipts. Verifies the transactions if `full` is true, and only the
-/// header otherwise. Verifies the logs if there are no receipts.
+/// Verifies a block with its receipts or logs. If `has_full_transactions` is true, the block must
+/// have full transactions, which are verified too. Otherwise only the header is verified.
+/// `receipts` and `logs` are `None` if they are not stored. If both are present, the logs are not
+/// read.
 ///
 /// # Errors
-/// Returns the errors of [`block()`], [`header()`], [`receipts()`] and [`logs()`].
+/// Returns the errors of [`verify_block()`], [`verify_header()`], [`verify_receipts()`] and
+/// [`verify_logs()`].
 pub fn verify_all(
     block: &[u8],
-    full: bool,
+    has_full_transactions: bool,
     receipts: Option<&[u8]>,
     logs: Option<&[u8]>,
     level: Level,
 ) -> Result<(), Error> {
-    let block = if full { self::block(block, level)? } else { header(block, level)? };
+    let block = if has_full_transactions {
+        verify_block(block, level)?
+    } else {
+        verify_header(block, level)?
+    };
     match (receipts, logs) {
-        (Some(receipts), _) => self::receipts(&block, receipts, level),
-        (None, Some(logs)) => self::logs(&block, logs, level),
+        (Some(receipts), _) => verify_receipts(&block, receipts, level),
+        (None, Some(logs)) => verify_logs(&block, logs, level),
         (None, None) => Ok(()),
     }
 }
@@ -113,11 +126,11 @@ pub fn verify_all(
 /// # Errors
 /// Returns the first error, in this order: the form of the header's members, the header's hash,
 /// each transaction from the first to the last, the transactions' root, withdrawals, uncles, size.
-pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
+pub fn verify_block(raw: &[u8], level: Level) -> Result<Block, Error> {
     let fields = header::read(raw)?;
     let mut block = read_header(&fields, level)?;
     let list = fields.required_raw(header::TRANSACTIONS, "an array of transactions")?;
-    let (transactions, bytes) = transaction::read_all(list, &block, level)?;
+    let (transactions, bytes) = transaction::verify_transactions(list, &block, level)?;
     if let (true, Some(header)) = (level >= Level::Full, &block.header) {
         header::check_body(&fields, header, bytes)?;
     }
@@ -126,20 +139,21 @@ pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
 }
 
 /// Verifies a header by its hash, unless the level is off. `raw` is a block without transactions, a
-/// block with their hashes only, or a `newHeads` notification. The hashes of transactions are not
-/// verified; the positions of [`logs()`] are compared with them.
+/// block with only the hashes of transactions, or a `newHeads` notification. The hashes of
+/// transactions are not verified. [`verify_logs()`] compares the logs with these hashes.
 ///
 /// # Errors
-/// Returns a malformed member of the header; then the header's hash; then a malformed hash of a
-/// transaction.
-pub fn header(raw: &[u8], level: Level) -> Result<Block, Error> {
+/// Returns the first error, in this order: the form of the header's members, the header's hash, the
+/// form of the hashes of transactions.
+pub fn verify_header(raw: &[u8], level: Level) -> Result<Block, Error> {
     let fields = header::read(raw)?;
     let mut block = read_header(&fields, level)?;
-    let hashes = header::hashes(&fields)?.into_iter();
+    let hashes = header::transaction_hashes(&fields)?.into_iter();
     block.transactions = hashes.map(|hash| Tx { hash, body: None }).collect();
     Ok(block)
 }
 
+/// Reads a block without its transactions, and verifies its header unless the level is off.
 fn read_header(fields: &header::BlockFields<'_>, level: Level) -> Result<Block, Error> {
     let header = match level {
         Level::Off => None,
@@ -159,9 +173,9 @@ fn read_header(fields: &header::BlockFields<'_>, level: Level) -> Result<Block, 
 /// `eth_getBlockReceipts`, validated as JSON before.
 ///
 /// # Errors
-/// Returns the first error: each receipt from the first to the last, their number, the header's
-/// `logsBloom`, its `receiptsRoot`.
-pub fn receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
+/// Returns the first error, in this order: each receipt from the first to the last, the number of
+/// receipts, the header's `logsBloom`, the header's `receiptsRoot`.
+pub fn verify_receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
     match level {
         Level::Off | Level::Headers => receipt::check_shape(block, raw),
         Level::Full | Level::Senders => receipt::check_all(block, verified_header(block)?, raw),
@@ -172,12 +186,12 @@ pub fn receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
 /// block's hash, validated as JSON before.
 ///
 /// # Errors
-/// Returns the first error: each log from the first to the last, then from [`Level::Headers`] on
-/// the header's `logsBloom`.
-pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
+/// Returns the first error, in this order: each log from the first to the last, and the header's
+/// `logsBloom`, which is verified from [`Level::Headers`] on.
+pub fn verify_logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
     let mut layout = Layout::new(&log::LOG);
-    let (mut bloomer, mut bloom) = (Bloomer::default(), Bloom::ZERO);
-    let (mut scratch, mut previous_index) = (Vec::new(), 0);
+    let (mut bloom_builder, mut bloom) = (LogBloomBuilder::default(), Bloom::ZERO);
+    let (mut data_buffer, mut previous_index) = (Vec::new(), 0);
     Cursor::new(raw)
         .elements(|log_index, cursor| {
             let log = Log::read(cursor, &mut layout)?;
@@ -199,12 +213,12 @@ pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
             previous_index = index;
             log.check_position(&LogPosition {
                 block,
-                transaction: &transaction.hash,
+                transaction_hash: &transaction.hash,
                 transaction_index,
                 log_index: log_index as u64,
             })?;
-            bloomer.add(&mut bloom, &log.address, log.topics());
-            log.check_data(&mut scratch)
+            bloom_builder.add(&mut bloom, &log.address, log.topics());
+            log.check_data(&mut data_buffer)
         })
         .map_err(|error| error.in_member("logs"))?;
     if level >= Level::Headers {

@@ -1,6 +1,6 @@
-//! Goal: an index that an earlier version wrote returns the same bytes today. Method: a file of
-//! that version is audited, and everything that it holds is looked up; the hashes of the responses
-//! are compared with those of the earlier version.
+//! Goal: an index that an earlier version has written returns the same bytes today. Method: a file
+//! of that version is audited. Then all its blocks, transactions and logs are looked up, and the
+//! hashes of the responses are compared with the hashes of the earlier version.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 const FIRST: u64 = 505;
 const LAST: u64 = 518;
 
-/// A reader of a copy that a writer has upgraded.
+/// Returns a reader of a copy of the file, which a writer has migrated.
 fn reader(folder: &Path) -> Reader {
     let path = folder.join("schema-2.db");
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/index/schema-2.db");
@@ -42,7 +42,7 @@ fn response(reader: &mut Reader, method: &str, params: &str) -> Vec<u8> {
     }
 }
 
-/// All calls about each block, its transactions and its logs.
+/// Returns calls about each block, its transactions and its logs.
 fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
     let mut calls = Vec::new();
     let mut filters = BTreeSet::new();

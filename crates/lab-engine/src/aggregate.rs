@@ -1,8 +1,8 @@
-//! Computes the rows of a result from counts and histograms: quantiles, one row per method, one row
-//! per stage.
+//! Computes the rows of a result from counts and histograms: one row per method, and one per stage,
+//! each with quantiles and rates.
 //!
-//! `lab_model::record` defines the counts, and `lab_model::results` the rows. This module computes
-//! no verdict.
+//! `lab_model::record` defines the counts, and `lab_model::results` the rows. The crate `lab`
+//! judges them.
 
 use std::time::Duration;
 
@@ -15,36 +15,38 @@ use lab_model::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFa
 mod tests;
 
 const NANOS_PER_MS: f64 = 1e6;
-/// Minimum length of a full point of a series, as a share of its planned length. Threads end their
-/// seconds a few milliseconds apart.
+/// Minimum length of a full point of a series, as a share of its planned length. A point can be a
+/// few milliseconds short, because threads do not end their seconds at the same time.
 const FULL_SECOND_MIN: f64 = 0.95;
 /// The quantile of the normal distribution for a two-sided 95 % interval.
 const Z_95: f64 = 1.96;
 
-/// Returns a percentile of the times in milliseconds, or `None` without times. Values are
-/// interpolated linearly between the two nearest ranks of `p (n - 1)`, as in k6, and within a
-/// bucket of the histogram.
+/// Returns a percentile of the times in milliseconds, or `None` if there are no times. Interpolates
+/// linearly between the two ranks that are nearest to `p (n - 1)`, as k6 does, and within a bucket
+/// of the histogram.
 pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
     let last = times.len().checked_sub(1)?;
     let [value] = interpolate_at_ranks(times, [percentile / 100.0 * last as f64]);
     Some(value / NANOS_PER_MS)
 }
 
-/// Returns the quantiles in milliseconds. All of them are 0 without times.
+/// Returns the quantiles in milliseconds. All of them are 0 if there are no times.
 ///
-/// The interval of the p99 uses order statistics with the ranks `np ± 1.96 sqrt(np(1 - p))`; see
-/// Conover, Practical Nonparametric Statistics, chapter 3.2.
+/// The confidence interval of the p99 consists of the values at the ranks
+/// `np ± 1.96 sqrt(np(1 - p))` (Conover, Practical Nonparametric Statistics, chapter 3.2).
 pub fn compute_quantiles(times: &Times) -> Quantiles {
     let count = times.len();
     let Some(last) = count.checked_sub(1) else { return Quantiles::default() };
-    let (n, last) = (count as f64, last as f64);
-    let spread = Z_95 * (n * 0.99 * 0.01).sqrt();
+    let (n, last_rank) = (count as f64, last as f64);
+    let half_width = Z_95 * (n * 0.99 * 0.01).sqrt();
     // Ranks start at 0 here and at 1 in the formula.
-    let low = (n * 0.99 - spread - 1.0).floor().clamp(0.0, last);
-    let high = (n * 0.99 + spread - 1.0).ceil().clamp(0.0, last);
-    let ranks = [0.5 * last, 0.9 * last, 0.95 * last, 0.99 * last, 0.999 * last, low, high];
+    let low_rank = (n * 0.99 - half_width - 1.0).floor().clamp(0.0, last_rank);
+    let high_rank = (n * 0.99 + half_width - 1.0).ceil().clamp(0.0, last_rank);
+    let [rank_50, rank_90, rank_95, rank_99, rank_999] =
+        [0.5, 0.9, 0.95, 0.99, 0.999].map(|quantile| quantile * last_rank);
+    let ranks = [rank_50, rank_90, rank_95, rank_99, rank_999, low_rank, high_rank];
     let [p50, p90, p95, p99, p999, low, high] =
-        interpolate_at_ranks(times, ranks).map(|v| v / NANOS_PER_MS);
+        interpolate_at_ranks(times, ranks).map(|nanos| nanos / NANOS_PER_MS);
     Quantiles {
         count,
         mean_ms: times.mean() / NANOS_PER_MS,
@@ -60,18 +62,22 @@ pub fn compute_quantiles(times: &Times) -> Quantiles {
 }
 
 /// Returns the values in nanoseconds at fractional ranks, which start at 0. The histogram must not
-/// be empty, and the ranks must be within it.
+/// be empty, and no rank may exceed its last rank.
 fn interpolate_at_ranks<const N: usize>(times: &Times, ranks: [f64; N]) -> [f64; N] {
+    // The values at the whole ranks below and above each fractional rank.
     let (mut floors, mut ceilings) = ([0.0; N], [0.0; N]);
+    // Number of values in the buckets before the current one.
     let mut rank_offset = 0_u64;
     for bucket in times.iter_recorded() {
         let count = bucket.count_at_value();
         let value = bucket.value_iterated_to();
-        let (from, width) = (times.lowest_equivalent(value), times.equivalent_range(value));
+        let bucket_start = times.lowest_equivalent(value) as f64;
+        let bucket_width = times.equivalent_range(value) as f64;
+        // The values of a bucket are assumed to be spread evenly over it.
         let value_at = |rank: f64| {
             let position = rank - rank_offset as f64;
             let is_inside = (0.0..count as f64).contains(&position);
-            is_inside.then(|| from as f64 + (position + 0.5) / count as f64 * width as f64)
+            is_inside.then(|| bucket_start + (position + 0.5) / count as f64 * bucket_width)
         };
         for (index, rank) in ranks.iter().enumerate() {
             if let Some(value) = value_at(rank.floor()) {
@@ -90,8 +96,8 @@ fn interpolate_at_ranks<const N: usize>(times: &Times, ranks: [f64; N]) -> [f64;
     std::array::from_fn(interpolate)
 }
 
-/// Returns one row for the calls that `is_selected` selects. Its rates are counts divided by
-/// `seconds`. Its share of all calls is the number of its calls divided by `calls_all`.
+/// Returns the row of the calls that `is_selected` selects. The rates are counts divided by
+/// `seconds`. The share of all calls is the number of selected calls divided by `calls_all`.
 pub fn compute_row(
     method: &str,
     totals: &Totals,
@@ -120,6 +126,7 @@ pub fn compute_row(
         }
     }
     let calls = latency.len();
+    // Rates exclude the calls that ended after the scenario.
     let calls_after_end = totals.count_after_end(&is_selected);
     let results = totals.count(|slot| slot.class == Class::Ok && is_selected(slot));
     let results_after_end =
@@ -148,13 +155,13 @@ pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Returns a count per second, or 0 without time.
+/// Returns a count per second, or 0 if `seconds` is 0.
 pub fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds <= 0.0 { 0.0 } else { count as f64 / seconds }
 }
 
-/// Returns the row of all calls and those of each called method. `seconds` is the time under load
-/// after the warm-up.
+/// Returns the row of all calls, and one row for each method that was called. `seconds` is the time
+/// under load after the warm-up.
 pub fn compute_method_rows(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     let calls_all = totals.count(|_| true);
     let mut overall = compute_row("all", totals, |_| true, seconds, calls_all);
@@ -168,23 +175,24 @@ pub fn compute_method_rows(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, 
             rows.push(row);
         }
     }
-    let mut codes = std::collections::BTreeMap::new();
+    let mut counts_by_code = std::collections::BTreeMap::new();
     for (&(_, code), count) in &totals.codes {
-        *codes.entry(code).or_insert(0) += count;
+        *counts_by_code.entry(code).or_insert(0) += count;
     }
-    overall.codes = codes.into_iter().collect();
+    overall.codes = counts_by_code.into_iter().collect();
     (overall, rows)
 }
 
-/// Returns the rows of all stages, warm-up included. `end` is the end of the load. A stage that
-/// `end` cuts short has rates over its shorter time.
+/// Returns the rows of all stages, warm-up included. `end` is the end of the load. If the load
+/// ended within a stage, the rates of that stage count only the time under load.
 pub fn compute_stage_rows(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let calls_all = totals.count(|_| true);
     let rows = plan.spans().map(|(scenario, stage, span)| {
         let to = span.to.min(end).max(span.from);
         let seconds = (to - span.from).as_secs_f64();
         let in_stage = |slot: Slot| usize::from(slot.stage) == stage.index;
-        // Only calls that ended within the stage count for its rates.
+        // The rates of a stage count only calls that ended within the stage. Carried calls ended
+        // after it.
         let stage_row = |name: &str, is_selected: &dyn Fn(Slot) -> bool, calls_all: u64| {
             let carried = totals.count_carried(is_selected);
             let is_result = |slot: Slot| slot.class == Class::Ok && is_selected(slot);
@@ -219,7 +227,7 @@ pub fn compute_stage_rows(plan: &Plan, totals: &Totals, end: Duration) -> Vec<St
     rows.collect()
 }
 
-/// Returns the seconds per point of a series, more than one in long runs.
+/// Returns the seconds per point of a series. A long run has more than one second per point.
 pub fn point_seconds(series: &[Second]) -> f64 {
     match series {
         [first, second, ..] => (second.at - first.at).round().max(1.0),
@@ -227,8 +235,8 @@ pub fn point_seconds(series: &[Second]) -> f64 {
     }
 }
 
-/// Returns the full points of a run's series after the warm-up and before the end of the load.
-/// Shorter points are excluded, because they have fewer results.
+/// Returns the full points of a run's series between the end of the warm-up and the end of the
+/// load. Excludes points that are shorter, because they have fewer results. `warmup` is in seconds.
 pub fn whole_seconds<'a>(
     series: &'a [Second],
     stages: &[StageRow],
@@ -246,7 +254,8 @@ pub fn whole_seconds<'a>(
     selected.map(|(_, second)| second).collect()
 }
 
-/// Returns the facts about the load generator. `seconds` are the seconds after the warm-up.
+/// Returns the facts about the load generator. `seconds` are the points of the series after the
+/// warm-up.
 pub fn summarize_generator(totals: &Totals, seconds: &[Second]) -> Generator {
     let iterations = sum_iterations(totals);
     let cpu = totals.cpu.as_secs_f64();
@@ -262,7 +271,7 @@ pub fn summarize_generator(totals: &Totals, seconds: &[Second]) -> Generator {
     }
 }
 
-/// Returns the iterations of all stages.
+/// Returns the sum of the iterations of all stages.
 pub fn sum_iterations(totals: &Totals) -> Iterations {
     let mut sum = Iterations::default();
     totals.iterations.iter().for_each(|stage| sum.add(*stage));
@@ -274,7 +283,7 @@ pub fn delivered_share(iterations: Iterations) -> f64 {
     if iterations.scheduled == 0 { 1.0 } else { share(iterations.in_time(), iterations.scheduled) }
 }
 
-/// Returns connections, handshakes, bytes and statuses.
+/// Returns the facts about connections, handshakes, bytes and HTTP statuses.
 pub fn summarize_wire(totals: &Totals) -> WireFacts {
     let traffic = totals.traffic;
     let handshakes = traffic.handshakes_full + traffic.handshakes_resumed;

@@ -1,9 +1,9 @@
 //! The load engine: sends the calls of a plan on schedule and counts the results.
 //!
-//! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The schedule, the stop
-//! rule and the use of connections are parameters of the loop. The engine classifies single
-//! responses; it does not judge the run. Each thread hands over an [`Interval`] per second. It gets
-//! the interval back empty, so a long run needs no more memory than a short one.
+//! Each thread runs one loop (`crates/lab-engine/src/engine/thread.rs`). The engine classifies each
+//! response, and the lab judges the run. Each thread hands over its counts once per second, as an
+//! [`Interval`]. The caller returns the interval for reuse, so a long run needs no more memory than
+//! a short one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -48,12 +48,12 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-/// Number of intervals in circulation between one thread and the recorder. The engine allocates
-/// them at the start and reuses them. So memory does not grow if the recorder is late.
+/// Number of intervals that circulate between one thread and the caller of [`Engine::next`]. The
+/// engine allocates and reuses them, so memory does not grow if the caller is late.
 const INTERVALS_MAX: usize = 4;
-/// Maximum number of samples that wait for the comparison. Further samples are skipped.
+/// Maximum number of samples that wait for the comparison. The engine skips further samples.
 const SAMPLES_MAX: usize = 64;
-/// Number of open files that the process needs in addition to one per worker.
+/// Number of open files that the process needs in addition to one per worker and subscriber.
 const OTHER_FILES: u64 = 256;
 
 /// Why the engine could not start or did not finish.
@@ -173,22 +173,23 @@ pub struct Sample {
 pub(crate) struct Shared {
     /// True if the run must stop.
     stop: AtomicBool,
-    /// Remaining iterations by scenario, for closed scenarios with a limit.
+    /// By scenario: the number of remaining iterations. `None` for an open scenario and for a
+    /// closed one without a limit.
     remaining: Vec<Option<AtomicU64>>,
-    /// Samples that were skipped because the queue was full.
+    /// Number of samples that were skipped because the queue was full.
     skipped: AtomicU64,
-    /// The plan's transactions, if it has some.
+    /// States of the plan's transactions; `None` if the plan has no transactions.
     transactions: Option<Arc<TransactionLog>>,
 }
 
-/// The threads of a run. Dropping it stops them.
+/// The threads of a run. Dropping the engine stops them.
 pub struct Engine {
     shared: Arc<Shared>,
-    /// By thread.
+    /// By thread: interrupts the thread's wait.
     wakeups: Vec<Wakeup>,
-    /// Intervals that the threads have handed over.
+    /// Receives the intervals that the threads hand over.
     filled: Receiver<Interval>,
-    /// By thread: the channel for emptied intervals.
+    /// By thread: returns emptied intervals.
     spare: Vec<SyncSender<Interval>>,
     samples: Receiver<Sample>,
     threads: Vec<JoinHandle<Result<(), EngineFault>>>,
@@ -197,8 +198,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts all threads of a plan. Times count from `origin`, which may be in the future. The
-    /// engine connects to the first address of `addrs` that accepts a connection.
+    /// Starts all threads of a plan. `origin` is the start of the run, and may be in the future.
+    /// The engine connects to the first address of `addrs` that accepts a connection.
     ///
     /// # Errors
     /// Fails if the plan needs something that the engine, the chain's facts or the system lack.
@@ -214,7 +215,7 @@ impl Engine {
         allow_files(&plan)?;
         let peer = Arc::new(build_peer(&plan)?);
         let threads = plan.threads.max(1);
-        let (mut engine, filled_in, samples_in) = Engine::new(&plan, threads);
+        let (mut engine, filled_sender, samples_sender) = Engine::new(&plan, threads);
         let shared = Arc::clone(&engine.shared);
         for index in 0..threads {
             let wakeup = Wakeup::new()?;
@@ -226,9 +227,9 @@ impl Engine {
                 shared: &shared,
                 index,
                 threads,
-                filled: filled_in.clone(),
+                filled: filled_sender.clone(),
                 spare: engine.add_spare_channel(&plan, index),
-                samples: samples_in.clone(),
+                samples: samples_sender.clone(),
             };
             let thread = EngineThread::new(args, System::new(origin, wakeup.clone())?)?;
             engine.wakeups.push(wakeup);
@@ -240,7 +241,7 @@ impl Engine {
     }
 
     /// Starts a simulated run with one thread and virtual time. Each call of [`Engine::next`]
-    /// advances it to the next interval.
+    /// advances the run to its next interval.
     ///
     /// # Errors
     /// Fails if the plan needs something that the engine or the chain's facts lack.
@@ -249,7 +250,7 @@ impl Engine {
         chain: &Arc<ChainFacts>,
         network: &Network,
     ) -> Result<Engine, EngineFault> {
-        let (mut engine, filled, samples) = Engine::new(&plan, 1);
+        let (mut engine, filled_sender, samples_sender) = Engine::new(&plan, 1);
         let args = thread::ThreadArgs {
             plan: &plan,
             chain,
@@ -258,18 +259,19 @@ impl Engine {
             shared: &Arc::clone(&engine.shared),
             index: 0,
             threads: 1,
-            filled,
+            filled: filled_sender,
             spare: engine.add_spare_channel(&plan, 0),
-            samples,
+            samples: samples_sender,
         };
         engine.stepped = Some(SteppedThread::new(EngineThread::new(args, network.clone())?));
         Ok(engine)
     }
 
-    /// Creates an engine without threads.
+    /// Creates an engine without threads. Also returns the channels to which its threads send their
+    /// intervals and samples.
     fn new(plan: &Plan, threads: usize) -> (Engine, SyncSender<Interval>, SyncSender<Sample>) {
-        let (filled_in, filled) = sync_channel(threads * INTERVALS_MAX);
-        let (samples_in, samples) = sync_channel(SAMPLES_MAX);
+        let (filled_sender, filled) = sync_channel(threads * INTERVALS_MAX);
+        let (samples_sender, samples) = sync_channel(SAMPLES_MAX);
         let shared = Shared {
             stop: AtomicBool::new(false),
             remaining: iteration_limits(plan),
@@ -285,18 +287,18 @@ impl Engine {
             threads: Vec::new(),
             stepped: None,
         };
-        (engine, filled_in, samples_in)
+        (engine, filled_sender, samples_sender)
     }
 
-    /// Creates the channel through which a thread gets emptied intervals.
+    /// Creates the channel through which the thread with this index gets emptied intervals.
     fn add_spare_channel(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
-        let (spare_in, spare) = sync_channel(INTERVALS_MAX);
+        let (spare_sender, spare) = sync_channel(INTERVALS_MAX);
         for _ in 0..INTERVALS_MAX {
             let empty = Interval::new(index, plan.stages().count(), plan.methods.len());
             // The channel has room and is open.
-            let _ignored = spare_in.try_send(empty);
+            let _ignored = spare_sender.try_send(empty);
         }
-        self.spare.push(spare_in);
+        self.spare.push(spare_sender);
         spare
     }
 
@@ -306,7 +308,7 @@ impl Engine {
         while let Some(stepped) = &mut self.stepped {
             match self.filled.try_recv() {
                 Ok(interval) => return Next::Interval(interval),
-                // Dropping the thread closes its channel.
+                // The run is over. Dropping the thread closes its channel.
                 Err(_) if !stepped.step() => self.stepped = None,
                 Err(_) => {}
             }
@@ -322,24 +324,25 @@ impl Engine {
     pub fn give_back(&self, mut interval: Interval) {
         if let Some(spare) = self.spare.get(interval.thread) {
             interval.reset();
-            // The send fails if the thread has ended or has enough intervals.
+            // The send fails if the thread has ended or its channel is full.
             let _ignored = spare.try_send(interval);
         }
     }
 
-    /// Stops the run early. Calls in flight are interrupted.
+    /// Stops the run early and interrupts the calls in flight.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
         self.wakeups.iter().for_each(Wakeup::wake);
     }
 
-    /// Returns the receiver of sampled calls. The plan's reference sets the sampled share. Samples
-    /// are skipped while [`SAMPLES_MAX`] of them are unread.
+    /// Returns the receiver of sampled calls. The plan sets the share of calls that the engine
+    /// samples. The engine skips samples while [`SAMPLES_MAX`] of them are unread.
     pub fn samples(&self) -> &Receiver<Sample> {
         &self.samples
     }
 
-    /// Returns what became of the plan's transactions so far; none if it has none.
+    /// Returns the current states of the plan's transactions, or `None` if the plan has no
+    /// transactions.
     pub fn transactions(&self) -> Option<&Arc<TransactionLog>> {
         self.shared.transactions.as_ref()
     }
@@ -349,14 +352,14 @@ impl Engine {
         self.shared.skipped.load(Ordering::Relaxed)
     }
 
-    /// Waits for the end of all threads. Intervals that were not read are lost.
+    /// Waits for the end of all threads. Discards the intervals that were not read.
     ///
     /// # Errors
     /// Fails if a thread ended with an error.
     pub fn finish(mut self) -> Result<(), EngineFault> {
         let threads = std::mem::take(&mut self.threads);
         if threads.iter().any(|thread| !thread.is_finished()) {
-            // Threads may wait for room in the channel.
+            // A thread may block until the channel has room, so its intervals must be read.
             while !matches!(self.next(Duration::from_secs(1)), Next::Ended) {}
         }
         for (index, thread) in threads.into_iter().enumerate() {
@@ -372,8 +375,8 @@ impl Drop for Engine {
     }
 }
 
-/// Returns the maximum number of iterations of each closed scenario. The schedule limits open
-/// scenarios.
+/// Returns the maximum number of iterations of each closed scenario, or `None` without a limit. The
+/// value of an open scenario is `None` too, because its schedule limits it.
 fn iteration_limits(plan: &Plan) -> Vec<Option<AtomicU64>> {
     let limit = |scenario: &Scenario| {
         let is_closed = matches!(scenario.model, Model::Closed);
@@ -394,7 +397,7 @@ fn build_peer(plan: &Plan) -> Result<Peer, EngineFault> {
     tls::build_peer(&plan.target, &plan.connections.tls, plan.connections.http)
 }
 
-/// Raises the limit of open files to what the plan needs.
+/// Raises the process's limit of open files to the number that the plan needs.
 fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
     let needed = files_needed(plan);
     let mut limit = getrlimit(Resource::Nofile);

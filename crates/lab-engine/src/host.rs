@@ -1,9 +1,9 @@
-//! Samples hosts during a run. Values of this host and its processes come from `/proc` and cgroups,
-//! those of another host from a prometheus-node-exporter.
+//! Samples hosts during a run. The values of this host and its processes come from `/proc` and
+//! cgroups. The values of another host come from a prometheus-node-exporter.
 //!
 //! One thread samples this host at the plan's interval. A second thread scrapes the exporter, so
-//! that a slow response delays no sample. `crates/lab-model/src/metrics/host.rs` documents the
-//! values; `crates/lab/src/analysis/bottleneck.rs` interprets them.
+//! that a slow response delays no sample of this host. `crates/lab-model/src/metrics/host.rs`
+//! documents the values, and `crates/lab/src/analysis/bottleneck.rs` interprets them.
 
 mod cgroup;
 mod disk;
@@ -44,8 +44,8 @@ use process::{PROCESSES_MAX, Processes};
 use target_sockets::TargetSockets;
 use values::Values;
 
-/// Maximum number of samples that wait for [`Watcher::take`]. Beyond it the oldest are dropped. At
-/// the shortest interval this covers 100 seconds in about 5 MB.
+/// Maximum number of samples that wait for [`Watcher::take`]. The oldest are dropped beyond it. At
+/// the shortest interval, they cover 100 seconds and take about 5 MB.
 const WAITING_MAX: usize = 1_024;
 
 /// Allowed intervals between two samples.
@@ -86,19 +86,21 @@ type Waiting = Mutex<VecDeque<HostSample>>;
 #[derive(Debug)]
 pub struct Watcher {
     waiting: Arc<Waiting>,
-    /// Closing these channels stops the threads.
+    /// One channel per thread. Closing the channels stops the threads.
     stop: Vec<SyncSender<()>>,
     /// Thread that samples this host.
     sampler: Option<JoinHandle<HostFacts>>,
-    /// Thread that scrapes the node-exporter.
+    /// Thread that scrapes the node-exporter; `None` without an exporter.
     scraper: Option<JoinHandle<()>>,
     scrapes: Arc<Mutex<ScrapeCounts>>,
+    /// Message about values that the exporter does not report, for [`HostFacts::missing`].
     exporter_missing: Option<String>,
 }
 
 impl Watcher {
-    /// Starts to watch. Call it half a second before the load: the samples until `origin`, the
-    /// start of the run, have a negative `at` and are the baseline for finding a bottleneck.
+    /// Starts to watch. `origin` is the start of the run, and should be half a second in the
+    /// future. The samples before it have a negative time, and are the baseline for finding a
+    /// bottleneck.
     ///
     /// # Errors
     /// Fails if the interval is out of range, `/proc` is missing, a process of the plan does not
@@ -132,19 +134,19 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Returns the samples of all hosts since the last call, oldest first, at most
-    /// [`WAITING_MAX`].
+    /// Returns the samples of all hosts since the last call, oldest first. Returns at most
+    /// [`WAITING_MAX`] samples.
     pub fn take(&mut self) -> Vec<HostSample> {
         self.waiting.lock().drain(..).collect()
     }
 
-    /// Stops watching and returns the facts about the processes. Samples that were not taken are
-    /// lost.
+    /// Stops watching and returns the facts about the processes. Discards the samples that were not
+    /// taken.
     pub fn finish(mut self) -> HostFacts {
         self.stop.clear();
         let facts = self.sampler.take().and_then(|thread| thread.join().ok());
         let mut facts = facts.unwrap_or_default();
-        // The exporter's thread ends by itself, so a hanging response delays nothing.
+        // The scraping thread ends by itself. Joining it could take as long as a slow response.
         facts.exporter = self.scraper.is_some();
         facts.missing.extend(self.exporter_missing.take());
         let scrapes = self.scrapes.lock();
@@ -158,7 +160,8 @@ impl Watcher {
         facts
     }
 
-    /// Waits for the first response, so that a wrong URL is reported before the load starts.
+    /// Starts to scrape the exporter. Waits for the first response, so that a wrong URL is reported
+    /// before the load starts.
     fn start_exporter(&mut self, url: &NodeUrl, origin: Instant) -> Result<(), HostFault> {
         let fault = |error: ScrapeFault| HostFault::Exporter {
             url: url.to_string(),
@@ -181,7 +184,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Creates a channel for a thread, which stops when [`Watcher`] closes the sender.
+    /// Creates the channel that stops a thread when [`Watcher`] closes the sender.
     fn add_stop_channel(&mut self) -> Receiver<()> {
         let (sender, receiver) = sync_channel(1);
         self.stop.push(sender);
@@ -189,6 +192,7 @@ impl Watcher {
     }
 }
 
+/// Appends a sample, and drops the oldest one if there is no room.
 fn push(waiting: &Waiting, sample: HostSample) {
     let mut waiting = waiting.lock();
     if waiting.len() == WAITING_MAX {
@@ -199,11 +203,12 @@ fn push(waiting: &Waiting, sample: HostSample) {
 
 /// Returns the seconds since the start of the run, which are negative before it.
 fn seconds_since(origin: Instant, now: Instant) -> f64 {
+    // One of these two is zero.
     let elapsed = now.saturating_duration_since(origin).as_secs_f64();
     elapsed - origin.saturating_duration_since(now).as_secs_f64()
 }
 
-/// Returns true if an address belongs to this host: a socket can be bound to it.
+/// Returns true if an address belongs to this host, which means that a socket can be bound to it.
 pub fn is_local(address: SocketAddr) -> bool {
     address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok()
 }
@@ -212,14 +217,17 @@ pub fn is_local(address: SocketAddr) -> bool {
 #[derive(Debug)]
 struct Sampler {
     origin: Instant,
-    /// True after the start of the run.
+    /// True once the run has started.
     run_started: bool,
     machine: Machine,
     disks: Disks,
     network: Network,
     processes: Processes,
+    /// `None` if the target has no address.
     target_sockets: Option<TargetSockets>,
+    /// CPU time of the sampling itself.
     cost: Cost,
+    /// True if the target runs on this host.
     target_local: bool,
 }
 
@@ -233,6 +241,7 @@ impl Sampler {
         let mut processes = Processes::new();
         processes.add(std::process::id(), ProcessRole::Generator);
         for &pid in &watch.pids {
+            // `add` also returns false for a process that is watched already, which has a name.
             if !processes.add(pid, ProcessRole::Watched) && processes.name(pid).is_none() {
                 return Err(match processes.is_full() {
                     true => HostFault::TooManyProcesses(pid),
@@ -253,15 +262,16 @@ impl Sampler {
         })
     }
 
+    /// Samples at the interval until `stop` is closed.
     fn run(mut self, interval: Duration, waiting: &Waiting, stop: &Receiver<()>) -> HostFacts {
-        // This first sample has no rates, but rates of later samples need it.
+        // The first sample has no rates. The rates of the second sample count from it.
         self.sample();
         let mut next_sample = Instant::now();
         loop {
             next_sample += interval;
             let now = Instant::now();
             if next_sample < now {
-                // A sampler that is late by a whole interval skips the missed samples.
+                // The sampler is late by a whole interval and skips the missed samples.
                 next_sample = now + interval;
             }
             match stop.recv_timeout(next_sample - now) {
@@ -269,10 +279,12 @@ impl Sampler {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        // The totals of the processes count up to this last reading.
         self.sample();
         self.finish()
     }
 
+    /// Reads all values of this host.
     fn sample(&mut self) -> HostSample {
         let now = Instant::now();
         let mut values = Values::default();
@@ -292,6 +304,7 @@ impl Sampler {
         values.sample(seconds_since(self.origin, now), "generator")
     }
 
+    /// Returns the facts about the processes, and messages about missing values.
     fn finish(self) -> HostFacts {
         let processes = self.processes.facts();
         let target_found = processes.iter().any(|process| process.role == ProcessRole::Target);

@@ -1,8 +1,13 @@
-//! Generates load and samples hosts. It does not judge; the lab interprets the numbers.
+//! Generates load and samples the hosts under load. The crate `lab` interprets the numbers.
 //!
-//! Reading order: `schedule` (start times of iterations), `engine` (one loop per thread:
-//! connections, requests, responses), `recorder` (the threads' counts by second), `aggregate`
-//! (counts as rows of a result), `host` (samples of hosts).
+//! The modules in reading order:
+//!
+//! - `chain` holds facts about the chain, from which parameters of calls are drawn.
+//! - `schedule` computes the start times of iterations.
+//! - `engine` sends calls and classifies responses, with one loop per thread.
+//! - `recorder` merges the counts of all threads into seconds.
+//! - `aggregate` turns counts into rows of a result.
+//! - `host` samples processes, sockets, disks and networks.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod aggregate;

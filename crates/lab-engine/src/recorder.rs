@@ -1,8 +1,8 @@
 //! Merges the intervals of the engine's threads into seconds of the whole run and into totals.
 //!
-//! The recorder has no clock; the caller provides the time. Its memory does not grow with the
-//! length of a run. Histograms have a fixed size, and neighbours of the series are merged beyond
-//! [`SERIES_MAX`] points.
+//! The recorder reads no clock: the intervals contain their times. Its memory does not grow with
+//! the length of a run. Histograms have a fixed size, and the series merges neighbouring points
+//! when it has more than [`SERIES_MAX`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,17 +16,18 @@ use crate::aggregate;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of points of the series. They cover two hours at one point per second, four hours
-/// at one per two seconds, and so on.
+/// Maximum number of points of the series: two hours with one point per second, four hours with one
+/// point per two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
-/// Minimum time, summed over threads, for the busy share of a second, in seconds. Below it the
-/// share counts as 0: the last second of a run can be as short as a microsecond.
-const BUSY_TIME_MIN: f64 = 0.1;
-/// An interval that ends at most this long before the end of a second counts as its last one.
-const SLACK: Duration = Duration::from_millis(50);
-/// Maximum number of incomplete seconds, which wait for slow threads. An interval that arrives
-/// after its second was closed is counted in a later second.
-const OPEN_MAX: usize = 4;
+/// Minimum time, summed over threads, from which the busy share of a second is computed. In a
+/// shorter second the share is 0. The last second of a run can be as short as a microsecond.
+const BUSY_SECONDS_MIN: f64 = 0.1;
+/// A thread has completed a second if its last interval ends at most this long before the end of
+/// the second.
+const HAND_OVER_SLACK: Duration = Duration::from_millis(50);
+/// Maximum number of incomplete seconds, which wait for slow threads. If an interval arrives after
+/// its second was closed, it counts in the oldest open second.
+const OPEN_SECONDS_MAX: usize = 4;
 
 /// Merges a run's intervals.
 #[derive(Debug)]
@@ -34,37 +35,38 @@ pub struct Recorder {
     methods: Vec<Box<str>>,
     stages: usize,
     warmup: Duration,
-    /// End of the last interval of each thread.
-    reached: Vec<Duration>,
-    /// Incomplete seconds, oldest first, without gaps.
+    /// By thread: the end of the last interval.
+    thread_ends: Vec<Duration>,
+    /// Incomplete seconds without gaps, oldest first.
     open: VecDeque<OpenSecond>,
     /// Index of the next second to close, from 0.
     next: u64,
     /// Empty totals for reuse, one or two megabytes each. They are allocated at the start, so that
     /// memory hardly grows if threads are slow.
     spare: VecDeque<Totals>,
+    /// Totals of all closed seconds.
     total: Totals,
-    /// The totals at the end of the warm-up.
+    /// The totals at the end of the warm-up. `None` during the warm-up, and without a warm-up.
     at_warmup_end: Option<Totals>,
     series: Series,
-    /// Inclusion times of transactions since the last closed second.
+    /// Inclusion times of the transactions that were included since the last closed second.
     inclusion_times: Times,
-    /// Their number.
+    /// Number of transactions that were included since the last closed second.
     included: u64,
 }
 
 /// A complete second.
 #[derive(Debug)]
 pub struct ClosedSecond {
-    /// Start, since the start of the run.
+    /// Start of the second, since the start of the run.
     pub from: Duration,
-    /// End.
+    /// End of the second, since the start of the run.
     pub to: Duration,
     /// The second as results publish it.
     pub second: Second,
     /// The counts of the second.
     pub counts: Totals,
-    /// True after the warm-up.
+    /// True if the second began after the warm-up.
     pub measured: bool,
 }
 
@@ -75,14 +77,17 @@ pub struct RunCounts {
     pub total: Totals,
     /// Totals without the warm-up.
     pub measured: Totals,
-    /// The series: by second, or coarser in long runs.
+    /// One point per second, or per several seconds in long runs.
     pub series: Vec<Second>,
 }
 
+/// A second that is not complete yet.
 #[derive(Debug)]
 struct OpenSecond {
     counts: Totals,
+    /// Latest end of its intervals.
     to: Duration,
+    /// Sum of the lengths of its intervals.
     thread_time: Duration,
     in_flight: u64,
     workers_busy: u64,
@@ -97,10 +102,10 @@ impl Recorder {
             methods: plan.methods.clone(),
             stages,
             warmup: plan.warmup,
-            reached: vec![Duration::ZERO; plan.threads.max(1)],
+            thread_ends: vec![Duration::ZERO; plan.threads.max(1)],
             open: VecDeque::new(),
             next: 0,
-            spare: (0..OPEN_MAX).map(|_| Totals::new(stages)).collect(),
+            spare: (0..OPEN_SECONDS_MAX).map(|_| Totals::new(stages)).collect(),
             total: Totals::new(stages),
             at_warmup_end: None,
             series: Series::default(),
@@ -109,12 +114,13 @@ impl Recorder {
         }
     }
 
-    /// Adds one thread's interval to the second that contains the middle of the interval. The end
-    /// of the interval can be in the next second, because a thread hands over slightly late.
+    /// Adds a thread's interval to the second that contains the middle of the interval. The end of
+    /// the interval can be in the next second, because a thread hands over slightly late.
     pub fn add(&mut self, interval: &Interval) {
         let second = ((interval.from + interval.to) / 2).as_secs();
         let index = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
-        let index = index.min(OPEN_MAX * 2);
+        // This limits the memory if the caller does not close seconds.
+        let index = index.min(OPEN_SECONDS_MAX * 2);
         while self.open.len() <= index {
             let counts = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
             self.open.push_back(OpenSecond::new(counts));
@@ -126,31 +132,32 @@ impl Recorder {
         open.in_flight += interval.in_flight;
         open.workers_busy += interval.workers_busy;
         open.waiting += interval.waiting;
-        if let Some(reached) = self.reached.get_mut(interval.thread) {
-            *reached = interval.to.max(*reached);
+        if let Some(thread_end) = self.thread_ends.get_mut(interval.thread) {
+            *thread_end = interval.to.max(*thread_end);
         }
     }
 
     /// Closes the oldest second if all threads have passed its end, or if too many seconds are
-    /// incomplete. Return its counts with [`Recorder::give_back`].
+    /// open. Returns `None` otherwise. The caller returns the counts with [`Recorder::give_back`].
     pub fn close(&mut self) -> Option<ClosedSecond> {
         let end = Duration::from_secs(self.next + 1);
-        let is_complete = self.reached.iter().all(|reached| *reached + SLACK >= end);
-        (is_complete || self.open.len() > OPEN_MAX).then(|| self.close_oldest()).flatten()
+        let is_complete =
+            self.thread_ends.iter().all(|thread_end| *thread_end + HAND_OVER_SLACK >= end);
+        (is_complete || self.open.len() > OPEN_SECONDS_MAX).then(|| self.close_oldest()).flatten()
     }
 
-    /// Closes the oldest second, complete or not. Call it after the last interval until it returns
-    /// `None`.
+    /// Closes the oldest second, complete or not. After the last interval, the caller calls this
+    /// function until it returns `None`.
     pub fn close_oldest(&mut self) -> Option<ClosedSecond> {
         let mut open = self.open.pop_front()?;
         self.move_inclusions_to(&mut open.counts);
         let from = Duration::from_secs(self.next);
         let is_last = self.open.is_empty();
         let end = Duration::from_secs(self.next + 1);
-        // Only the last second can be shorter. If less than the slack is missing, it counts as
-        // whole.
+        // Only the last second can be shorter. If only the slack or less is missing, the second
+        // counts as whole.
         let to = if is_last && open.to > from { open.to.min(end) } else { end };
-        let to = if end.saturating_sub(to) < SLACK { end } else { to };
+        let to = if end.saturating_sub(to) < HAND_OVER_SLACK { end } else { to };
         self.next += 1;
         let measured = from >= self.warmup;
         if measured && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
@@ -162,19 +169,20 @@ impl Recorder {
         Some(ClosedSecond { from, to, second, counts: open.counts, measured })
     }
 
-    /// Adds transactions that were seen in a block, with their inclusion times in nanoseconds. They
-    /// count in the oldest second that is not closed.
-    pub fn add_inclusions(&mut self, times: impl Iterator<Item = u64>) {
-        for time in times {
-            self.inclusion_times.saturating_record(time);
+    /// Adds transactions that were found in a block, by their inclusion times in nanoseconds. They
+    /// count in the oldest open second.
+    pub fn add_inclusions(&mut self, times_ns: impl Iterator<Item = u64>) {
+        for time_ns in times_ns {
+            self.inclusion_times.saturating_record(time_ns);
             self.included += 1;
         }
     }
 
-    /// Adds transactions that were seen in a block after the last second, and those that are
-    /// pending. Returns the counts of both. All seconds must have been closed.
-    pub fn add_late_inclusions(&mut self, times: &[u64], pending: u64) -> Totals {
-        self.add_inclusions(times.iter().copied());
+    /// Adds transactions that were found in a block after the last second, and the number of
+    /// transactions that were found in no block. Returns the counts of both. All seconds must have
+    /// been closed.
+    pub fn add_late_inclusions(&mut self, times_ns: &[u64], pending: u64) -> Totals {
+        self.add_inclusions(times_ns.iter().copied());
         let mut late = Totals::new(self.stages);
         self.move_inclusions_to(&mut late);
         late.transactions.pending = pending;
@@ -182,7 +190,7 @@ impl Recorder {
         late
     }
 
-    /// Moves the inclusions since the last closed second to its counts.
+    /// Moves the inclusions since the last closed second to `counts`.
     fn move_inclusions_to(&mut self, counts: &mut Totals) {
         record::add(&mut counts.inclusion_time, &self.inclusion_times);
         counts.transactions.included += std::mem::take(&mut self.included);
@@ -191,15 +199,15 @@ impl Recorder {
         }
     }
 
-    /// Returns the counts of a closed second for reuse.
+    /// Takes the counts of a closed second back for reuse.
     pub fn give_back(&mut self, mut counts: Totals) {
-        if self.spare.len() < OPEN_MAX {
+        if self.spare.len() < OPEN_SECONDS_MAX {
             counts.reset();
             self.spare.push_back(counts);
         }
     }
 
-    /// Returns the totals since the start of the run.
+    /// Returns the totals of all closed seconds.
     pub fn total(&self) -> &Totals {
         &self.total
     }
@@ -207,7 +215,7 @@ impl Recorder {
     /// Returns the counts of the run. All seconds must have been closed.
     pub fn finish(self) -> RunCounts {
         let measured = match (&self.at_warmup_end, self.warmup.is_zero()) {
-            (Some(warm), _) => self.total.clone().since(warm),
+            (Some(warmup_totals), _) => self.total.clone().since(warmup_totals),
             (None, true) => self.total.clone(),
             // The run ended within the warm-up.
             (None, false) => Totals::new(self.stages),
@@ -215,11 +223,12 @@ impl Recorder {
         RunCounts { total: self.total, measured, series: self.series.points }
     }
 
+    /// Returns a second that ends at `to`, as results publish it.
     fn summarize(&self, open: &OpenSecond, to: Duration) -> Second {
         let counts = &open.counts;
         let iterations = aggregate::sum_iterations(counts);
-        let time = open.thread_time.as_secs_f64();
-        let idle = counts.idle.as_secs_f64();
+        let thread_seconds = open.thread_time.as_secs_f64();
+        let idle_seconds = counts.idle.as_secs_f64();
         Second {
             at: to.as_secs_f64(),
             scheduled: iterations.scheduled,
@@ -228,8 +237,8 @@ impl Recorder {
             requests: counts.traffic.requests,
             scheduling_delay_p99_ms: aggregate::percentile_ms(&counts.scheduling_delay, 99.0)
                 .unwrap_or_default(),
-            generator_busy: if time >= BUSY_TIME_MIN {
-                (1.0 - idle / time).clamp(0.0, 1.0)
+            generator_busy: if thread_seconds >= BUSY_SECONDS_MIN {
+                (1.0 - idle_seconds / thread_seconds).clamp(0.0, 1.0)
             } else {
                 0.0
             },
@@ -242,11 +251,11 @@ impl Recorder {
         }
     }
 
-    /// Returns one method's values in one second, or `None` if it was not called.
+    /// Returns a method's values in one second, or `None` if the method was not called.
     fn summarize_method(&self, counts: &Totals, method: usize) -> Option<MethodSecond> {
         let mut latency = empty_times();
         let mut classes: Vec<(Class, u64)> = Vec::new();
-        let mut stages = vec![0_u64; self.stages];
+        let mut calls_by_stage = vec![0_u64; self.stages];
         for (slot, cell) in &counts.cells {
             let calls = cell.latency.len();
             if usize::from(slot.method) != method || calls == 0 {
@@ -254,22 +263,23 @@ impl Recorder {
             }
             record::add(&mut latency, &cell.latency);
             add_calls(&mut classes, slot.class, calls);
-            if let Some(stage) = stages.get_mut(usize::from(slot.stage)) {
-                *stage += calls;
+            if let Some(stage_calls) = calls_by_stage.get_mut(usize::from(slot.stage)) {
+                *stage_calls += calls;
             }
         }
         if latency.is_empty() {
             return None;
         }
-        let main_stage = stages.iter().enumerate().max_by_key(|(_, calls)| **calls);
-        let percentile = |p: f64| aggregate::percentile_ms(&latency, p).unwrap_or_default();
+        let main_stage = calls_by_stage.iter().enumerate().max_by_key(|(_, calls)| **calls);
+        let percentile_ms =
+            |percentile: f64| aggregate::percentile_ms(&latency, percentile).unwrap_or_default();
         Some(MethodSecond {
             method: self.methods[method].to_string(),
             stage: main_stage.map_or(0, |(stage, _)| stage),
             classes,
-            p50_ms: percentile(50.0),
-            p95_ms: percentile(95.0),
-            p99_ms: percentile(99.0),
+            p50_ms: percentile_ms(50.0),
+            p95_ms: percentile_ms(95.0),
+            p99_ms: percentile_ms(99.0),
             max_ms: latency.max() as f64 / 1e6,
         })
     }
@@ -288,46 +298,48 @@ impl OpenSecond {
     }
 }
 
+/// Adds calls to the sum of their class.
 fn add_calls(classes: &mut Vec<(Class, u64)>, class: Class, calls: u64) {
-    match classes.iter_mut().find(|(known, _)| *known == class) {
+    match classes.iter_mut().find(|(listed, _)| *listed == class) {
         Some((_, sum)) => *sum += calls,
         None => classes.push((class, calls)),
     }
 }
 
-/// A series of bounded length. Beyond the limit, neighbours are merged.
+/// A series of points over time. When it is full, it merges each pair of neighbours.
 #[derive(Debug)]
 struct Series {
     points: Vec<Second>,
     /// Number of seconds in the last point.
-    filled: usize,
+    last_point_seconds: usize,
     /// Number of seconds in a full point.
-    stride: usize,
+    full_point_seconds: usize,
 }
 
 impl Default for Series {
     fn default() -> Series {
-        Series { points: Vec::new(), filled: 1, stride: 1 }
+        Series { points: Vec::new(), last_point_seconds: 1, full_point_seconds: 1 }
     }
 }
 
 impl Series {
+    /// Appends a second, or merges it into the last point if that point is not full.
     fn push(&mut self, second: Second) {
-        if self.filled < self.stride
+        if self.last_point_seconds < self.full_point_seconds
             && let Some(last) = self.points.last_mut()
         {
             merge(last, second);
-            self.filled += 1;
+            self.last_point_seconds += 1;
             return;
         }
         if self.points.len() == SERIES_MAX {
             self.halve();
         }
         self.points.push(second);
-        self.filled = 1;
+        self.last_point_seconds = 1;
     }
 
-    /// Merges each pair of neighbours. The number of points is even.
+    /// Merges each pair of neighbours. The number of points must be even.
     fn halve(&mut self) {
         let mut halved = Vec::with_capacity(SERIES_MAX);
         let mut points = std::mem::take(&mut self.points).into_iter();
@@ -336,41 +348,45 @@ impl Series {
             halved.push(first);
         }
         self.points = halved;
-        self.stride *= 2;
+        self.full_point_seconds *= 2;
     }
 }
 
-/// Merges the next second into a point. Counts are added. Percentiles take the maximum, so that no
-/// peak is lost. The median is averaged, weighted by calls. Numbers of calls in flight, busy
-/// workers and waiting iterations are those of the later second.
+/// Merges the next second into a point. The merged point has:
+///
+/// - the sums of the counts,
+/// - the maximum of each percentile, so that no peak is lost,
+/// - the average of the medians, weighted by calls,
+/// - the calls in flight, busy workers and waiting iterations of the later second.
 fn merge(point: &mut Second, next: Second) {
     let (point_requests, next_requests) = (point.requests as f64, next.requests as f64);
     let requests = point_requests + next_requests;
-    let weight = if requests > 0.0 { next_requests / requests } else { 0.5 };
+    let next_weight = if requests > 0.0 { next_requests / requests } else { 0.5 };
     point.at = next.at;
     point.scheduled += next.scheduled;
     point.started += next.started;
     point.dropped += next.dropped;
     point.requests += next.requests;
     point.scheduling_delay_p99_ms = point.scheduling_delay_p99_ms.max(next.scheduling_delay_p99_ms);
-    point.generator_busy += (next.generator_busy - point.generator_busy) * weight;
+    point.generator_busy += (next.generator_busy - point.generator_busy) * next_weight;
     point.in_flight = next.in_flight;
     point.workers_busy = next.workers_busy;
     point.waiting = next.waiting;
     for row in next.methods {
-        match point.methods.iter_mut().find(|known| known.method == row.method) {
-            Some(known) => merge_method(known, row),
+        match point.methods.iter_mut().find(|listed| listed.method == row.method) {
+            Some(listed) => merge_method(listed, row),
             None => point.methods.push(row),
         }
     }
 }
 
+/// Merges a method's values of the next second into those of a point.
 fn merge_method(point: &mut MethodSecond, next: MethodSecond) {
     let calls =
         |row: &MethodSecond| row.classes.iter().map(|(_, calls)| *calls).sum::<u64>() as f64;
     let (point_calls, next_calls) = (calls(point), calls(&next));
-    let weight = next_calls / (point_calls + next_calls).max(1.0);
-    point.p50_ms += (next.p50_ms - point.p50_ms) * weight;
+    let next_weight = next_calls / (point_calls + next_calls).max(1.0);
+    point.p50_ms += (next.p50_ms - point.p50_ms) * next_weight;
     point.p95_ms = point.p95_ms.max(next.p95_ms);
     point.p99_ms = point.p99_ms.max(next.p99_ms);
     point.max_ms = point.max_ms.max(next.max_ms);

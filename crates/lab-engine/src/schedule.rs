@@ -1,8 +1,10 @@
-//! Start times of iterations and numbers of active workers, in closed form.
+//! Computes the start times of iterations and the numbers of active workers of a scenario.
 //!
-//! No error accumulates from event to event, so the ten-millionth send is as exact as the first.
-//! Times are nanoseconds since the start of the run. `crates/lab-engine/src/engine.rs` sends at
-//! these times.
+//! Each time follows from the number of its iteration alone. So no rounding error accumulates, and
+//! the ten-millionth time is as exact as the first. The rate curve of an open scenario is its rate
+//! in iterations per second over time. The area under the curve is the number of iterations so far.
+//! Times of type `u64` are nanoseconds since the start of the run.
+//! `crates/lab-engine/src/engine/thread/pace.rs` starts iterations at these times.
 
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ const AREA_TOLERANCE: f64 = 1e-6;
 /// A scheduled iteration of an open scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The scheduled time of the iteration, in nanoseconds.
+    /// The scheduled time of the iteration, in nanoseconds since the start of the run.
     pub at: u64,
     /// Index over all stages of the plan.
     pub stage: u16,
@@ -26,17 +28,19 @@ pub struct Arrival {
     pub number: u64,
 }
 
-/// A stage with its times and the area under the rate curve.
+/// A stage with its times and areas under the rate curve.
 #[derive(Clone, Copy, Debug)]
 struct TimedStage {
     /// Index over all stages of the plan.
     stage: u16,
     start: u64,
     end: u64,
+    /// Length of the stage in seconds.
     seconds: f64,
-    /// Level at the start of the stage: iterations per second, or workers.
+    /// Level at the start of the stage: iterations per second in an open scenario, number of
+    /// workers in a closed one.
     from: f64,
-    /// Level at the end of the stage.
+    /// Level at the end of the stage. Within the stage the level is linear.
     to: f64,
     /// Area under the rate curve before the stage, in iterations.
     area_before: f64,
@@ -44,7 +48,8 @@ struct TimedStage {
     area_after: f64,
 }
 
-fn timed_stages(scenario: &Scenario) -> Vec<TimedStage> {
+/// Computes the times and areas of a scenario's stages, which follow one another.
+fn compute_timed_stages(scenario: &Scenario) -> Vec<TimedStage> {
     let (mut start, mut area) = (nanos(scenario.start), 0.0);
     let add_times = |stage: &Stage| {
         let seconds = stage.duration.as_secs_f64();
@@ -64,6 +69,8 @@ fn timed_stages(scenario: &Scenario) -> Vec<TimedStage> {
     scenario.stages.iter().map(add_times).collect()
 }
 
+/// Returns the nanoseconds of `time`. A time that is too long becomes half the maximum, so that a
+/// sum of two times does not overflow.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
@@ -72,8 +79,9 @@ impl TimedStage {
     /// Returns the seconds from the start of the stage until the area under its rate curve reaches
     /// `area`.
     ///
-    /// Solves `from * t + slope * t² / 2 = area` for t, in the form that avoids cancellation and
-    /// works for a slope of zero. k6's `ramping_arrival_rate.go` computes the same time.
+    /// Solves `from * t + slope * t² / 2 = area` for t. This form of the solution also works for a
+    /// slope of zero, and does not subtract nearly equal numbers. k6's `ramping_arrival_rate.go`
+    /// computes the same time.
     fn seconds_until(&self, area: f64) -> f64 {
         if self.seconds == 0.0 {
             return 0.0;
@@ -85,8 +93,8 @@ impl TimedStage {
     }
 }
 
-/// The iterations of an open scenario that one thread starts. Of n threads, each starts every n-th
-/// iteration.
+/// An iterator over the iterations of an open scenario that one thread starts. With n threads, each
+/// thread starts every n-th iteration.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     timed_stages: Vec<TimedStage>,
@@ -94,22 +102,25 @@ pub struct Arrivals {
     current: usize,
     /// Number of the next iteration.
     number: u64,
+    /// Number of the last iteration; `u64::MAX` without a limit.
     number_max: u64,
+    /// Number of threads that start iterations of the scenario.
     threads: u64,
-    /// The area at which the first iteration is scheduled.
+    /// The area at which iteration 1 is scheduled: 0 or 1.
     first_area: f64,
 }
 
 impl Arrivals {
-    /// Returns the iterations of `scenario` for thread `thread` of `threads`.
+    /// Creates the iterator of the thread with index `thread` of `threads`.
     ///
     /// Iteration n is scheduled when the area under the rate curve reaches n. A fraction at the end
-    /// of a stage carries over to the next (k6: ramping-arrival-rate). A scenario with one constant
-    /// stage begins with an iteration instead of ending with one (k6: constant-arrival-rate).
+    /// of a stage carries over to the next stage (k6: ramping-arrival-rate). A scenario with a
+    /// single stage of constant rate starts iteration 1 at once, so iteration n is scheduled at
+    /// area n - 1 (k6: constant-arrival-rate).
     pub fn new(scenario: &Scenario, thread: usize, threads: usize) -> Arrivals {
         let is_constant = matches!(scenario.stages.as_slice(), [stage] if stage.from == stage.to);
         Arrivals {
-            timed_stages: timed_stages(scenario),
+            timed_stages: compute_timed_stages(scenario),
             current: 0,
             number: thread as u64 + 1,
             number_max: scenario.iterations_max.unwrap_or(u64::MAX),
@@ -128,7 +139,8 @@ impl Iterator for Arrivals {
             return None;
         }
         let area = (number - 1) as f64 + self.first_area;
-        // The end of a stage belongs to the stage, unless the scenario begins with an iteration.
+        // An iteration exactly at the end of a stage belongs to that stage. In a scenario of
+        // constant rate, an iteration exactly at the end would be one too many.
         let tolerance = if self.first_area == 0.0 { -AREA_TOLERANCE } else { AREA_TOLERANCE };
         while area > self.timed_stages.get(self.current)?.area_after + tolerance {
             self.current += 1;
@@ -144,14 +156,14 @@ impl Iterator for Arrivals {
 /// A change in the number of active workers of a closed scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Time of the change, in nanoseconds.
+    /// Time of the change, in nanoseconds since the start of the run.
     pub at: u64,
     /// Number of active workers after the change, over all threads.
     pub workers: usize,
 }
 
-/// The changes of a closed scenario in order of time. The last change sets the number of workers to
-/// 0 at the end of the scenario.
+/// An iterator over the changes of a closed scenario, in order of time. The last change sets the
+/// number of workers to 0 at the end of the scenario.
 ///
 /// Within a stage the level is linear. The number of workers changes when the level reaches a whole
 /// number (k6: ramping-vus).
@@ -160,18 +172,19 @@ pub struct Changes {
     timed_stages: Vec<TimedStage>,
     /// Index of the current stage in `timed_stages`.
     current: usize,
-    /// True if the change at the start of the current stage has been returned.
+    /// True if the change at the start of the current stage was handled.
     entered: bool,
     /// Number of active workers after the last change.
     workers: usize,
+    /// True if the change at the end of the scenario was returned.
     ended: bool,
 }
 
 impl Changes {
-    /// Returns the changes of `scenario`.
+    /// Creates the iterator over the changes of `scenario`.
     pub fn new(scenario: &Scenario) -> Changes {
         Changes {
-            timed_stages: timed_stages(scenario),
+            timed_stages: compute_timed_stages(scenario),
             current: 0,
             entered: false,
             workers: 0,
@@ -179,7 +192,7 @@ impl Changes {
         }
     }
 
-    /// Returns the next change within the current stage.
+    /// Returns the next change within the current stage, or `None` if no change follows in it.
     fn next_in_stage(&mut self) -> Option<Change> {
         let stage = self.timed_stages[self.current];
         let start_workers = stage.from.max(0.0).floor() as usize;
@@ -190,18 +203,18 @@ impl Changes {
                 return Some(Change { at: stage.start, workers: start_workers });
             }
         }
-        let next = if stage.to > stage.from {
-            self.workers.checked_add(1).filter(|&next| next as f64 <= stage.to)?
+        let workers = if stage.to > stage.from {
+            self.workers.checked_add(1).filter(|&workers| workers as f64 <= stage.to)?
         } else if stage.to < stage.from {
-            self.workers.checked_sub(1).filter(|&next| next as f64 >= stage.to)?
+            self.workers.checked_sub(1).filter(|&workers| workers as f64 >= stage.to)?
         } else {
             return None;
         };
-        let fraction = (next as f64 - stage.from) / (stage.to - stage.from);
-        let duration = (stage.end - stage.start) as f64;
-        let elapsed = (fraction.clamp(0.0, 1.0) * duration).round() as u64;
-        self.workers = next;
-        Some(Change { at: stage.start + elapsed, workers: next })
+        let fraction = (workers as f64 - stage.from) / (stage.to - stage.from);
+        let duration_ns = (stage.end - stage.start) as f64;
+        let elapsed_ns = (fraction.clamp(0.0, 1.0) * duration_ns).round() as u64;
+        self.workers = workers;
+        Some(Change { at: stage.start + elapsed_ns, workers })
     }
 }
 
@@ -238,7 +251,7 @@ pub struct StageClock {
 impl StageClock {
     /// Starts with the first stage of `scenario`.
     pub fn new(scenario: &Scenario) -> StageClock {
-        StageClock { timed_stages: timed_stages(scenario), current: 0 }
+        StageClock { timed_stages: compute_timed_stages(scenario), current: 0 }
     }
 
     /// Returns the stage at this time, as an index over all stages of the plan. After the end of
@@ -253,8 +266,8 @@ impl StageClock {
     }
 }
 
-/// Divides `total` into `parts` nearly equal parts and returns the part with this index. The parts
-/// add up to `total` and differ by at most 1.
+/// Divides `total` into as many nearly equal parts as `parts` says, and returns the part with this
+/// index. The parts add up to `total` and differ by at most 1.
 pub fn share(total: usize, index: usize, parts: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }

@@ -1,8 +1,12 @@
-//! Data types of the lab: plans, the registry of metrics, counters, and the published results.
-//! Nothing here opens a socket or reads a clock.
+//! Data types of the lab: plans, the registry of metrics, counters, and the published results. The
+//! crate opens no socket and reads no clock.
 //!
-//! Reading order: `plan` (the input), `record` (the counters), `metrics` (the registry), `results`
-//! (the output of a run, a search, a comparison and a study).
+//! The modules in reading order:
+//!
+//! - `plan` has the input of a run, and reads it.
+//! - `record` has the counters of a run.
+//! - `metrics` has the registry of metrics.
+//! - `results` has the output of runs, capacity searches, comparisons and studies.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod named;

@@ -1,9 +1,9 @@
-//! The registry of metrics. Metrics of a run are used by thresholds and exports. Metrics of hosts
-//! are in `metrics/host.rs`.
+//! The registry of the metrics of a run, which thresholds and exports use. Metrics of hosts are in
+//! `metrics/host.rs`.
 //!
-//! To add a metric of a run, add an entry to `metrics!`: a name, k6's name, the kind of samples,
-//! and the function that selects them. Parser, verdict, reports, exports and
-//! `docs/plan.md` use the entry.
+//! To add a metric, add an entry to `metrics!`: a name, k6's name, the kind of samples, and the
+//! function that selects the samples. The parser of thresholds, the verdict, reports, exports and
+//! `docs/plan.md` then use the entry.
 
 pub mod host;
 
@@ -38,11 +38,12 @@ named! {
 /// The kind of a metric's samples, with the function that selects them.
 #[derive(Clone, Copy)]
 pub enum Samples {
-    /// Times of calls, from a cell of the counters or from a row of a result.
+    /// Times of calls. The functions select them from a cell of the counters, and from a row of a
+    /// result.
     CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
-    /// Share of the calls that have one of some classes.
+    /// Share of the calls that have one of the selected classes.
     CallShare(fn(Class) -> bool),
-    /// Number of calls of some classes that ended under load.
+    /// Number of the calls that have one of the selected classes and ended under load.
     CallCount(fn(Class) -> bool),
     /// Times of iterations, from the totals.
     IterationTimes(fn(&Totals) -> &Times),
@@ -56,7 +57,8 @@ pub enum Samples {
     TransactionCount(fn(TransactionCounts) -> u64),
 }
 
-/// Declares the metrics, one entry each.
+/// Declares the metrics. An entry is `"name" ("k6's name") Variant: samples, "meaning";`, in which
+/// k6's name is optional.
 macro_rules! metrics {
     ($($name:literal $(($k6:literal))? $variant:ident: $samples:expr, $meaning:literal;)+) => {
         named! {
@@ -65,12 +67,12 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// Returns k6's name.
+            /// Returns k6's name, or `None` if k6 has no such metric.
             pub const fn k6(self) -> Option<&'static str> {
                 match self { $(Metric::$variant => metrics!(@k6 $($k6)?),)+ }
             }
 
-            /// Returns the kind of its samples.
+            /// Returns the kind of the metric's samples, with the function that selects them.
             pub const fn samples(self) -> Samples {
                 use Samples::*;
                 match self { $(Metric::$variant => $samples,)+ }
@@ -139,12 +141,12 @@ impl Kind {
 }
 
 impl Metric {
-    /// Finds a metric by its name or k6's.
+    /// Finds a metric by its name or by k6's name.
     pub fn of_name(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|metric| metric.as_str() == name || metric.k6() == Some(name))
     }
 
-    /// Returns the kind of its samples.
+    /// Returns the kind of the metric's samples.
     pub const fn kind(self) -> Kind {
         match self.samples() {
             Samples::CallTimes(..) | Samples::IterationTimes(_) | Samples::TransactionTimes(_) => {
@@ -157,12 +159,12 @@ impl Metric {
         }
     }
 
-    /// Returns true if its samples are transactions, which have no tags.
+    /// Returns true if the metric's samples are transactions, which have no tags.
     pub const fn is_of_transactions(self) -> bool {
         matches!(self.samples(), Samples::TransactionTimes(_) | Samples::TransactionCount(_))
     }
 
-    /// Returns true if its samples are calls, which have a method. Iterations have none.
+    /// Returns true if the metric's samples are calls. Only calls have a method.
     pub const fn per_method(self) -> bool {
         use Samples::{CallCount, CallShare, CallTimes};
         matches!(self.samples(), CallTimes(..) | CallShare(_) | CallCount(_))
@@ -174,29 +176,30 @@ impl Metric {
 pub struct Selector {
     /// The metric.
     pub metric: Metric,
-    /// Selects calls of this method, an index into the plan's methods.
+    /// Selects calls of this method, an index into the plan's methods. `None` selects all methods.
     pub method: Option<usize>,
-    /// Selects calls that were scheduled in these stages, as indexes over all stages.
+    /// Selects calls that were scheduled in these stages, as indexes over all stages of the plan.
+    /// `None` selects all stages.
     pub stages: Option<Vec<usize>>,
 }
 
-/// Samples of one metric.
+/// The samples of one metric.
 #[derive(Debug)]
 pub struct Collected {
-    /// All times.
+    /// The times, if the metric has times.
     pub times: Times,
-    /// The counts of a share or a counter.
+    /// The counts, if the metric is a share or a counter.
     pub counts: Counts,
 }
 
 /// Counts of a share or a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Calls or iterations that the metric counts.
+    /// Number of calls or iterations that the metric counts.
     pub counted: u64,
-    /// All calls or iterations, which a share is divided by.
+    /// Number of all calls or iterations. A share is `counted / total`.
     pub total: u64,
-    /// Failed calls whose failure the server itself reported.
+    /// Number of failed calls whose failure a response of the server shows.
     pub by_server: u64,
 }
 
@@ -216,11 +219,12 @@ impl Default for Collected {
 }
 
 impl Selector {
-    /// Returns true if calls of this stage are selected.
+    /// Returns true if the selector selects this stage.
     pub fn selects_stage(&self, stage: usize) -> bool {
         self.stages.as_ref().is_none_or(|stages| stages.contains(&stage))
     }
 
+    /// Returns true if the selector selects the calls of this slot.
     fn selects(&self, slot: Slot) -> bool {
         self.method.is_none_or(|method| method == usize::from(slot.method))
             && self.selects_stage(usize::from(slot.stage))

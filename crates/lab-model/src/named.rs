@@ -1,9 +1,10 @@
-//! Enums with named variants. A name is written once, for JSON and for labels in metrics, tables
-//! and folder names.
+//! Enums with named variants. JSON, and labels in metrics, tables and folder names, use the same
+//! declaration of a name.
 
-/// Declares an enum of named variants with `ALL` and `as_str`. In `Variant = "json" | "label"` the
-/// first text is the name in JSON, and the second is what `as_str` returns; without it `as_str`
-/// returns the name in JSON.
+/// Declares an enum of named variants, with `ALL` and `as_str`.
+///
+/// A variant is declared as `Variant = "json" | "label"`. The first text is the name in JSON, and
+/// `as_str` returns the second text. Without the second text, `as_str` returns the name in JSON.
 macro_rules! named {
     (
         $(#[$meta:meta])* pub enum $name:ident {

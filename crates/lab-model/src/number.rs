@@ -1,4 +1,4 @@
-//! Numbers as text for people.
+//! Formats numbers and lists as text for people.
 
 /// Formats a count with commas: `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -13,13 +13,13 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// Joins the first `max` items and counts the others: `a, b, and 3 more`.
+/// Joins the first `max` items, and appends the number of the others: `a, b, and 3 more`.
 pub fn join_first(items: &[String], max: usize, separator: &str) -> String {
-    let mut shown = items[..items.len().min(max)].to_vec();
+    let mut parts = items[..items.len().min(max)].to_vec();
     if items.len() > max {
-        shown.push(format!("and {} more", items.len() - max));
+        parts.push(format!("and {} more", items.len() - max));
     }
-    shown.join(separator)
+    parts.join(separator)
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! A checked plan, ready to run. It has durations, byte templates and indexes where the file has
-//! texts and names.
+//! A validated plan, ready to run. It has durations, byte templates and indexes where the plan's
+//! file has texts and names.
 //!
 //! `plan/tables.rs` has the plan as written in the file. `plan/validate.rs` converts it to the
-//! types of this module. Nothing here opens a socket or reads a clock.
+//! types of this module.
 //!
-//! [`read`] reads a file's text, and [`line::UrlOptions`] reads the options of a command line.
-//! Options are first converted to a plan's text. So every run can be repeated from the text in its
-//! result.
+//! [`read`] reads the text of a file, and [`line::UrlOptions`] reads the options of a command line.
+//! The options are first converted to the text of a plan. The result of a run stores the text, so
+//! every run can be repeated from its result.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -46,8 +46,8 @@ pub use values::SubscriptionKind;
 #[cfg(test)]
 mod tests;
 
-/// Reads a plan. `name` is the file's name in diagnostics, and relative file names start at its
-/// folder. `variables` override those of the plan.
+/// Reads a plan. `name` is the name of the plan's file in diagnostics. File names in the plan are
+/// relative to the folder of that file. `variables` override variables of the plan.
 ///
 /// # Errors
 /// Returns all problems of the plan, each with its position and the allowed values.
@@ -56,6 +56,7 @@ pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan,
     read_in(&Environment::of_process(folder, variables), text, name)
 }
 
+/// Reads a plan whose text refers to this environment.
 fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
     let (file, mut report) = settings::read::<PlanFile>(text, name, &environment.settings());
     let Some(file) = file else { return Err(report.finish()) };
@@ -63,17 +64,18 @@ fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan
         return Err(report.finish());
     };
     let overridden = file.variables.iter().filter(|variable| environment.overrides(&variable.name));
-    // The exponent form keeps large numbers valid in TOML.
-    let number = |value: f64| format!("{value:?}");
+    // The stored text has the overriding values. Debug output writes large numbers with an
+    // exponent, which is valid TOML.
+    let toml_number = |value: f64| format!("{value:?}");
     let replacements: Vec<_> = overridden
-        .filter_map(|variable| Some((variable.location.span.clone()?, number(variable.value))))
+        .filter_map(|variable| Some((variable.location.span.clone()?, toml_number(variable.value))))
         .collect();
     plan.text = redact::redact_text(text, &report, &replacements);
     Ok(plan)
 }
 
-/// Returns true if a text is a plan and not a gateway's configuration. A plan has a table that only
-/// plans have.
+/// Returns true if a text is a plan and not the configuration of a gateway. A plan has at least one
+/// table that only plans have.
 pub fn is_plan(text: &str) -> bool {
     const PLAN_TABLES: [&str; 9] = [
         "scenario",
@@ -90,20 +92,21 @@ pub fn is_plan(text: &str) -> bool {
     PLAN_TABLES.iter().any(|key| table.get_ref().contains_key(*key))
 }
 
-/// What the text of a plan can refer to: files, environment variables, and variables of the command
-/// line.
+/// The files, environment variables and variables of the command line to which the text of a plan
+/// can refer.
 struct Environment<'a> {
     /// Base of relative file names.
     folder: PathBuf,
-    /// Returns a variable of the environment.
+    /// Returns the value of an environment variable, or `None` if it is not set.
     variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Variables that override those of the plan.
+    /// Variables that override variables of the plan.
     overrides: &'a [(String, f64)],
     /// True if files can be read.
     can_read_files: bool,
 }
 
 impl<'a> Environment<'a> {
+    /// Returns the environment of this process.
     fn of_process(folder: &Path, variables: &'a [(String, f64)]) -> Environment<'a> {
         Environment {
             folder: folder.to_owned(),
@@ -127,13 +130,13 @@ impl<'a> Environment<'a> {
         settings::ReadContext::new(&self.folder, self.variable).with_formulas(self.overrides)
     }
 
-    /// Returns true if `variables` overrides the variable.
+    /// Returns true if the command line overrides the variable.
     fn overrides(&self, name: &str) -> bool {
         self.overrides.iter().any(|(variable, _)| variable == name)
     }
 
-    /// Reads a file, or standard input for `-`.
-    fn bytes(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
+    /// Reads a file of at most `bytes_max` bytes, or standard input if the name is `-`.
+    fn read_bytes(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
         use std::io::Read;
         static STDIN: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
         if !self.can_read_files {
@@ -145,8 +148,8 @@ impl<'a> Environment<'a> {
             source.take(bytes_max as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
         };
         let bytes = match name {
-            // Standard input is read only once, because options are parsed a second time once the
-            // target's family is known.
+            // The options of a command line may be read twice, because the family of the target is
+            // detected in between. Standard input can be read only once.
             "-" => STDIN
                 .get_or_init(|| read(&mut std::io::stdin().lock()).map_err(|e| e.to_string()))
                 .clone(),
@@ -161,8 +164,9 @@ impl<'a> Environment<'a> {
         Ok(bytes)
     }
 
-    fn text(&self, name: &str, bytes_max: usize) -> Result<String, String> {
-        let bytes = self.bytes(name, bytes_max)?;
+    /// Reads a file of UTF-8 text.
+    fn read_text(&self, name: &str, bytes_max: usize) -> Result<String, String> {
+        let bytes = self.read_bytes(name, bytes_max)?;
         String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8 text"))
     }
 }
@@ -180,23 +184,24 @@ pub struct Plan {
     pub connections: Connections,
     /// Seed of all random choices.
     pub seed: u64,
-    /// Engine threads, at least 1.
+    /// Number of engine threads, at least 1.
     pub threads: usize,
-    /// Names of all methods; [`Template::method`] is an index into it.
+    /// Names of all methods. [`Template::method`] is an index into this list.
     pub methods: Vec<Box<str>>,
-    /// All mixes; [`Scenario::mix`] is an index into it.
+    /// All mixes. [`Scenario::mix`] is an index into this list.
     pub mixes: Vec<Mix>,
-    /// All scenarios, at least one. They run in parallel, each from its own start.
+    /// All scenarios, at least one. Each begins at its own start time, so scenarios can overlap.
     pub scenarios: Vec<Scenario>,
-    /// All subscriptions. Their connections are held during the run.
+    /// All subscriptions. Their connections stay open during the run.
     pub subscriptions: Vec<Subscription>,
-    /// Thresholds, judged on everything after [`Plan::warmup`].
+    /// Thresholds. They apply to everything after [`Plan::warmup`].
     pub thresholds: Vec<Threshold>,
     /// Warm-up: recorded, but excluded from the verdict.
     pub warmup: Duration,
     /// Conditions under which the numbers are valid.
     pub validity: Validity,
-    /// The server whose responses are compared with the target's.
+    /// The server whose responses are compared with the target's; `None` if no responses are
+    /// compared.
     pub reference: Option<Reference>,
     /// Hosts and processes to watch during the run.
     pub watch: Watch,
@@ -209,23 +214,23 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the end of the last scenario, without grace for calls in flight.
+    /// Returns the planned end of the last scenario. Calls in flight may continue after it.
     pub fn duration(&self) -> Duration {
         let end = |scenario: &Scenario| scenario.start + scenario.duration();
         self.scenarios.iter().map(end).max().unwrap_or_default()
     }
 
-    /// Returns the signed transactions of the plan. At most one mix has some, and one scenario uses
-    /// it.
+    /// Returns the signed transactions of the plan, or `None` if the plan sends none. At most one
+    /// mix has transactions, and only one scenario uses that mix.
     pub fn transactions(&self) -> Option<&Arc<Transactions>> {
         self.mixes.iter().find_map(Mix::transactions)
     }
 
-    /// Replaces the URL of the target. Headers that the plan sets are not changed.
+    /// Replaces the URL of the target. Keeps the headers that the plan sets.
     ///
     /// # Errors
-    /// Describes what is wrong with the URL or does not fit the plan, without repeating any part of
-    /// the URL.
+    /// Fails if the URL is invalid or does not fit the plan. The message contains no part of the
+    /// URL.
     pub fn point_at(&mut self, url: &str) -> Result<(), String> {
         self.target.point_at(url)?;
         let http = self.connections.http;
@@ -244,17 +249,19 @@ impl Plan {
         }
     }
 
-    /// Returns the number of thresholds, those of subscriptions included.
+    /// Returns the number of thresholds, including the thresholds of subscriptions.
     pub fn threshold_count(&self) -> usize {
-        let of_subscription = |subscription: &Subscription| subscription.thresholds.len();
-        self.thresholds.len() + self.subscriptions.iter().map(of_subscription).sum::<usize>()
+        let subscription_thresholds = |subscription: &Subscription| subscription.thresholds.len();
+        let subscription_count: usize =
+            self.subscriptions.iter().map(subscription_thresholds).sum();
+        self.thresholds.len() + subscription_count
     }
 
     /// Returns all stages of all scenarios, in the order of their indexes.
     pub fn stages(&self) -> impl Iterator<Item = (&Scenario, &Stage)> {
         self.scenarios
             .iter()
-            .flat_map(|scenario| scenario.stages.iter().map(move |s| (scenario, s)))
+            .flat_map(|scenario| scenario.stages.iter().map(move |stage| (scenario, stage)))
     }
 
     /// Returns all stages in the order of their indexes, with their times.
@@ -270,17 +277,17 @@ impl Plan {
     }
 }
 
-/// The times of a stage, since the start of the run.
+/// The times of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Start.
+    /// Start of the stage, since the start of the run.
     pub from: Duration,
-    /// End.
+    /// End of the stage, since the start of the run.
     pub to: Duration,
 }
 
 impl Span {
-    /// Returns the time that overlaps `from..to`.
+    /// Returns the length of the overlap with `from..to`.
     pub fn overlap(self, from: Duration, to: Duration) -> Duration {
         self.to.min(to).saturating_sub(self.from.max(from))
     }
@@ -289,26 +296,27 @@ impl Span {
 /// The server under load.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The URL. With `ws://` or `wss://`, calls are sent over WebSockets.
+    /// The URL. If it begins with `ws://` or `wss://`, calls are sent over WebSockets.
     pub url: NodeUrl,
-    /// The family of its methods; `None` if it is to be detected.
+    /// Family of the server's methods. `None` if the family must be detected.
     pub family: Option<Family>,
-    /// Additional request headers, such as `authorization`. Values may be secret. A WebSocket sends
-    /// them in the request that opens it.
+    /// Names and values of additional request headers, such as `authorization`. Values may be
+    /// secret. For a WebSocket, the opening request has these headers.
     pub headers: Vec<(String, String)>,
-    /// Maximum time from the send to the end of the response. A longer call has the class timeout.
+    /// Maximum time from the send of a call to the end of its response. A longer call has the class
+    /// timeout.
     pub timeout: Duration,
-    /// Timeout of a connect, TLS and the opening of a WebSocket included.
+    /// Maximum time of a connect, including TLS and the opening of a WebSocket.
     pub connect_timeout: Duration,
-    /// Maximum size of a response in bytes. A larger response counts as malformed.
+    /// Maximum size of a response body in bytes. A larger response counts as malformed.
     pub response_bytes_max: usize,
 }
 
 impl Target {
-    /// Replaces the URL. Headers that the plan sets are not changed.
+    /// Replaces the URL. Keeps the headers that the plan sets.
     ///
     /// # Errors
-    /// Describes what is wrong with the URL, without repeating any part of it.
+    /// Fails if the URL is invalid. The message contains no part of the URL.
     pub fn point_at(&mut self, url: &str) -> Result<(), &'static str> {
         self.replace_url(NodeUrl::parse_remote(url)?);
         Ok(())
@@ -319,7 +327,7 @@ impl Target {
         self.url.transport() == Transport::WebSocket
     }
 
-    /// Replaces the URL and the authorization of its user part.
+    /// Replaces the URL, and the authorization header that follows from its user part.
     fn replace_url(&mut self, url: NodeUrl) {
         // The old URL's user part must not be sent to the new target.
         let old_authorization = authorization(&self.url);
@@ -328,7 +336,7 @@ impl Target {
         self.authorize();
     }
 
-    /// Adds the authorization header of the URL's user part, unless the plan sets one.
+    /// Adds the authorization header for the URL's user part, unless the plan sets that header.
     fn authorize(&mut self) {
         if !self.headers.iter().any(|(name, _)| name == "authorization") {
             self.headers.extend(authorization(&self.url));
@@ -336,7 +344,7 @@ impl Target {
     }
 }
 
-/// Returns the authorization header of the URL's user part.
+/// Returns the authorization header for the URL's user part, or `None` if the URL has no user part.
 fn authorization(url: &NodeUrl) -> Option<(String, String)> {
     let value = url.authorization()?.to_str().expect("base64 is ASCII");
     Some(("authorization".to_owned(), value.to_owned()))
@@ -347,39 +355,39 @@ fn authorization(url: &NodeUrl) -> Option<(String, String)> {
 pub struct Subscription {
     /// Unique in the plan.
     pub name: String,
-    /// The server. Its URL is that of a WebSocket.
+    /// The server, with the URL of a WebSocket.
     pub target: Target,
-    /// What the server notifies of.
+    /// New blocks or logs.
     pub kind: SubscriptionKind,
     /// Number of connections, at least 1.
     pub connections: usize,
-    /// Contracts whose logs are requested; empty for all logs.
+    /// Addresses of the contracts whose logs are requested. Empty for the logs of all contracts.
     pub addresses: Vec<String>,
-    /// Thresholds, judged at the end of the run.
+    /// Thresholds, which are evaluated at the end of the run.
     pub thresholds: Vec<SubscriptionThreshold>,
 }
 
-/// The maximum of a subscription's figure.
+/// A threshold of a subscription: the maximum of one figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionThreshold {
-    /// The figure.
+    /// The figure that is limited.
     pub figure: SubscriptionFigure,
-    /// Maximum, in milliseconds for a time.
+    /// Maximum: a count, or milliseconds for a time.
     pub max: f64,
-    /// Selector and expression, as those of a [`Threshold`].
+    /// Selector and expression, in the form of [`Threshold::text`].
     pub text: String,
 }
 
-/// A figure of a subscription that has a threshold.
+/// A figure of a subscription that a threshold can limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscriptionFigure {
     /// Number of connections that failed or ended.
     Ended,
     /// Number of missing notifications.
     Missing,
-    /// Number of duplicates.
+    /// Number of duplicate notifications.
     Duplicates,
-    /// 99th percentile of the delay.
+    /// 99th percentile of the delay of notifications.
     DelayP99,
 }
 
@@ -390,7 +398,7 @@ pub struct Connections {
     pub http: HttpVersion,
     /// How often a connection is reused.
     pub reuse: Reuse,
-    /// TLS settings, without effect on plain HTTP.
+    /// TLS settings. They have no effect on a target without TLS.
     pub tls: Tls,
 }
 
@@ -408,11 +416,11 @@ settings::choice! {
 /// How often a connection is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// Until the server closes it.
+    /// A connection is reused until the server closes it.
     Always,
-    /// Once: `connection: close`.
+    /// Each request asks the server to close the connection (`connection: close`).
     Never,
-    /// For this many requests, at least 1. Then the client closes it.
+    /// The client closes a connection after this many requests, at least 1.
     Requests(u32),
 }
 
@@ -421,13 +429,14 @@ pub enum Reuse {
 pub struct Tls {
     /// True if new connections resume TLS sessions.
     pub resume: bool,
-    /// The only version to offer; `None` offers both.
+    /// The only version to offer. `None` offers both versions.
     pub version: Option<TlsVersion>,
-    /// The only cipher suites to offer, by IANA or OpenSSL name. Empty means the library's choice.
+    /// The only cipher suites to offer, by IANA or OpenSSL name. An empty list offers the library's
+    /// defaults.
     pub ciphers: Vec<String>,
     /// True if certificates are not verified.
     pub insecure: bool,
-    /// PEM file of additional trust anchors.
+    /// PEM file of additional trust anchors; `None` if there are no additional ones.
     pub ca: Option<std::path::PathBuf>,
 }
 
@@ -441,12 +450,12 @@ settings::choice! {
     }
 }
 
-/// A series of iterations.
+/// A series of iterations. An iteration sends the requests of a mix in order.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Unique in the plan.
     pub name: String,
-    /// Start of its first stage, since the start of the run.
+    /// Start of the first stage, since the start of the run.
     pub start: Duration,
     /// Open or closed model.
     pub model: Model,
@@ -458,17 +467,18 @@ pub struct Scenario {
     /// VU).
     pub workers_max: usize,
     /// Maximum number of queued iterations, over all threads (open model only). A scheduled
-    /// iteration is queued if no worker is free, and its latency counts from the scheduled time. It
-    /// is dropped if the queue is full (k6: dropped_iterations). 0 drops it at once.
+    /// iteration is queued if no worker is free, and its latency counts from the scheduled time. If
+    /// the queue is full, the iteration is dropped (k6: dropped_iterations). With 0, iterations are
+    /// never queued.
     pub queue_max: usize,
     /// Pause of a worker after each iteration (closed model only).
     pub pause: Duration,
-    /// Batching of calls.
+    /// How calls are sent as batches; `None` if every call is sent by itself.
     pub batch: Option<Batch>,
-    /// Maximum number of iterations. The scenario ends early if it reaches this number.
+    /// Maximum number of iterations, after which the scenario ends early. `None` if unlimited.
     pub iterations_max: Option<u64>,
-    /// Number of signed transactions of its mix, each of which is sent once. The scenario ends
-    /// early once all are sent.
+    /// Number of signed transactions of the mix, or `None` if the mix has none. Each transaction is
+    /// sent once, and the scenario ends early once all are sent.
     pub transactions: Option<u64>,
     /// Maximum time that iterations in flight may continue after the end (k6: gracefulStop).
     pub grace: Duration,
@@ -480,7 +490,8 @@ impl Scenario {
         self.stages.iter().map(|stage| stage.duration).sum()
     }
 
-    /// Returns the number of iterations after which the scenario ends early, if it has one.
+    /// Returns the number of iterations after which the scenario ends early, or `None` without a
+    /// limit.
     pub fn iterations_limit(&self) -> Option<u64> {
         self.iterations_max.into_iter().chain(self.transactions).min()
     }
@@ -504,7 +515,7 @@ pub struct Stage {
     pub index: usize,
     /// Unique in its scenario.
     pub name: String,
-    /// Duration. If it is zero, the level jumps from `from` to `to`.
+    /// Duration of the stage. If it is zero, the level jumps from `from` to `to`.
     pub duration: Duration,
     /// Level at the start of the stage.
     pub from: f64,
@@ -512,13 +523,14 @@ pub struct Stage {
     pub to: f64,
 }
 
-/// Interpolates linearly between two levels. Returns `to` if `duration` is zero.
+/// Interpolates linearly between the levels `from` and `to`. `elapsed` and `duration` have the same
+/// unit. Returns `to` if `duration` is zero.
 pub fn level_at(from: f64, to: f64, elapsed: f64, duration: f64) -> f64 {
     if duration > 0.0 { from + (to - from) * (elapsed / duration) } else { to }
 }
 
 impl Stage {
-    /// Returns the planned level at this time after the start of the stage.
+    /// Returns the planned level. `elapsed` is the time since the start of the stage.
     pub fn level(&self, elapsed: Duration) -> f64 {
         level_at(self.from, self.to, elapsed.as_secs_f64(), self.duration.as_secs_f64())
     }
@@ -534,7 +546,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Returns the signed transactions of the mix. Such a mix has no other step.
+    /// Returns the signed transactions of the mix, or `None` if it has none. A mix with
+    /// transactions has no other step.
     pub fn transactions(&self) -> Option<&Arc<Transactions>> {
         self.steps.iter().find_map(|step| match step {
             Step::Transactions(transactions) => Some(transactions),
@@ -548,18 +561,19 @@ impl Mix {
 pub enum Step {
     /// One of these calls, chosen by weight.
     Choose(Vec<WeightedCall>),
-    /// The next body of a list. After the last one it starts again.
+    /// The next request of this list. After the last request, the first one follows.
     Replay(Vec<RecordedRequest>),
-    /// One of these transactions. Each is sent once.
+    /// The next of these transactions, each of which is sent once.
     Transactions(Arc<Transactions>),
 }
 
 /// A call with its weight.
 #[derive(Clone, Debug)]
 pub struct WeightedCall {
-    /// Above 0. A call's share is its weight divided by the sum of all weights.
+    /// Weight of the call, above 0. The share of the call is its weight divided by the sum of all
+    /// weights.
     pub weight: f64,
-    /// The call.
+    /// The call that is sent.
     pub template: Template,
 }
 
@@ -581,18 +595,18 @@ pub enum Piece {
     Draw(Draw),
 }
 
-/// A random value. Blocks and hashes come from the chain at the start of the run.
+/// A random value. Blocks, hashes and addresses come from the chain at the start of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Draw {
-    /// A block number: the head minus a number from this range. It is written as `"0x…"`, or in
-    /// decimal for families with decimal numbers.
+    /// A block number: the head minus a number from this range. It is written as `"0x…"`, or as a
+    /// decimal number for families with decimal block numbers.
     BlockBehind {
         /// Smallest and largest distance from the head.
         behind: (u64, u64),
     },
     /// A range of blocks for a log filter, as `"fromBlock":"0x…","toBlock":"0x…"`.
     LogRange {
-        /// Blocks in the range; at least 1.
+        /// Number of blocks in the range, at least 1.
         blocks: u64,
         /// Smallest and largest distance of the range's end from the head.
         behind: (u64, u64),
@@ -603,7 +617,7 @@ pub enum Draw {
     TransactionHash,
     /// One of these addresses, in quotes. If the list is empty, an address from the recent blocks.
     Address(Vec<Box<str>>),
-    /// Random bytes as `"0x…"`.
+    /// This many random bytes, as `"0x…"`.
     RandomBytes(usize),
     /// One of these JSON texts.
     OneOf(Vec<Box<[u8]>>),
@@ -612,18 +626,19 @@ pub enum Draw {
 /// A recorded request body.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    /// Index of its first call's method into [`Plan::methods`].
+    /// Method of the first call, as an index into [`Plan::methods`].
     pub method: usize,
-    /// Number of calls; 1 unless it is a batch.
+    /// Number of calls. It is 1 if the body is not a batch.
     pub calls: usize,
     /// The body, which is sent unchanged.
     pub body: Box<[u8]>,
-    /// The raw id of a single call. The response must have the same id.
+    /// The JSON text of a single call's id, which the response must repeat. Empty for a batch.
     pub id: Box<[u8]>,
 }
 
 impl Reference {
-    /// Returns the reference as a target, with the timeouts of `target` but none of its headers.
+    /// Returns the reference server as a target. It has the timeouts and limits of `target`, but
+    /// not its headers.
     pub fn target(&self, target: &Target) -> Target {
         Target {
             url: self.url.clone(),

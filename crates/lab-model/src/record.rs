@@ -1,7 +1,7 @@
 //! Counters of a run: outcome classes, and histograms of fixed size by stage, method and class.
 //!
-//! An engine thread fills one [`Interval`] per second and hands it over. The recorder merges
-//! intervals into [`Totals`] and the time series. Nothing here knows plans, sockets or reports.
+//! Each engine thread fills one [`Interval`] per second and hands it over. The recorder
+//! (`crates/lab-engine/src/recorder.rs`) merges intervals into [`Totals`] and the time series.
 //! Times are nanoseconds, except in a published [`Row`].
 
 mod row;
@@ -69,34 +69,37 @@ impl Class {
     }
 }
 
-/// The key of a call's counter.
+/// The key under which a call is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// The stage in which its iteration was scheduled, as an index over all stages of the plan.
+    /// The stage in which the call's iteration was scheduled, as an index over all stages of the
+    /// plan.
     pub stage: u16,
     /// Index into the plan's methods.
     pub method: u16,
-    /// How it ended.
+    /// How the call ended.
     pub class: Class,
 }
 
 /// Shortest time that histograms resolve, in nanoseconds. HdrHistogram rounds it to a power of two.
-const TIME_MIN: u64 = 100;
-/// Longest time that histograms record, in nanoseconds. Longer times are recorded as this.
+const TIME_MIN_NS: u64 = 100;
+/// Longest time that histograms record, in nanoseconds (10 minutes). A longer time is recorded as
+/// this one.
 pub const TIME_MAX: u64 = 600_000_000_000;
-/// Significant decimal digits of a histogram. With three, a histogram takes about 200 kB.
-const DIGITS: u8 = 3;
+/// Number of significant decimal digits of a histogram. With three digits, a histogram takes about
+/// 200 kB.
+const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Times in nanoseconds.
 pub type Times = Histogram<u64>;
 
 /// Creates an empty histogram. All histograms have the same bounds.
 pub fn empty_times() -> Times {
-    Histogram::new_with_bounds(TIME_MIN, TIME_MAX, DIGITS)
+    Histogram::new_with_bounds(TIME_MIN_NS, TIME_MAX, SIGNIFICANT_DIGITS)
         .expect("the bounds are constants that fit")
 }
 
-/// Converts a duration to the unit of the histograms.
+/// Returns the nanoseconds of a duration, at most [`TIME_MAX`].
 pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(TIME_MAX)
 }
@@ -126,7 +129,8 @@ impl Cell {
     }
 }
 
-/// Maximum number of distinct (method, code) pairs. Further codes are counted under code 0.
+/// Maximum number of distinct pairs of a method and an error code. Further codes of a method are
+/// counted under code 0.
 pub const CODES_MAX: usize = 256;
 
 /// Declares counters that add up, with `add` and `since`.
@@ -214,7 +218,8 @@ counters! {
     }
 }
 
-/// Declares all counters except the times of calls.
+/// Declares [`Tally`], all counters except the times of calls. Each group of fields has one type:
+/// histograms (`times`), counts by a key (`counts`), counts by method (`methods`), and durations.
 macro_rules! tally {
     (
         times { $($(#[$time_doc:meta])* $time:ident,)+ }
@@ -222,16 +227,16 @@ macro_rules! tally {
         methods { $($(#[$method_doc:meta])* $method:ident,)+ }
         durations { $($(#[$duration_doc:meta])* $duration:ident,)+ }
     ) => {
-        /// All counters except the times of calls, of one interval or of many.
+        /// All counters except the times of calls, of one interval or of several.
         #[derive(Clone, Debug)]
         pub struct Tally {
-            /// By stage: iterations.
+            /// By stage of the plan.
             pub iterations: Vec<Iterations>,
-            /// Connections and their traffic.
+            /// Connections and bytes.
             pub traffic: Traffic,
-            /// Transactions by their inclusion.
+            /// Transactions that were included in a block, and pending ones.
             pub transactions: TransactionCounts,
-            /// Codes of JSON-RPC errors by method; bounded by [`CODES_MAX`].
+            /// By method and code: the number of JSON-RPC errors. [`CODES_MAX`] limits the size.
             pub codes: BTreeMap<(u16, i64), u64>,
             $($(#[$time_doc])* pub $time: Times,)+
             $($(#[$count_doc])* pub $count: BTreeMap<$key, u64>,)+
@@ -302,14 +307,14 @@ macro_rules! tally {
 
 tally! {
     times {
-        /// Scheduling delay: time from when a call could be sent until it was sent. The wait for a
-        /// free worker is not included.
+        /// Scheduling delay: time from the earliest possible send of a call to its actual send. It
+        /// excludes the wait for a free worker.
         scheduling_delay,
         /// Time from an iteration's scheduled start to the end of its last call.
         iteration_time,
-        /// Time from a transaction's scheduled send until it was seen in a block.
+        /// Time from a transaction's scheduled send until it was found in a block.
         inclusion_time,
-        /// Time to connect, TCP only.
+        /// Time of TCP connects.
         connect_time,
         /// Time of full TLS handshakes.
         handshake_full_time,
@@ -323,51 +328,54 @@ tally! {
     counts {
         /// Calls that ended after their scenario's end. Latencies include them; rates do not.
         ended_after_end: Slot,
-        /// Calls that ended after their stage's end but before their scenario's. No rate of the
-        /// stage includes them.
+        /// Calls that ended after the end of their stage, but before the end of their scenario.
+        /// The rates of the stage exclude them.
         carried: Slot,
         /// HTTP requests by status, from 0 to 999.
         statuses: u16,
-        /// Close frames of the server by code; 1005 stands for none.
+        /// Close frames of the server by code. A frame without a code counts under 1005.
         close_codes: u16,
     }
     methods {
-        /// Results that were null, by method.
+        /// By method: the number of results that were null.
         nulls,
-        /// Bytes of response bodies by method.
+        /// By method: the number of bytes of response bodies.
         response_bytes,
     }
     durations {
         /// CPU time of the engine's threads.
         cpu,
-        /// Time that threads were runnable but had no core.
+        /// Time for which threads were ready to run but had no core.
         run_delay,
         /// Idle time of the threads: asleep, or spinning before a planned send.
         idle,
     }
 }
 
-/// The counts of one engine thread in one interval. The size depends on the plan and on the used
-/// slots, not on the number of calls.
+/// The counts of one engine thread in one interval. The size depends on the plan and on the number
+/// of used slots, not on the number of calls.
 #[derive(Debug)]
 pub struct Interval {
     /// Index of the engine thread.
     pub thread: usize,
-    /// Start of the interval since the start of the run.
+    /// Start of the interval, since the start of the run.
     pub from: Duration,
-    /// End of the interval.
+    /// End of the interval, since the start of the run.
     pub to: Duration,
+    /// Number of methods of the plan.
     methods: usize,
-    /// Position in `cells` for each slot, or [`UNUSED`].
+    /// By slot: the position of its cell in `cells`, or [`UNUSED`].
     positions: Vec<u16>,
+    /// The used slots. The slot at a position belongs to the cell at the same position.
     slots: Vec<Slot>,
+    /// Cells of the used slots, and empty cells for reuse after them.
     cells: Vec<Cell>,
     tally: Tally,
-    /// Calls in flight at the end of the interval.
+    /// Number of calls in flight at the end of the interval.
     pub in_flight: u64,
-    /// Workers in an iteration at the end of the interval.
+    /// Number of workers that run an iteration at the end of the interval.
     pub workers_busy: u64,
-    /// Queued iterations at the end of the interval.
+    /// Number of queued iterations at the end of the interval.
     pub waiting: u64,
 }
 
@@ -407,19 +415,20 @@ impl Interval {
     }
 
     /// Counts one call. Times are in nanoseconds.
-    pub fn record(&mut self, slot: Slot, latency: u64, service: u64) {
-        let cell = self.cell(slot);
-        cell.latency.saturating_record(latency);
-        cell.service.saturating_record(service);
+    pub fn record(&mut self, slot: Slot, latency_ns: u64, service_ns: u64) {
+        let cell = self.cell_mut(slot);
+        cell.latency.saturating_record(latency_ns);
+        cell.service.saturating_record(service_ns);
     }
 
-    fn cell(&mut self, slot: Slot) -> &mut Cell {
-        let stage = usize::from(slot.stage) * self.methods + usize::from(slot.method);
-        let index = stage * Class::ALL.len() + slot.class as usize;
-        let mut position = usize::from(self.positions[index]);
+    /// Returns the cell of a slot. At the first use of the slot, takes an empty cell.
+    fn cell_mut(&mut self, slot: Slot) -> &mut Cell {
+        let method_index = usize::from(slot.stage) * self.methods + usize::from(slot.method);
+        let slot_index = method_index * Class::ALL.len() + slot.class as usize;
+        let mut position = usize::from(self.positions[slot_index]);
         if position == usize::from(UNUSED) {
             position = self.slots.len();
-            self.positions[index] =
+            self.positions[slot_index] =
                 u16::try_from(position).expect("a valid plan has fewer slots than u16::MAX");
             self.slots.push(slot);
             if self.cells.len() < self.slots.len() {
@@ -434,12 +443,12 @@ impl Interval {
         add_code(&mut self.codes, method, code, 1);
     }
 
-    /// Counts bytes of a response body.
+    /// Counts the bytes of a response body.
     pub fn record_bytes(&mut self, method: u16, count: u64) {
         self.response_bytes[usize::from(method)] += count;
     }
 
-    /// Returns the used slots with their times.
+    /// Returns the used slots with their cells.
     pub fn cells(&self) -> impl Iterator<Item = (Slot, &Cell)> {
         self.slots.iter().copied().zip(&self.cells)
     }
@@ -454,10 +463,10 @@ impl Interval {
     }
 }
 
-/// The counts of a run, or of a part of it.
+/// The counts of a run, or of a part of a run.
 #[derive(Clone, Debug)]
 pub struct Totals {
-    /// Times by slot.
+    /// Times of the calls by slot.
     pub cells: BTreeMap<Slot, Cell>,
     tally: Tally,
 }
@@ -482,7 +491,7 @@ impl Totals {
         Totals { cells: BTreeMap::new(), tally: Tally::new(stages, 0) }
     }
 
-    /// Adds one thread's interval.
+    /// Adds the interval of one thread.
     pub fn merge(&mut self, interval: &Interval) {
         for (slot, cell) in interval.cells() {
             self.cells.entry(slot).or_insert_with(Cell::new).add(cell);
@@ -490,7 +499,8 @@ impl Totals {
         self.tally.add(&interval.tally);
     }
 
-    /// Empties the totals for reuse. Used cells keep their memory, others are freed.
+    /// Empties the totals for reuse. Keeps the memory of cells that have calls, and frees the other
+    /// cells.
     pub fn reset(&mut self) {
         self.cells.retain(|_, cell| !cell.latency.is_empty());
         self.cells.values_mut().for_each(Cell::reset);
@@ -518,7 +528,8 @@ impl Totals {
         self
     }
 
-    /// Returns the merged times of all calls that `is_selected` selects.
+    /// Returns the merged times of all calls that `is_selected` selects. `times_of` chooses the
+    /// latency or the service time.
     pub fn times(
         &self,
         times_of: fn(&Cell) -> &Times,
@@ -536,8 +547,8 @@ impl Totals {
         self.times(|cell| &cell.latency, is_selected)
     }
 
-    /// Returns the number of calls that `is_selected` selects and that ended after their scenario's
-    /// end.
+    /// Returns how many of the calls that `is_selected` selects ended after the end of their
+    /// scenario.
     pub fn count_after_end(&self, is_selected: impl Fn(Slot) -> bool) -> u64 {
         self.ended_after_end
             .iter()
@@ -546,11 +557,10 @@ impl Totals {
             .sum()
     }
 
-    /// Returns the number of calls that `is_selected` selects and that ended after their stage's
-    /// end.
+    /// Returns how many of the calls that `is_selected` selects ended after the end of their stage.
     pub fn count_carried(&self, is_selected: impl Fn(Slot) -> bool) -> u64 {
-        let after_stage = self.ended_after_end.iter().chain(&self.carried);
-        after_stage.filter(|(slot, _)| is_selected(**slot)).map(|(_, count)| count).sum()
+        let ended_after_stage = self.ended_after_end.iter().chain(&self.carried);
+        ended_after_stage.filter(|(slot, _)| is_selected(**slot)).map(|(_, count)| count).sum()
     }
 
     /// Returns the number of calls that `is_selected` selects.
@@ -560,24 +570,27 @@ impl Totals {
     }
 }
 
-/// Adds a histogram to another.
+/// Adds the histogram `part` to `total`.
 pub fn add(total: &mut Times, part: &Times) {
     if !part.is_empty() {
         total.add(part).expect("all histograms have the same bounds");
     }
 }
 
+/// Subtracts an earlier state of the same histogram.
 fn subtract(total: &mut Times, earlier: &Times) {
     if !earlier.is_empty() {
         total.subtract(earlier).expect("a total only grows");
     }
 }
 
+/// Adds to the count of a method's error code, or of its code 0 if [`CODES_MAX`] is reached.
 fn add_code(codes: &mut BTreeMap<(u16, i64), u64>, method: u16, code: i64, count: u64) {
     let has_room = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
     *codes.entry((method, if has_room { code } else { 0 })).or_default() += count;
 }
 
+/// Subtracts earlier counts and removes counts that became 0.
 fn subtract_counts<K: Ord>(total: &mut BTreeMap<K, u64>, earlier: &BTreeMap<K, u64>) {
     for (key, count) in earlier {
         if let Some(total) = total.get_mut(key) {

@@ -1,7 +1,8 @@
-//! Published results: one type per kind of result, with a JSON Schema derived from it.
+//! Published results: one type per kind of result. A JSON Schema is derived from each type.
 //!
-//! A field is never renamed or redefined without a new `SCHEMA`; fields may be added. Durations are
-//! in seconds unless a name says otherwise. This file has the types that several results share.
+//! A field may be added at any time, but is renamed or redefined only with a new `SCHEMA`.
+//! Durations are in seconds, unless the name of the field has another unit. This file has the types
+//! that several results share.
 
 pub mod capacity;
 pub mod compare;

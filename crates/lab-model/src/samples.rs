@@ -1,4 +1,5 @@
-//! Minimal plans and seconds for tests of the analysis. They do not resemble real data.
+//! Builds minimal plans, counts and seconds for tests of the analysis. They do not resemble real
+//! data.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::plan::{
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
 use crate::results::run::{MethodSecond, Second};
 
-/// Returns a plan with one open scenario at a constant rate and one call per method.
+/// Returns a plan with one open scenario of constant rate. Its mix has one call per method, all
+/// with the same weight.
 pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     let calls = (0..methods.len()).map(|method| WeightedCall {
         weight: 1.0,
@@ -64,7 +66,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
     plan
 }
 
-/// Returns a plan with one closed scenario with a pause.
+/// Returns a plan with one closed scenario, whose workers pause after each iteration.
 pub fn closed(workers: usize, pause_ms: u64, seconds: u64, methods: &[&str]) -> Plan {
     let mut plan = open(workers as f64, seconds, methods);
     let scenario = &mut plan.scenarios[0];
@@ -73,7 +75,7 @@ pub fn closed(workers: usize, pause_ms: u64, seconds: u64, methods: &[&str]) -> 
     plan
 }
 
-/// Adds a stage.
+/// Adds a stage to the scenario with this index.
 pub fn stage(plan: &mut Plan, scenario: usize, seconds: u64, from: f64, to: f64) {
     let index = plan.stages().count();
     let duration = Duration::from_secs(seconds);
@@ -105,8 +107,8 @@ fn capacity() -> Capacity {
     }
 }
 
-/// Returns the counts of one thread in a second. Each entry of `calls` is a stage, a method, a
-/// class, the number of calls and their latency in milliseconds.
+/// Returns counts of one thread. Each entry of `calls` is a stage, a method, a class, the number of
+/// calls, and their latency in milliseconds. `iterations` are the iterations of the first stage.
 pub fn counted(
     plan: &Plan,
     calls: &[(u16, u16, Class, u64, u64)],
@@ -114,9 +116,10 @@ pub fn counted(
 ) -> Totals {
     let stages = plan.stages().count();
     let mut interval = Interval::new(0, stages, plan.methods.len());
-    for &(stage, method, class, count, ms) in calls {
+    for &(stage, method, class, count, latency_ms) in calls {
         let slot = Slot { stage, method, class };
-        (0..count).for_each(|_| interval.record(slot, ms * 1_000_000, ms * 1_000_000));
+        let latency_ns = latency_ms * 1_000_000;
+        (0..count).for_each(|_| interval.record(slot, latency_ns, latency_ns));
         interval.traffic.requests += count;
     }
     interval.iterations[0] = iterations;
@@ -125,7 +128,8 @@ pub fn counted(
     totals
 }
 
-/// Returns the second of the series that ends at `end`, with the classes of one method.
+/// Returns a second of the series with calls of one method. The second ends at `end`, in seconds
+/// since the start of the run. `classes` has the number of calls by class.
 pub fn second(end: u64, started: u64, method: &str, classes: &[(Class, u64)]) -> Second {
     Second {
         at: end as f64,

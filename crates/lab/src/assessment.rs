@@ -2,7 +2,7 @@
 //! support: `weir report RESULT…`.
 //!
 //! A system is a target on its machine. Runs of the same plan are compared as `weir compare` does;
-//! runs of different plans are not compared. `analysis/assessment.rs` decides what follows.
+//! runs of different plans are not compared. `analysis/assessment.rs` draws the conclusions.
 
 mod capacity;
 mod read;
@@ -23,14 +23,14 @@ use crate::compare::{Options, compare};
 use crate::variant;
 use crate::variant::{Run, Variant};
 
-/// Results with their comparisons and their assessment.
+/// All results with their comparisons and their assessment.
 #[derive(Clone, Debug)]
 pub struct Assessed {
     /// The results of the systems, and all comparisons.
     pub evidence: Evidence,
     /// Studies of load runs.
     pub studies: Vec<Labelled<LoadStudyResult>>,
-    /// What the results support.
+    /// Findings, conclusions and recommendations.
     pub assessment: Assessment,
 }
 
@@ -40,19 +40,20 @@ pub fn assess_results(results: Results, random: &mut dyn FnMut() -> u64) -> Asse
     let plans = group_by_plan(&systems);
     let mut evidence = Evidence { systems, plans, ..Evidence::default() };
     compare_systems(&mut evidence, random);
-    let of_studies = results.studies.iter().flat_map(|study| {
+    let study_comparisons = results.studies.iter().flat_map(|study| {
         study.result.plans.iter().map(move |plan| Labelled {
             label: [study.result.name.as_str(), plan.plan.as_str()].join(", "),
             result: plan.comparison.clone(),
         })
     });
-    evidence.comparisons.extend(of_studies.chain(results.comparisons));
+    evidence.comparisons.extend(study_comparisons.chain(results.comparisons));
     evidence.capacities = capacity::compare_capacities(&evidence.systems, random);
     let assessment = assess(&evidence);
     Assessed { evidence, studies: results.studies, assessment }
 }
 
-/// Compares the valid runs of all systems, plan by plan.
+/// Compares the valid runs of all systems, plan by plan. Adds the comparisons and the differences
+/// between systems and plans to the evidence.
 fn compare_systems(evidence: &mut Evidence, random: &mut dyn FnMut() -> u64) {
     let Evidence { systems, plans, comparisons, unlike_plans, unlike_systems, .. } = evidence;
     for plan in plans.iter().filter(|plan| plan.systems.len() > 1) {
@@ -81,13 +82,14 @@ fn compare_systems(evidence: &mut Evidence, random: &mut dyn FnMut() -> u64) {
     }
 }
 
-/// Name of plans that have equal settings and different names.
+/// Name of a group of plans with equal settings and different names.
 const EQUAL_PLANS: &str = "plans with equal settings";
 
+/// Groups the valid runs of all systems by plan.
 fn group_by_plan(systems: &[System]) -> Vec<PlanRuns> {
     let mut plans: Vec<PlanRuns> = Vec::new();
-    for (system, with) in systems.iter().enumerate() {
-        for (run, labelled) in with.runs.iter().enumerate() {
+    for (system_index, system) in systems.iter().enumerate() {
+        for (run_index, labelled) in system.runs.iter().enumerate() {
             if !is_valid(labelled.result.verdict.outcome) {
                 continue;
             }
@@ -103,24 +105,24 @@ fn group_by_plan(systems: &[System]) -> Vec<PlanRuns> {
             if plan.name != labelled.result.plan.name {
                 EQUAL_PLANS.clone_into(&mut plan.name);
             }
-            match plan.systems.iter_mut().find(|(index, _)| *index == system) {
-                Some((_, runs)) => runs.push(run),
-                None => plan.systems.push((system, vec![run])),
+            match plan.systems.iter_mut().find(|(index, _)| *index == system_index) {
+                Some((_, runs)) => runs.push(run_index),
+                None => plan.systems.push((system_index, vec![run_index])),
             }
         }
     }
     plans
 }
 
-/// Returns the differences of the plans of two systems; none if they have a plan in common, or if
-/// one of them has no valid run.
+/// Returns the differences between the plans of two systems. `None` if the systems have a plan in
+/// common, or if one of them has no valid run.
 fn compare_plans(plans: &[PlanRuns], a: usize, b: usize) -> Option<UnlikeSystems> {
-    let has =
+    let has_runs_of =
         |plan: &PlanRuns, system: usize| plan.systems.iter().any(|(index, _)| *index == system);
-    if plans.iter().any(|plan| has(plan, a) && has(plan, b)) {
+    if plans.iter().any(|plan| has_runs_of(plan, a) && has_runs_of(plan, b)) {
         return None;
     }
-    let of_a = plans.iter().find(|plan| has(plan, a))?;
-    let of_b = plans.iter().find(|plan| has(plan, b))?;
-    Some(UnlikeSystems { a, b, facts: plan_differences(&of_a.facts, &of_b.facts) })
+    let plan_a = plans.iter().find(|plan| has_runs_of(plan, a))?;
+    let plan_b = plans.iter().find(|plan| has_runs_of(plan, b))?;
+    Some(UnlikeSystems { a, b, facts: plan_differences(&plan_a.facts, &plan_b.facts) })
 }

@@ -1,7 +1,8 @@
-//! The capacity search: makes one run per probe until the boundary is found.
+//! The capacity search: finds the highest rate that keeps the thresholds of a plan. Each probe is
+//! one run at one rate.
 //!
-//! `analysis/search.rs` chooses the next probe and summarizes all of them; `run.rs` makes the runs.
-//! `capacity/search.rs` is the loop, and `results/capacity.rs` of lab-model defines the result.
+//! `capacity/search.rs` is the loop. `analysis/search.rs` chooses the next probe and summarizes all
+//! probes; `run.rs` makes the runs. `results/capacity.rs` of lab-model defines the result.
 
 use std::fmt::Write as _;
 
@@ -27,7 +28,8 @@ pub fn probe_head() -> String {
 
 /// Returns one line about a finished probe.
 pub fn probe_line(row: &ProbeRow) -> String {
-    let behind = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
+    // Share of the rate that did not start, or by which the backlog grew.
+    let behind_share = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
     let mut text = format!(
         "{:>6.0}s  {:<8}  {:>10}  {:>10.1}  {:>9.2}  {:>9.2}  {:>7.2}%  {:>7.2}%  {}",
         row.at,
@@ -37,7 +39,7 @@ pub fn probe_line(row: &ProbeRow) -> String {
         row.latency.p50_ms,
         row.latency.p99_ms,
         row.failed_share * 100.0,
-        behind * 100.0,
+        behind_share * 100.0,
         row.outcome.as_str()
     );
     if let Some(reason) = row.reasons.first() {

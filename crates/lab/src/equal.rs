@@ -1,9 +1,9 @@
 //! Compares the responses of two servers to the same calls, without load: `weir equal A B`.
 //!
-//! Steps: identify both servers, choose a block that both have, choose the calls (`calls.rs`, or
-//! recorded ones by `recorded.rs`), send each to both (`send.rs`), and group the differences
-//! (`groups.rs`). `analysis/json_compare/all.rs` finds differences, `analysis/habits.rs` explains
-//! them.
+//! Steps: identify both servers, choose a block that both have, choose the calls, send each call to
+//! both servers (`send.rs`), and group the differences (`groups.rs`). The calls are the default
+//! calls of the family (`calls.rs`) or recorded calls (`recorded.rs`).
+//! `analysis/json_compare/all.rs` finds differences, `analysis/habits.rs` explains them.
 
 mod calls;
 mod groups;
@@ -35,16 +35,18 @@ mod tests;
 pub struct Options {
     /// True if the plans hold recorded requests, which are sent instead of the default calls.
     pub recorded: bool,
-    /// Maximum number of recorded calls; equal ones count once.
+    /// Maximum number of different recorded calls.
     pub calls_max: usize,
-    /// The newest block that the calls name; `None` for a final block that both servers have.
+    /// Number of the newest block that the calls name; `None` for the newest final block that both
+    /// servers have.
     pub block: Option<u64>,
-    /// Number of blocks of the default calls, down from the newest one.
+    /// Number of blocks that the default calls name, down from the newest one.
     pub blocks: u64,
-    /// True if block tags of recorded calls are sent as they are, instead of the block's number.
+    /// True if block tags of recorded calls are sent unchanged, false if the number of the newest
+    /// block replaces them.
     pub keep_tags: bool,
     /// True if recorded calls of unknown methods, and of methods whose responses depend on the
-    /// node, are sent too.
+    /// node, are also sent.
     pub all_methods: bool,
     /// True if known habits of clients count as differences.
     pub strict: bool,
@@ -110,11 +112,13 @@ struct Server {
 }
 
 impl Server {
+    /// Identifies the target of a plan.
     fn connect(plan: &Plan) -> Result<Server, TargetFault> {
         let (client, facts, family) = target::identify(&plan.target, &plan.connections.tls)?;
         Ok(Server { client, facts, family })
     }
 
+    /// Returns the facts about the server for the result.
     fn facts(&self) -> ServerFacts {
         ServerFacts {
             url: self.facts.url.clone(),
@@ -126,7 +130,7 @@ impl Server {
 }
 
 /// Sends the same calls to the targets of two plans and compares the responses. Recorded requests
-/// are those of the first plan. `on_progress` gets the number of finished calls and of all calls.
+/// come from the first plan. `on_progress` gets the number of finished calls and of all calls.
 ///
 /// # Errors
 /// Fails if a server cannot be used, or the servers have different chains.
@@ -135,8 +139,8 @@ pub fn run(
     options: &Options,
     on_progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<EqualResult, EqualFault> {
-    let started = Instant::now();
-    let unix = unix_now();
+    let start = Instant::now();
+    let started_unix = unix_now();
     let (a, b) = (Server::connect(plans[0])?, Server::connect(plans[1])?);
     check_chains(&a, &b)?;
     let family = a.family;
@@ -151,8 +155,9 @@ pub fn run(
         recorded::select_calls(requests.flatten(), family, block, options)
     } else {
         let block = block.ok_or_else(|| EqualFault::NoHead { url: url_without_head(&a, &b) })?;
-        let (calls, missing) = calls::default_calls(&a.client, family, block, options.blocks);
-        warnings.extend(missing.iter().map(|block| wording::no_block(*block, &a.facts.url)));
+        let (calls, missing_blocks) =
+            calls::default_calls(&a.client, family, block, options.blocks);
+        warnings.extend(missing_blocks.iter().map(|block| wording::no_block(*block, &a.facts.url)));
         (calls, Vec::new())
     };
     let pair = Pair { a: &a.client, b: &b.client, family };
@@ -180,8 +185,8 @@ pub fn run(
     Ok(EqualResult {
         schema: SCHEMA.to_owned(),
         weir: env!("CARGO_PKG_VERSION").to_owned(),
-        started: rfc3339(unix),
-        duration: started.elapsed().as_secs_f64(),
+        started: rfc3339(started_unix),
+        duration: start.elapsed().as_secs_f64(),
         verdict,
         strict: options.strict,
         habits_apply,
@@ -202,7 +207,7 @@ pub fn run(
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Call {
     method: String,
-    /// Raw parameters.
+    /// Parameters as JSON; `None` if the call has none.
     params: Option<Vec<u8>>,
     /// True if the response does not depend on the heads of the servers.
     names_its_block: bool,
@@ -226,6 +231,7 @@ fn url_without_head(a: &Server, b: &Server) -> String {
     server.facts.url.clone()
 }
 
+/// Fails if the servers have different families or chains.
 fn check_chains(a: &Server, b: &Server) -> Result<(), EqualFault> {
     let url = |server: &Server| server.facts.url.clone();
     if a.family != b.family {
@@ -250,8 +256,9 @@ fn reorg_depth(family: Family) -> u64 {
     match family {
         // Two epochs of 32 slots, after which Ethereum normally finalizes a block.
         Family::Ethereum => 64,
-        // A block is final once it is signed; its signers are in the next block.
+        // A block is final once it is signed. The next block contains its signatures.
         Family::Harmony => 1,
+        // The usual number of confirmations.
         Family::Bitcoin => 6,
     }
 }
@@ -264,8 +271,10 @@ fn choose_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>
     };
     let head = head_a.min(head_b);
     if let Some(block) = options.block {
-        let in_reach = block <= head;
-        return in_reach.then_some(Some(block)).ok_or(EqualFault::AboveHead { block, head });
+        if block > head {
+            return Err(EqualFault::AboveHead { block, head });
+        }
+        return Ok(Some(block));
     }
     let finalized = match a.family {
         Family::Ethereum => calls::find_finalized(&a.client).zip(calls::find_finalized(&b.client)),
@@ -274,7 +283,7 @@ fn choose_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>
     let depth = reorg_depth(a.family);
     Ok(Some(match finalized {
         Some((block_a, block_b)) if block_a.min(block_b) > 0 => block_a.min(block_b).min(head),
-        // A young chain has no other blocks.
+        // A young chain has no block below that depth.
         _ if head <= depth => head,
         _ => head - depth,
     }))
@@ -287,11 +296,11 @@ fn send_all(
     concurrency: usize,
     on_progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Vec<Outcome> {
-    let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (next_index, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let outcomes = Mutex::new(Vec::with_capacity(calls.len()));
-    let work = || {
+    let send_next_calls = || {
         loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
+            let index = next_index.fetch_add(1, Ordering::Relaxed);
             let Some(call) = calls.get(index) else { return };
             let outcome = pair.compare(call);
             outcomes.lock().push((index, outcome));
@@ -300,12 +309,12 @@ fn send_all(
     };
     std::thread::scope(|scope| {
         let threads = concurrency.clamp(1, calls.len().max(1));
-        (0..threads).for_each(|_| _ = scope.spawn(work));
+        (0..threads).for_each(|_| _ = scope.spawn(send_next_calls));
     });
     let mut outcomes = outcomes.into_inner();
     outcomes.sort_unstable_by_key(|(index, _)| *index);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// The calls to send, and the recorded ones that are not sent.
+/// The calls to send, and the recorded calls that are not sent.
 type Selected = (Vec<Call>, Vec<SkippedCalls>);

@@ -1,18 +1,19 @@
-//! Metrics of a run or of a probe in progress for other programs: Prometheus remote write, and an
-//! address to scrape.
+//! Exports the metrics of a run or of `weir probe` in progress to other programs, by Prometheus
+//! remote write or at an address to scrape.
 //!
-//! Both use one table of a run's metrics, `export/table.rs`, as does the page that lists the
-//! metrics. `export/k6.rs` has the same metrics under k6's names, and `export/probe.rs` those of a
-//! probe. `live` prints output for people, and `report` writes the files of a finished run.
+//! Both ways use one table of a run's metrics, `export/table.rs`, as does the page that lists the
+//! metrics. `export/k6.rs` has the metrics of a run under k6's names, and `export/probe.rs` has the
+//! metrics of a probe. `live` prints output for people, and `report` writes the files of a finished
+//! run.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Distributions in the forms in which they are exported.
+/// Distributions in the formats of exports.
 mod distribution;
-/// The same metrics under the names that k6 gives them.
+/// The metrics of a run under the names that k6 gives them.
 mod k6;
 /// The generated list of metrics in `docs/metrics.md`.
 mod page;
@@ -22,7 +23,7 @@ mod probe;
 mod proto;
 /// The queue of pushes, with retries.
 mod queue;
-/// Every metric under its own name.
+/// The metrics of a run under their own names.
 mod table;
 
 /// Pushing to a receiver of remote write.
@@ -56,12 +57,12 @@ impl Names {
     }
 }
 
-/// Form in which distributions are pushed.
+/// Format in which distributions are pushed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trends {
     /// As native histograms, which can be aggregated and queried for any quantile.
     Native {
-        /// A doubling of the value has `2^schema` buckets. The schema is [`SCHEMA_MIN`] to
+        /// Resolution: each doubling of the value has `2^schema` buckets. From [`SCHEMA_MIN`] to
         /// [`SCHEMA_MAX`].
         schema: i32,
     },
@@ -69,10 +70,10 @@ pub enum Trends {
     Stats(Vec<Stat>),
 }
 
-/// Lowest allowed schema of native histograms: buckets 2.2 % wide. Those of the run's own
-/// histograms are 0.1 % wide.
+/// Lowest allowed schema of native histograms. Its buckets are 2.2 % wide; the buckets of the run's
+/// own histograms are 0.1 % wide.
 pub const SCHEMA_MIN: i32 = 5;
-/// Highest schema that Prometheus supports: buckets 0.27 % wide.
+/// Highest schema that Prometheus supports. Its buckets are 0.27 % wide.
 pub const SCHEMA_MAX: i32 = 8;
 
 impl Default for Trends {
@@ -90,9 +91,9 @@ pub enum Stat {
     Count,
     /// Sum in seconds.
     Sum,
-    /// Smallest.
+    /// Smallest value.
     Min,
-    /// Largest.
+    /// Largest value.
     Max,
     /// Mean.
     Avg,
@@ -146,17 +147,16 @@ impl Labels {
     /// Parses labels of the form `name=value`.
     ///
     /// # Errors
-    /// Fails if a name is not valid in Prometheus
-    /// (<https://prometheus.io/docs/concepts/data_model/>), is given twice or is used by one of the
-    /// metrics, or if a value is missing.
+    /// Fails if a value is missing, or if a name is given twice, is used by one of the metrics, or
+    /// is not valid in Prometheus (<https://prometheus.io/docs/concepts/data_model/>).
     pub fn of<S: AsRef<str>>(arguments: &[S]) -> Result<Labels, ExportFault> {
         let mut labels: Vec<(String, String)> = Vec::new();
         for text in arguments.iter().map(AsRef::as_ref) {
             let fault = |reason| ExportFault::Label { text: text.to_owned(), reason };
             let (name, value) = text.split_once('=').ok_or_else(|| fault("the = is missing"))?;
-            let legal = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
-            let starts = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
-            if !starts || !name.bytes().all(legal) || name.starts_with("__") {
+            let is_allowed = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+            let has_valid_start = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+            if !has_valid_start || !name.bytes().all(is_allowed) || name.starts_with("__") {
                 return Err(fault(
                     "the name must consist of letters, digits and _ and not begin with a digit or __",
                 ));
@@ -167,8 +167,8 @@ impl Labels {
             if labels.iter().any(|(known, _)| known == name) {
                 return Err(fault("the name is given twice"));
             }
-            let run = table::METRICS.iter().chain(k6::METRICS).map(|entry| entry.metric);
-            let mut metrics = run.chain(probe::METRICS.iter().map(|entry| entry.metric));
+            let run_metrics = table::METRICS.iter().chain(k6::METRICS).map(|entry| entry.metric);
+            let mut metrics = run_metrics.chain(probe::METRICS.iter().map(|entry| entry.metric));
             if metrics.any(|metric| metric.labels.contains(&name)) {
                 return Err(fault("a metric already has a label of this name"));
             }

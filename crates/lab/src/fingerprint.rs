@@ -1,6 +1,6 @@
 //! Describes the generator's machine, because results of different machines are hardly comparable.
-//! The description is read once before the run; the host watcher samples values that change during
-//! a run.
+//! The description is read once before the run. The host watcher of lab-engine samples the values
+//! that change during a run.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,26 +11,27 @@ use lab_model::results::Fingerprint;
 #[cfg(test)]
 mod tests;
 
-/// Reads all values from `/proc` and `/sys`; missing ones stay empty.
+/// Reads all values from `/proc` and `/sys`; missing values stay empty. `target` is the address of
+/// the target, if it is known.
 pub(crate) fn read(target: Option<SocketAddr>) -> Fingerprint {
-    let text = |path: &str| std::fs::read_to_string(path).ok();
-    let line = |path: &str| text(path).map(|text| text.trim().to_owned());
+    let read_text = |path: &str| std::fs::read_to_string(path).ok();
+    let read_line = |path: &str| read_text(path).map(|text| text.trim().to_owned());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Fingerprint {
-        host: line("/proc/sys/kernel/hostname").unwrap_or_default(),
-        cpu: text("/proc/cpuinfo").as_deref().map(cpu_model).unwrap_or_default(),
+        host: read_line("/proc/sys/kernel/hostname").unwrap_or_default(),
+        cpu: read_text("/proc/cpuinfo").as_deref().map(cpu_model).unwrap_or_default(),
         cores,
-        kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        kernel: read_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
         governor: governor(Path::new("/sys/devices/system/cpu")),
-        memory_bytes: text("/proc/meminfo").as_deref().map(memory_bytes).unwrap_or_default(),
+        memory_bytes: read_text("/proc/meminfo").as_deref().map(memory_bytes).unwrap_or_default(),
         cpu_limit: own_cpu_limit(),
-        congestion: line("/proc/sys/net/ipv4/tcp_congestion_control"),
+        congestion: read_line("/proc/sys/net/ipv4/tcp_congestion_control"),
         target_local: target.is_some_and(is_local),
     }
 }
 
-/// Returns the CPU model. `/proc/cpuinfo` of ARM has no name, so implementer and part numbers
-/// replace it.
+/// Returns the CPU model from the content of `/proc/cpuinfo`. On ARM the file has no name of the
+/// model, so implementer and part numbers replace it.
 fn cpu_model(cpuinfo: &str) -> String {
     let value = |key: &str| {
         let line =
@@ -44,13 +45,15 @@ fn cpu_model(cpuinfo: &str) -> String {
     value("model name").or_else(by_numbers).unwrap_or_default()
 }
 
+/// Returns the size of the memory from the content of `/proc/meminfo`; 0 if it is unknown.
 fn memory_bytes(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or_default() * 1024
 }
 
-/// Returns the frequency governor; a list if the cores differ.
+/// Returns the frequency governor of the cores; all governors as a list if the cores differ. `None`
+/// if it is unknown.
 fn governor(cpus: &Path) -> Option<String> {
     let mut governors = std::collections::BTreeSet::new();
     for entry in std::fs::read_dir(cpus).ok()?.flatten() {

@@ -1,8 +1,9 @@
-//! Results of other load tools, as variants of a comparison: k6's summaries, vegeta's reports and
-//! results, and the CSV reports of erigontech/rpc-tests.
+//! Reads results of `weir load` and of other load-testing tools as variants of a comparison. The
+//! other tools are k6 (summaries), vegeta (reports and results) and erigontech/rpc-tests (CSV
+//! reports).
 //!
-//! A file is recognised by its content, not by its name. Numbers are used unchanged. Notes state
-//! how a tool measures differently, such as where its clock starts and what it leaves out.
+//! The content of a file, not its name, shows its format. Numbers are used unchanged. Notes state
+//! how a tool measures differently: when its clock starts, and which times it leaves out.
 
 mod erigon;
 mod k6;
@@ -17,8 +18,8 @@ use thiserror::Error;
 use crate::variant;
 use crate::variant::{Run, Variant};
 
-/// Maximum size of a result file in bytes. A run of a day, with one sample per second, has about
-/// 50 MB.
+/// Maximum size of a result file in bytes. The result of a run of one day, with one sample per
+/// second, has about 50 MB.
 pub(crate) const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// Reason why a file or folder cannot be used as a variant.
@@ -71,8 +72,8 @@ impl ImportFault {
     }
 }
 
-/// Reads the variants of a file. There is one, except in a report of erigontech/rpc-tests about
-/// several servers.
+/// Reads the variants of a file. A report of erigontech/rpc-tests has one variant for each server;
+/// every other file has one variant.
 ///
 /// # Errors
 /// If the file cannot be read, has an unknown format or contains an invalid line.
@@ -91,18 +92,21 @@ pub(crate) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFa
     let first_byte = content.iter().find(|byte| !byte.is_ascii_whitespace());
     match first_byte {
         None => Err(ImportFault::empty(path, "it is empty")),
-        Some(b'{') => json(content, path),
+        Some(b'{') => read_json(content, path),
         Some(_) if erigon::is_report(content) => erigon::read(content, path),
-        Some(_) if vegeta::is_csv(content) => Ok(vec![single(path, vegeta::csv(content, path)?)]),
+        Some(_) if vegeta::is_csv(content) => {
+            Ok(vec![single_variant(path, vegeta::csv(content, path)?)])
+        }
         Some(_) => {
             Err(ImportFault::unknown(path, "it is neither JSON nor a CSV with known columns"))
         }
     }
 }
 
-fn json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
+/// Reads the variant of a JSON file.
+fn read_json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
     if vegeta::is_json_lines(content) {
-        return Ok(vec![single(path, vegeta::json_lines(content, path)?)]);
+        return Ok(vec![single_variant(path, vegeta::json_lines(content, path)?)]);
     }
     let value: serde_json::Value = serde_json::from_slice(content)
         .map_err(|error| ImportFault::unknown(path, format!("it is not JSON: {error}")))?;
@@ -114,13 +118,16 @@ fn json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
         let result: RunResult = serde_json::from_value(value).map_err(|error| {
             ImportFault::unknown(path, format!("it is an invalid {SCHEMA}: {error}"))
         })?;
-        return Ok(vec![single(path, (variant::of_result(&label(path), &result), Vec::new()))]);
+        return Ok(vec![single_variant(
+            path,
+            (variant::of_result(&label(path), &result), Vec::new()),
+        )]);
     }
     if vegeta::is_report(&value) {
-        return Ok(vec![single(path, vegeta::report(&value, path)?)]);
+        return Ok(vec![single_variant(path, vegeta::report(&value, path)?)]);
     }
     if k6::is_summary(&value) {
-        return Ok(vec![single(path, k6::read(&value, path)?)]);
+        return Ok(vec![single_variant(path, k6::read(&value, path)?)]);
     }
     let reason = "the JSON has neither \"schema\" nor \"metrics\", \"results\" or \"latencies\"";
     Err(ImportFault::unknown(path, reason))
@@ -135,11 +142,13 @@ fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
         .from_reader(content)
 }
 
-fn single(path: &Path, (run, notes): (Run, Vec<String>)) -> Variant {
+/// Returns a variant with one run, named after its file.
+fn single_variant(path: &Path, (run, notes): (Run, Vec<String>)) -> Variant {
     Variant { name: label(path), runs: vec![run], left_out: Vec::new(), notes }
 }
 
-/// Returns the name of a file in output. For a `result.json` it is the name of its folder.
+/// Returns the name of a file in messages and results. For a `result.json` it is the name of its
+/// folder.
 pub(crate) fn label(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     let folder = path.parent().and_then(Path::file_name).filter(|_| stem == "result");

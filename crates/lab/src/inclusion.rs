@@ -1,10 +1,10 @@
-//! Looks for the sent transactions in new blocks, on a thread and a connection of its own. Its
-//! polls do not count as load.
+//! Looks for the sent transactions in new blocks. A separate thread polls the blocks over its own
+//! connection. The polls do not count as load.
 //!
-//! A transaction is included when a poll first sees it in a block. Its inclusion time counts from
-//! the scheduled start of the iteration that sent it, so it contains every delay of the target
-//! that held the send up, and the rest of one interval between two polls. A block that a reorg
-//! removes later stays counted.
+//! A transaction is included when a poll first finds it in a block. Its inclusion time counts from
+//! the scheduled start of the iteration that sent it. The time therefore contains every delay that
+//! the target caused before the send, and up to one interval between polls. If a reorg removes a
+//! block later, its transactions still count as included.
 
 mod follow;
 
@@ -29,23 +29,23 @@ mod tests;
 /// Interval at which the wait after the load checks if the stop was requested.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Timeout of a call. A poll must not hold the end of the run up for long.
+/// Timeout of a call. It is short because a poll that hangs delays the end of the run.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the polls of a run saw.
+/// The results of a run's polls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inclusions {
-    /// Sent transactions in a block.
+    /// Number of sent transactions in a block.
     pub(crate) included: u64,
-    /// Transactions that were sent, not refused, and in no block.
+    /// Number of transactions that were sent and not refused, but are in no block.
     pub(crate) pending: u64,
-    /// Inclusion times that were not taken before, in nanoseconds.
+    /// Inclusion times that [`InclusionWatcher::take_times`] has not returned, in nanoseconds.
     pub(crate) times: Vec<u64>,
     /// Time from the end of the load to the end of the polls.
     pub(crate) waited: Duration,
-    /// Blocks that were read.
+    /// Number of blocks that were read.
     pub(crate) blocks: u64,
-    /// Polls that failed.
+    /// Number of polls that failed.
     pub(crate) polls_failed: u64,
 }
 
@@ -53,16 +53,19 @@ pub(crate) struct Inclusions {
 pub(crate) struct InclusionWatcher {
     /// True if the polls must end.
     stop: Arc<AtomicBool>,
-    /// True once the load has ended. The polls then end with the last pending transaction.
+    /// True once the load has ended. The polls then end as soon as no transaction is pending.
     load_ended: Arc<AtomicBool>,
-    /// Inclusion times in nanoseconds, one per transaction of the run at most.
+    /// Inclusion times in nanoseconds, at most one per transaction of the run.
     times: Receiver<u64>,
+    /// `None` once [`InclusionWatcher::finish`] has taken it.
     thread: Option<JoinHandle<Inclusions>>,
-    wait: Duration,
+    /// Longest wait for pending transactions after the load.
+    max_wait: Duration,
 }
 
 impl InclusionWatcher {
-    /// Reads the newest block, and starts to poll the ones after it. Times count from `origin`.
+    /// Reads the newest block, and starts to poll the blocks after it. `origin` is the start of the
+    /// load.
     ///
     /// # Errors
     /// Describes why the target's blocks cannot be read.
@@ -74,42 +77,43 @@ impl InclusionWatcher {
         let client = Client::with_timeout(&plan.target, &plan.connections.tls, POLL_TIMEOUT)
             .map_err(|fault| fault.reason.to_string())?;
         let (stop, load_ended) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let stopped = Arc::clone(&stop);
-        let mut fetch = move |number: Option<u64>| match stopped.load(Ordering::Acquire) {
+        let fetch_stop = Arc::clone(&stop);
+        let mut fetch = move |number: Option<u64>| match fetch_stop.load(Ordering::Acquire) {
             false => fetch_block(&client, number),
             true => Err("the polls have ended".to_owned()),
         };
         let newest = fetch(None)?.ok_or("there is no newest block")?;
         let follower = ChainFollower::new(newest.number, newest.hash);
-        // Each transaction is included once, so the poller never waits for room.
-        let (times_in, times) = sync_channel(log.hashes().len().max(1));
+        // Each transaction is included at most once, so the channel is never full.
+        let (times_sender, times) = sync_channel(log.hashes().len().max(1));
         let mut poller = Poller {
-            included: Included::new(Arc::clone(log)),
+            included: IncludedTransactions::new(Arc::clone(log)),
             follower,
-            times: times_in,
-            seen: Inclusions::default(),
+            times: times_sender,
+            inclusions: Inclusions::default(),
             origin,
         };
         let interval = plan.inclusion.interval;
-        let (stop_seen, end_seen) = (Arc::clone(&stop), Arc::clone(&load_ended));
+        let (thread_stop, thread_load_ended) = (Arc::clone(&stop), Arc::clone(&load_ended));
         let builder = std::thread::Builder::new().name("inclusion".to_owned());
         let thread = builder
             .spawn(move || {
-                while !stop_seen.load(Ordering::Acquire) {
+                while !thread_stop.load(Ordering::Acquire) {
                     let started = Instant::now();
-                    // Read before the poll: a transaction that is sent after it is still waited for.
-                    let has_ended = end_seen.load(Ordering::Acquire);
+                    // The flag is read before the poll. If the load ends during the poll, another
+                    // poll finds the transactions that were sent meanwhile.
+                    let load_has_ended = thread_load_ended.load(Ordering::Acquire);
                     poller.poll(&mut fetch);
-                    if has_ended && poller.included.pending() == 0 {
+                    if load_has_ended && poller.included.count_pending() == 0 {
                         break;
                     }
                     park_timeout(interval.saturating_sub(started.elapsed()));
                 }
-                Inclusions { pending: poller.included.pending(), ..poller.seen }
+                Inclusions { pending: poller.included.count_pending(), ..poller.inclusions }
             })
             .map_err(|error| format!("its thread cannot be started: {error}"))?;
-        let wait = plan.inclusion.wait;
-        Ok(InclusionWatcher { stop, load_ended, times, thread: Some(thread), wait })
+        let max_wait = plan.inclusion.wait;
+        Ok(InclusionWatcher { stop, load_ended, times, thread: Some(thread), max_wait })
     }
 
     /// Returns the inclusion times since the last call, in nanoseconds.
@@ -117,21 +121,22 @@ impl InclusionWatcher {
         self.times.try_iter()
     }
 
-    /// Waits until no transaction is pending, at most for the plan's wait and until the run is
-    /// stopped. Returns what was seen.
+    /// Waits until no transaction is pending, the plan's longest wait is over, or `is_stopped`
+    /// returns true. Then ends the polls and returns their results.
     pub(crate) fn finish(mut self, is_stopped: &dyn Fn() -> bool) -> Inclusions {
         let started = Instant::now();
         self.load_ended.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Inclusions::default() };
-        while !thread.is_finished() && started.elapsed() < self.wait && !is_stopped() {
-            park_timeout(STOP_POLL_INTERVAL.min(self.wait.saturating_sub(started.elapsed())));
+        while !thread.is_finished() && started.elapsed() < self.max_wait && !is_stopped() {
+            park_timeout(STOP_POLL_INTERVAL.min(self.max_wait.saturating_sub(started.elapsed())));
         }
         self.stop.store(true, Ordering::Release);
         thread.thread().unpark();
         let waited = started.elapsed();
-        // The thread ends after its current poll. It does not panic: what it reads is checked.
-        let seen = thread.join().unwrap_or_default();
-        Inclusions { times: self.times.try_iter().collect(), waited, ..seen }
+        // The thread ends after its current poll. It does not panic, because it checks the data
+        // that it reads.
+        let inclusions = thread.join().unwrap_or_default();
+        Inclusions { times: self.times.try_iter().collect(), waited, ..inclusions }
     }
 }
 
@@ -144,72 +149,78 @@ impl Drop for InclusionWatcher {
 
 /// The state of the polls.
 struct Poller {
-    included: Included,
+    included: IncludedTransactions,
     follower: ChainFollower,
+    /// Receives an inclusion time, in nanoseconds, per included transaction.
     times: SyncSender<u64>,
-    seen: Inclusions,
+    /// Counts so far. The other fields are set at the end.
+    inclusions: Inclusions,
+    /// Start of the load.
     origin: Instant,
 }
 
 impl Poller {
-    /// Reads the blocks since the last poll. The transactions of a block are looked up at once, so
-    /// that long blocks need no memory.
+    /// Reads the blocks since the last poll. It looks up the transactions of each block at once and
+    /// drops them, which limits memory.
     fn poll(&mut self, fetch: &mut dyn FnMut(Option<u64>) -> Result<Option<Block>, String>) {
-        let Poller { included, follower, times, seen, origin } = self;
-        let start = follower.start();
-        // The time at which the newest block is known. The blocks before it are read later.
-        let mut known_at = None;
+        let Poller { included, follower, times, inclusions, origin } = self;
+        let start_number = follower.start_number();
+        // All blocks of a poll count from the time at which the first fetch, that of the newest
+        // block, returned. The older blocks are fetched after it but exist already.
+        let mut polled_at = None;
         let mut fetch_and_look_up = |number: Option<u64>| {
             let mut block = fetch(number)?;
-            let at = *known_at.get_or_insert_with(Instant::now);
-            let at = nanos(at.saturating_duration_since(*origin));
+            let polled_at = *polled_at.get_or_insert_with(Instant::now);
+            let polled_ns = nanos(polled_at.saturating_duration_since(*origin));
             if let Some(block) = &mut block {
                 let transactions = std::mem::take(&mut block.transactions);
-                let is_new = block.number > start;
+                let is_new = block.number > start_number;
                 for hash in transactions.iter().filter(|_| is_new) {
-                    if let Some(scheduled) = included.add(hash) {
-                        seen.included += 1;
+                    if let Some(scheduled_ns) = included.add(hash) {
+                        inclusions.included += 1;
                         // The receiver lives as long as the run.
-                        let _ignored = times.send(at.saturating_sub(scheduled));
+                        let _ignored = times.send(polled_ns.saturating_sub(scheduled_ns));
                     }
                 }
             }
             Ok(block)
         };
         match follower.follow(&mut fetch_and_look_up) {
-            Ok(blocks) => seen.blocks += blocks,
-            Err(_) => seen.polls_failed += 1,
+            Ok(blocks) => inclusions.blocks += blocks,
+            Err(_) => inclusions.polls_failed += 1,
         }
     }
 }
 
-/// The transactions of a run that were seen in a block.
-struct Included {
+/// Marks the transactions of a run that were found in a block.
+struct IncludedTransactions {
     log: Arc<TransactionLog>,
+    /// Index of each transaction in the log.
     indexes: HashMap<Hash, usize>,
+    /// True if the transaction with this index is included.
     is_included: Vec<bool>,
 }
 
-impl Included {
-    fn new(log: Arc<TransactionLog>) -> Included {
+impl IncludedTransactions {
+    fn new(log: Arc<TransactionLog>) -> IncludedTransactions {
         let hashes = log.hashes().iter().enumerate();
         let indexes: HashMap<_, _> = hashes.map(|(index, hash)| (*hash, index)).collect();
-        Included { is_included: vec![false; log.hashes().len()], indexes, log }
+        IncludedTransactions { is_included: vec![false; log.hashes().len()], indexes, log }
     }
 
-    /// Marks a transaction as included. Returns the scheduled time of its send, or `None` if it is
-    /// not one that the run has sent, or was included before.
+    /// Marks a transaction as included. Returns the scheduled time of its send, in nanoseconds.
+    /// Returns `None` if the run has not sent this transaction, or if it was included before.
     fn add(&mut self, hash: &Hash) -> Option<u64> {
         let index = *self.indexes.get(hash)?;
-        let (state, scheduled) = self.log.state(index);
+        let (state, scheduled_ns) = self.log.state(index);
         if state == State::Unsent || std::mem::replace(&mut self.is_included[index], true) {
             return None;
         }
-        Some(scheduled)
+        Some(scheduled_ns)
     }
 
     /// Counts the transactions that were sent, not refused, and not included.
-    fn pending(&self) -> u64 {
+    fn count_pending(&self) -> u64 {
         let is_pending = |index: &usize| {
             let (state, _) = self.log.state(*index);
             matches!(state, State::Sent | State::Accepted) && !self.is_included[*index]
@@ -218,7 +229,8 @@ impl Included {
     }
 }
 
-/// Fetches the block with this number, or the newest one. Returns `None` if there is none.
+/// Fetches the block with a number, or the newest block if `number` is `None`. Returns `None` if
+/// the block does not exist.
 fn fetch_block(client: &Client, number: Option<u64>) -> Result<Option<Block>, String> {
     let tag = number.map_or_else(|| "latest".to_owned(), |number| format!("{number:#x}"));
     match client.call("eth_getBlockByNumber", &format!(r#"["{tag}",false]"#)) {

@@ -25,13 +25,13 @@ pub mod target;
 pub mod variant;
 pub mod wording;
 
-/// Returns the different items, in the order of their first occurrence.
+/// Returns the items without repetitions, in the order of their first occurrence.
 pub(crate) fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut different = Vec::new();
+    let mut distinct_items = Vec::new();
     for item in items {
-        if !different.contains(&item) {
-            different.push(item);
+        if !distinct_items.contains(&item) {
+            distinct_items.push(item);
         }
     }
-    different
+    distinct_items
 }

@@ -8,12 +8,12 @@
 mod draw;
 /// Switches the terminal to a full screen.
 pub mod full_screen;
-/// Lines of text for output that is not a terminal.
+/// Prints lines of text for output that is not a terminal.
 pub mod plain;
 /// The state of a run, for tests of this folder and of `export`.
 #[cfg(test)]
 pub(crate) mod scene;
 /// The terminal in full-screen mode.
 pub mod screen;
-/// The data of the screen.
+/// The data that the screen shows.
 mod state;

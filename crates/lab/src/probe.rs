@@ -1,9 +1,9 @@
-//! A small fixed load without end, which observes targets: `weir probe`.
+//! Monitors targets with a small constant load that has no end: `weir probe`.
 //!
-//! One thread for each target sends at most one call per turn (`caller.rs`). A turn is an instant at
+//! One thread per target sends at most one call per turn (`caller.rs`). A turn is an instant at
 //! which all targets may receive a call (`turns.rs`). The threads record their calls in one
-//! [`ProbeState`], which decides whether a target is up, lagging or down. [`run`] passes it to the
-//! caller at short intervals.
+//! [`ProbeState`], which decides whether a target is up, lagging or down. [`run`] passes this state
+//! to the code that called it at short intervals.
 
 mod caller;
 mod default_calls;
@@ -23,11 +23,11 @@ use crate::target::{Client, TargetFault};
 use caller::Caller;
 use turns::Turns;
 
-/// Interval at which the caller of [`run`] receives the state.
+/// Interval at which [`run`] reports the state.
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Maximum share of a call's timeout that a connect may take. It is below 1, so that a slow connect
-/// is reported as such before the call times out.
+/// Maximum share of a call's timeout that connecting may take. It is below 1, so a slow connect is
+/// reported as such before the whole call times out.
 const CONNECT_SHARE_MAX: f64 = 0.9;
 
 /// Options of a probe.
@@ -37,11 +37,11 @@ pub struct Options {
     pub rate: f64,
     /// Timeout of a call.
     pub timeout: Duration,
-    /// When the state of a target changes.
+    /// Conditions under which the state of a target changes.
     pub rules: Rules,
 }
 
-/// A target.
+/// A target and the calls to it.
 #[derive(Clone, Debug)]
 pub struct ProbeTarget {
     /// Name in metrics and messages.
@@ -52,7 +52,7 @@ pub struct ProbeTarget {
     pub default_calls: bool,
 }
 
-/// Why a probe could not start.
+/// Reason why a probe could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeFault {
     /// A client cannot be created.
@@ -66,9 +66,8 @@ pub enum ProbeFault {
     Thread(#[source] std::io::Error),
 }
 
-/// Probes the targets until the stop is requested. `on_tick` gets the state at short intervals,
-/// with the changes since the previous time. A target that cannot be reached is tried again for
-/// ever.
+/// Probes the targets until the stop is requested. `on_tick` gets the state at short intervals, and
+/// the changes since its previous call. A target that cannot be reached is retried without limit.
 ///
 /// # Errors
 /// Fails before the first call if a plan cannot be used.
@@ -88,8 +87,8 @@ pub fn run(
         let turns = Arc::new(Turns::new(origin, options.rate));
         let plan = &target.plan;
         let client = Client::with_timeout(&plan.target, &plan.connections.tls, options.timeout)?;
-        let pace = Arc::clone(&turns);
-        let client = client.paced(move || _ = pace.wait());
+        let client_turns = Arc::clone(&turns);
+        let client = client.with_pace(move || _ = client_turns.wait());
         let state = Arc::clone(&state);
         let caller = Caller { index, target, client, turns, state, stop: Arc::clone(stop), origin };
         // The thread may wait for its next turn when the process ends, so it is not joined.
@@ -109,7 +108,8 @@ pub fn run(
     Ok(())
 }
 
-/// Finds calls that can never be sent. Data that the chain may lack is checked later.
+/// Fails if a call of the plan can never be sent. Missing chain data is no fault yet, because this
+/// check runs before the chain data is fetched.
 fn check_calls(target: &ProbeTarget) -> Result<(), EngineFault> {
     match SingleCalls::new(&target.plan, &Arc::default()) {
         Err(EngineFault::MissingValues { .. }) | Ok(_) => Ok(()),

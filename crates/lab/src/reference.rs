@@ -1,11 +1,13 @@
 //! Compares sampled responses of the target with those of a trusted reference node.
 //!
 //! The comparison runs on its own thread, one call at a time, so it costs the load only a little
-//! CPU. If the queue is full, a sample is counted as skipped. A difference counts in two cases: it
-//! persists after both nodes were called again, or the chain cannot have moved between the two
-//! calls. The latter holds if the reference returned the same response twice, and either the call
-//! names its block or the reference's head has not changed since before the sample.
-//! `analysis/json_compare.rs` compares the responses.
+//! CPU. If the queue is full, a sample is counted as skipped.
+//!
+//! If the responses differ, both nodes are called again. The difference counts as wrong if it
+//! persists, or if the chain cannot have moved between the two calls. The chain cannot have moved
+//! if the reference returned the same response twice, and either the request names its block or
+//! the reference's head was already the same before the sample. `analysis/json_compare.rs` compares
+//! the responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,12 +31,12 @@ use crate::target::{Client, TargetFault};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of samples that wait for the comparison.
-const WAITING_MAX: usize = 256;
+/// Maximum number of samples in the queue of the comparison.
+const QUEUE_MAX: usize = 256;
 /// Interval at which the reference's head is read.
-const HEAD_EVERY: Duration = Duration::from_millis(250);
-/// Maximum time by which the target may see a block earlier or later than the reference.
-const HEADS_APART: Duration = Duration::from_secs(1);
+const HEAD_INTERVAL: Duration = Duration::from_millis(250);
+/// Assumed maximum time by which the target gets a block earlier or later than the reference.
+const HEAD_SKEW_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of differences that are reported per method.
 const EXAMPLES_MAX: usize = 5;
 /// Maximum number of bytes of a request that are reported with a difference.
@@ -53,11 +55,12 @@ pub(crate) struct SampledCall {
     pub(crate) response: Vec<u8>,
 }
 
-/// A handle to the comparing thread.
+/// A handle to the thread that compares responses.
 pub(crate) struct Comparison {
     samples: SyncSender<SampledCall>,
     /// By method: true if responses of two nodes must be equal and the call is safe to repeat.
     comparable: Vec<bool>,
+    /// Number of samples that the queue had no space for.
     skipped: u64,
     /// True once the thread must end.
     stopped: Arc<AtomicBool>,
@@ -76,18 +79,18 @@ pub enum ReferenceFault {
 }
 
 impl Comparison {
-    /// Starts the comparison, if the plan names a reference.
+    /// Starts the comparison. Returns `None` if the plan names no reference.
     ///
     /// # Errors
     /// Fails if the reference does not respond to a first call in JSON-RPC.
     pub(crate) fn start(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
         let Some(reference) = &plan.reference else { return Ok(None) };
         let tls = Tls { ca: plan.connections.tls.ca.clone(), ..Tls::default() };
-        let client = Client::new(&reference.target(&plan.target), &tls)?;
-        client.call("web3_clientVersion", "[]")?;
+        let reference_client = Client::new(&reference.target(&plan.target), &tls)?;
+        reference_client.call("web3_clientVersion", "[]")?;
         let mut comparer = Comparer {
             target: Client::new(&plan.target, &plan.connections.tls)?,
-            reference: client,
+            reference: reference_client,
             allowed: AllowedDifferences {
                 ignore: reference.ignore.clone(),
                 tolerance: reference.tolerance,
@@ -97,16 +100,16 @@ impl Comparison {
             counts: BTreeMap::new(),
             family: plan.target.family.unwrap_or(Family::Ethereum),
             head: None,
-            head_read: None,
+            head_read_at: None,
             compared: Compared { reference: reference.url.to_string(), ..Compared::default() },
         };
         comparer.read_head();
-        let (samples, waiting) = sync_channel(WAITING_MAX);
+        let (samples, queue) = sync_channel(QUEUE_MAX);
         let stopped = Arc::new(AtomicBool::new(false));
         let thread_stopped = Arc::clone(&stopped);
         let thread = std::thread::Builder::new().name("reference".to_owned());
         let thread = thread
-            .spawn(move || comparer.run(&waiting, &thread_stopped))
+            .spawn(move || comparer.run(&queue, &thread_stopped))
             .map_err(ReferenceFault::Thread)?;
         let comparable = plan.methods.iter().map(|name| is_comparable(name)).collect();
         Ok(Some(Comparison { samples, comparable, skipped: 0, stopped, thread }))
@@ -118,17 +121,17 @@ impl Comparison {
         if !self.comparable.get(sample.method).copied().unwrap_or_default() {
             return;
         }
-        // The thread takes no further sample if the queue is full, or if it has panicked.
+        // Sending fails if the queue is full, or if the thread has panicked.
         self.skipped += u64::from(self.samples.try_send(sample).is_err());
     }
 
-    /// Ends the comparison after the current call. Waiting samples count as skipped, and so do the
-    /// `skipped` ones that were never offered.
-    pub(crate) fn finish(self, skipped: u64) -> Compared {
+    /// Ends the comparison after the current call. The samples in the queue count as skipped.
+    /// `not_offered` is the number of samples that the engine skipped; it is added to the others.
+    pub(crate) fn finish(self, not_offered: u64) -> Compared {
         self.stopped.store(true, Ordering::Relaxed);
         drop(self.samples);
         let mut compared = self.thread.join().unwrap_or_default();
-        compared.skipped += self.skipped + skipped;
+        compared.skipped += self.skipped + not_offered;
         compared
     }
 }
@@ -136,34 +139,44 @@ impl Comparison {
 /// Returns true if a method's responses can be compared: the method is known, safe to repeat, and
 /// about the chain.
 fn is_comparable(method: &str) -> bool {
-    let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(method));
+    let rows = Family::ALL.into_iter().filter_map(|family| methods_of(family).method(method));
     rows.into_iter().any(|row| {
         row.repeat == Repeat::Safe && !matches!(row.validity, Validity::Mempool | Validity::Never)
     })
 }
 
+/// The state of the thread that compares responses.
 struct Comparer {
     target: Client,
     reference: Client,
     allowed: AllowedDifferences,
     methods: Vec<Box<str>>,
-    /// Compared calls and differences, by method.
-    counts: BTreeMap<usize, (u64, u64)>,
+    /// Counts by the method's index in the plan.
+    counts: BTreeMap<usize, MethodCounts>,
     family: Family,
-    /// The reference's head, and the time at which that head was first read.
+    /// The reference's head, and the time at which that head was first read. `None` if the
+    /// reference did not return a head.
     head: Option<(u64, Instant)>,
-    /// Time of the last reading of the head.
-    head_read: Option<Instant>,
+    /// Time of the last attempt to read the head.
+    head_read_at: Option<Instant>,
     compared: Compared,
 }
 
+/// Counts of one method.
+#[derive(Clone, Copy, Default)]
+struct MethodCounts {
+    compared: u64,
+    wrong: u64,
+}
+
 impl Comparer {
+    /// Compares samples until the sender is dropped. Once `stopped` is true, samples are skipped.
     fn run(&mut self, samples: &Receiver<SampledCall>, stopped: &AtomicBool) -> Compared {
         loop {
-            if self.head_read.is_none_or(|read_at| read_at.elapsed() >= HEAD_EVERY) {
+            if self.head_read_at.is_none_or(|read_at| read_at.elapsed() >= HEAD_INTERVAL) {
                 self.read_head();
             }
-            let sample = match samples.recv_timeout(HEAD_EVERY) {
+            let sample = match samples.recv_timeout(HEAD_INTERVAL) {
                 Ok(sample) => sample,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -175,32 +188,34 @@ impl Comparer {
             }
         }
         let name = |method: usize| self.methods.get(method).map(|name| name.to_string());
-        let rows = self
-            .counts
-            .iter()
-            .map(|(&method, &(calls, wrong))| (name(method).unwrap_or_default(), calls, wrong));
+        let rows = self.counts.iter().map(|(&method, counts)| {
+            (name(method).unwrap_or_default(), counts.compared, counts.wrong)
+        });
         self.compared.methods = rows.collect();
         std::mem::take(&mut self.compared)
     }
 
+    /// Reads the reference's head. An unchanged head keeps the time at which it was first read.
     fn read_head(&mut self) {
         let new_head = target::read_head_with(&self.reference, self.family);
-        self.head_read = Some(Instant::now());
+        self.head_read_at = Some(Instant::now());
         self.head = match (self.head, new_head) {
-            (Some((known, since)), Some(head)) if known == head => Some((known, since)),
+            (Some((old_head, since)), Some(head)) if old_head == head => Some((head, since)),
             (_, new_head) => new_head.map(|head| (head, Instant::now())),
         };
     }
 
-    /// Returns true if the chain cannot have moved between the target's response and now.
-    fn head_unchanged(&mut self, sample: &SampledCall) -> bool {
+    /// Returns true if the request names its block, or if the reference's head has not changed
+    /// since before the target's response.
+    fn is_block_unchanged(&mut self, sample: &SampledCall) -> bool {
         if names_its_block(&sample.request) {
             return true;
         }
         self.read_head();
-        self.head.is_some_and(|(_, since)| since + HEADS_APART <= sample.at)
+        self.head.is_some_and(|(_, since)| since + HEAD_SKEW_MAX <= sample.at)
     }
 
+    /// Compares the target's response with the reference's, and records the outcome.
     fn compare(&mut self, sample: &SampledCall) {
         let Some(first_response) = call_node(&self.reference, &sample.request) else {
             self.compared.unanswered += 1;
@@ -208,27 +223,32 @@ impl Comparer {
         };
         let mut mismatch = difference(&sample.response, &first_response, &self.allowed);
         if mismatch.is_some() {
-            let target = call_node(&self.target, &sample.request);
-            let reference = call_node(&self.reference, &sample.request);
-            let (Some(target), Some(reference)) = (target, reference) else {
+            let target_response = call_node(&self.target, &sample.request);
+            let second_response = call_node(&self.reference, &sample.request);
+            let (Some(target_response), Some(second_response)) = (target_response, second_response)
+            else {
                 self.compared.unanswered += 1;
                 return;
             };
-            let same = difference(&first_response, &reference, &self.allowed).is_none();
-            let target_difference = difference(&target, &reference, &self.allowed);
-            // If the target agrees now, its first response was wrong, or the chain has moved.
-            if target_difference.is_some() || !(same && self.head_unchanged(sample)) {
-                self.compared.moved += u64::from(target_difference.is_none());
-                mismatch = target_difference;
+            let is_reference_stable =
+                difference(&first_response, &second_response, &self.allowed).is_none();
+            let second_mismatch = difference(&target_response, &second_response, &self.allowed);
+            // If the responses agree now, either the chain has moved, or the target's first
+            // response was wrong. In the second case the first mismatch stays.
+            if second_mismatch.is_some()
+                || !(is_reference_stable && self.is_block_unchanged(sample))
+            {
+                self.compared.moved += u64::from(second_mismatch.is_none());
+                mismatch = second_mismatch;
             }
         }
         self.compared.compared += 1;
-        let count = self.counts.entry(sample.method).or_default();
-        count.0 += 1;
+        let counts = self.counts.entry(sample.method).or_default();
+        counts.compared += 1;
         let Some(mismatch) = mismatch else { return };
-        count.1 += 1;
+        counts.wrong += 1;
         self.compared.wrong += 1;
-        if count.1 <= EXAMPLES_MAX as u64 {
+        if counts.wrong <= EXAMPLES_MAX as u64 {
             let request = &sample.request[..sample.request.len().min(REQUEST_BYTES_MAX)];
             self.compared.examples.push(Difference {
                 method: self
@@ -244,22 +264,24 @@ impl Comparer {
     }
 }
 
-/// Returns true if the call names the block that its response is about.
+/// Returns true if the call names the block that its response is about, or if the response is the
+/// same for all blocks. A tag such as `latest` does not name a block.
 pub(crate) fn names_its_block(request: &[u8]) -> bool {
-    let Ok(Body::Single(Ok(asked))) = call::decode(request, &Limits::DEFAULT) else { return false };
-    let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(&asked.method));
-    let by_name = |row: &wire::method::Method| match row.validity {
+    let Ok(Body::Single(Ok(call))) = call::decode(request, &Limits::DEFAULT) else { return false };
+    let rows = Family::ALL.into_iter().filter_map(|family| methods_of(family).method(&call.method));
+    let names_block = |row: &wire::method::Method| match row.validity {
         Validity::Constant => true,
-        Validity::Number | Validity::Hash => match row.block_ref(&asked.params) {
+        Validity::Number | Validity::Hash => match row.block_ref(&call.params) {
             Ok(Some((block, _))) => !matches!(block, BlockRef::Tag(_)),
             _ => false,
         },
         _ => false,
     };
-    rows.into_iter().any(by_name)
+    rows.into_iter().any(names_block)
 }
 
-/// Sends a request to a node; none unless the body is a JSON-RPC response without HTTP status 429.
+/// Sends a request to a node and returns the body of the response. Returns `None` if there is no
+/// JSON-RPC response, or if the HTTP status is 429.
 fn call_node(node: &Client, request: &[u8]) -> Option<Vec<u8>> {
     let (status, body) = node.post(request).ok()?;
     let valid = status != 429 && wire::response::parse_response(&body, 128).is_ok();

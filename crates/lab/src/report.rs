@@ -60,7 +60,7 @@ pub use k6::k6_summary;
 pub use reference::{client_habits, host_metrics};
 pub use table::series as series_csv;
 
-/// Why a report could not be written.
+/// Reason why a report could not be written.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum ReportFault {
@@ -105,7 +105,7 @@ impl Report {
         Report(capacity::document(result))
     }
 
-    /// Creates the report of a comparison.
+    /// Creates the report of a comparison of variants.
     pub fn compare(result: &CompareResult) -> Report {
         Report(compare::document(result))
     }
@@ -115,7 +115,7 @@ impl Report {
         Report(equal::document(result))
     }
 
-    /// Creates the report of a study.
+    /// Creates the report of a sync study.
     pub fn study(result: &StudyResult) -> Report {
         Report(study::document(result))
     }
@@ -150,10 +150,11 @@ impl Report {
 /// Writes all files of a run into a folder, which is created if it is missing. Returns their paths.
 ///
 /// Each file is written under a temporary name and renamed, so readers never see an incomplete
-/// file. `result.json` is written first, because it matters most if the disk fills up.
+/// file. `result.json` is the most important file, so it is written first in case the disk fills
+/// up.
 ///
 /// # Errors
-/// Fails if a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written. The files that were written before remain.
 pub fn write_folder(
     dir: &Path,
     result: &RunResult,
@@ -177,7 +178,7 @@ pub fn write_folder(
 /// Writes `capacity.json`, `capacity.md` and `capacity.html`, as [`write_folder`] does.
 ///
 /// # Errors
-/// Fails if a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written. The files that were written before remain.
 pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::capacity(result);
     folder::write(
@@ -190,11 +191,11 @@ pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf
     )
 }
 
-/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a study, as
+/// Writes `study.json`, `samples.csv`, `report.md` and `report.html` of a sync study, as
 /// [`write_folder`] does.
 ///
 /// # Errors
-/// Fails if a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written. The files that were written before remain.
 pub fn write_study(
     dir: &Path,
     result: &StudyResult,
@@ -216,7 +217,7 @@ pub fn write_study(
 /// does.
 ///
 /// # Errors
-/// Fails if a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written. The files that were written before remain.
 pub fn write_load_study(dir: &Path, result: &LoadStudyResult) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::load_study(result);
     folder::write(
@@ -232,7 +233,7 @@ pub fn write_load_study(dir: &Path, result: &LoadStudyResult) -> Result<Vec<Path
 /// Writes `report.md` and `report.html` of several results, as [`write_folder`] does.
 ///
 /// # Errors
-/// If a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written. The files that were written before remain.
 pub fn write_assessment(dir: &Path, assessed: &Assessed) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::assessment(assessed);
     folder::write(

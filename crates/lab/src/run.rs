@@ -1,6 +1,6 @@
-//! One load run from start to end; this is the only place that defines the order of its steps.
+//! Executes one load run from start to end. Only this file defines the order of the steps of a run.
 //!
-//! The engine decides what is sent when, and `analysis` decides what the numbers mean. The caller
+//! `lab_engine` schedules and sends the calls, and `analysis` interprets the numbers. The caller
 //! gets [`Progress`] each second and [`Finished`] at the end.
 
 pub mod open_files;
@@ -34,14 +34,15 @@ use crate::{fingerprint, target};
 
 use result::RunData;
 
-/// Time between the start of host sampling and the first call; it gives a baseline without load.
+/// Time between the start of host sampling and the first call. The samples of this time are a
+/// baseline without load.
 const BASELINE_TIME: Duration = Duration::from_millis(600);
 /// Interval at which a wait checks if the stop was requested.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(25);
-/// Time that a run takes besides its load: for the calls to the target before and after it, samples
-/// of the idle hosts, and calls in flight at the end.
+/// Estimated time that a run takes in addition to its load. It covers the calls that identify the
+/// target, the host samples without load, and the calls in flight at the end.
 pub(crate) const RUN_OVERHEAD: Duration = Duration::from_secs(2);
-/// Longest wait for an interval of the engine.
+/// Longest wait for the next interval of counts from the engine.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reason why a run failed. Failures of the target under load are results, not errors.
@@ -64,7 +65,7 @@ pub enum RunFault {
 /// Executes a plan and returns its result. `on_second` is called at the end of each second.
 ///
 /// # Errors
-/// Fails if the target or the reference is unreachable or not what the plan needs, or if this host
+/// Fails if the target or the reference is unreachable or does not suit the plan, or if this host
 /// cannot generate the load.
 pub fn run(
     plan: &Arc<Plan>,
@@ -76,6 +77,7 @@ pub fn run(
     let mut comparison = Comparison::start(plan)?;
     let fingerprint = fingerprint::read(address);
 
+    // The start of the load, on the monotonic clock and in seconds since 1970.
     let origin = Instant::now() + BASELINE_TIME;
     let started = unix_now() + BASELINE_TIME.as_secs_f64();
     let watcher = Watcher::start(&plan.watch, address, origin)?;
@@ -83,21 +85,21 @@ pub fn run(
     let chain = Arc::new(probed.chain);
     let mut engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
     let log = engine.transactions().cloned();
-    let (inclusion, unwatched) = start_inclusion(plan, log.as_ref(), origin);
+    let (inclusion, inclusion_warning) = start_inclusion(plan, log.as_ref(), origin);
 
     let mut recording = Recording::new(plan, &probed.facts, Some(watcher), origin);
     recording.record(&mut engine, comparison.as_mut(), inclusion, stop, on_second);
-    let skipped = engine.samples_skipped();
+    let samples_skipped = engine.samples_skipped();
     engine.finish()?;
     let subscriptions = subscriptions.map_or(Ok(Vec::new()), Subscriptions::finish)?;
 
     let head_end = target::read_head(plan, &probed.facts.family);
-    let compared = comparison.map(|comparison| comparison.finish(skipped));
+    let compared = comparison.map(|comparison| comparison.finish(samples_skipped));
     let mut data = RunData {
         fingerprint,
         compared,
         subscriptions,
-        warnings: [probed.warnings, unwatched.into_iter().collect()].concat(),
+        warnings: [probed.warnings, inclusion_warning.into_iter().collect()].concat(),
         ..recording.into_data(started)
     };
     data.target.head_end = head_end;
@@ -127,8 +129,8 @@ fn start_subscriptions(
     Ok(Subscriptions::start(plan, addresses, origin)?)
 }
 
-/// Executes a plan in a simulated network, in virtual time and without host samples. Loop, analysis
-/// and result are those of [`run`].
+/// Executes a plan in a simulated network, in virtual time and without host samples. The recording
+/// and the analysis are the same as in [`run`].
 ///
 /// # Errors
 /// Fails if the simulation does not support the plan.
@@ -145,7 +147,7 @@ pub fn replay(
     Ok(recording.into_data(0.0).into_finished())
 }
 
-/// The state of a run while the load goes on.
+/// The state of a run during its load.
 struct Recording<'a> {
     plan: &'a Plan,
     /// Start of the load.
@@ -153,12 +155,13 @@ struct Recording<'a> {
     target: &'a TargetFacts,
     recorder: Recorder,
     judge: Judge,
-    /// None in a simulation.
+    /// Samples the hosts. `None` in a simulation, which has no hosts.
     watcher: Option<Watcher>,
     host_samples: HostSamples,
+    /// Reason and time of an early end; `None` if the run was not ended early.
     early: Option<Early>,
-    /// End of the latest interval of any engine thread.
-    reached: Duration,
+    /// End of the latest interval that any engine thread has reported, since `origin`.
+    latest_interval_end: Duration,
     transactions: Option<TransactionsRow>,
 }
 
@@ -178,7 +181,7 @@ impl<'a> Recording<'a> {
             watcher,
             host_samples: HostSamples::new(downsample::SAMPLES_MAX),
             early: None,
-            reached: Duration::ZERO,
+            latest_interval_end: Duration::ZERO,
             transactions: None,
         }
     }
@@ -195,7 +198,7 @@ impl<'a> Recording<'a> {
         loop {
             match engine.next(POLL_INTERVAL) {
                 Next::Interval(interval) => {
-                    self.reached = self.reached.max(interval.to);
+                    self.latest_interval_end = self.latest_interval_end.max(interval.to);
                     self.recorder.add(&interval);
                     engine.give_back(interval);
                 }
@@ -205,8 +208,8 @@ impl<'a> Recording<'a> {
             while let Ok(sample) = engine.samples().try_recv() {
                 if let Some(comparison) = comparison.as_mut() {
                     let (method, request) = (usize::from(sample.method), sample.request);
-                    let (at, response) = (self.origin + sample.at, sample.answer);
-                    comparison.offer(SampledCall { at, method, request, response });
+                    let (responded_at, response) = (self.origin + sample.at, sample.answer);
+                    comparison.offer(SampledCall { at: responded_at, method, request, response });
                 }
             }
             if let Some(watcher) = &inclusion {
@@ -214,12 +217,12 @@ impl<'a> Recording<'a> {
             }
             while let Some(closed) = self.recorder.close() {
                 if self.close_second(closed, on_second) && self.early.is_none() {
-                    self.early = Some(Early::Aborted(self.reached.as_secs_f64()));
+                    self.early = Some(Early::Aborted(self.latest_interval_end.as_secs_f64()));
                     engine.stop();
                 }
             }
             if stop.is_requested() && self.early.is_none() {
-                self.early = Some(Early::StoppedByUser(self.reached.as_secs_f64()));
+                self.early = Some(Early::StoppedByUser(self.latest_interval_end.as_secs_f64()));
                 engine.stop();
             }
         }
@@ -229,38 +232,39 @@ impl<'a> Recording<'a> {
         if let Some(log) = engine.transactions() {
             self.await_inclusion(log, inclusion, stop);
         }
-        self.judge.end(self.reached);
+        self.judge.end(self.latest_interval_end);
         self.take_host_samples();
     }
 
-    /// Waits until the sent transactions are in blocks, and judges those that the load did not wait
-    /// for.
+    /// Waits until the sent transactions are in blocks. Then adds the transactions that were
+    /// included after the load, or not at all, to the totals and to the thresholds.
     fn await_inclusion(
         &mut self,
         log: &TransactionLog,
         inclusion: Option<InclusionWatcher>,
         stop: &Stop,
     ) {
-        let seen = inclusion.map(|watcher| watcher.finish(&|| stop.is_requested()));
+        let inclusions = inclusion.map(|watcher| watcher.finish(&|| stop.is_requested()));
         let counts = log.count();
-        let (pending, times, inclusion) = match seen {
-            // Nothing was seen in a block.
+        let (pending, times, inclusion_row) = match inclusions {
+            // No block was read, so every sent transaction that was not refused is pending.
             None => (counts.sent - counts.refused, Vec::new(), None),
-            Some(seen) => {
+            Some(inclusions) => {
                 let row = InclusionRow {
-                    included: seen.included,
-                    pending: seen.pending,
+                    included: inclusions.included,
+                    pending: inclusions.pending,
+                    // The result fills this in without the warm-up.
                     time: Quantiles::default(),
                     interval: self.plan.inclusion.interval.as_secs_f64(),
-                    waited: seen.waited.as_secs_f64(),
-                    blocks: seen.blocks,
-                    polls_failed: seen.polls_failed,
+                    waited: inclusions.waited.as_secs_f64(),
+                    blocks: inclusions.blocks,
+                    polls_failed: inclusions.polls_failed,
                 };
-                (seen.pending, seen.times, Some(row))
+                (inclusions.pending, inclusions.times, Some(row))
             }
         };
-        let late = self.recorder.add_late_inclusions(&times, pending);
-        self.judge.add_second(self.reached, self.reached, &late);
+        let late_counts = self.recorder.add_late_inclusions(&times, pending);
+        self.judge.add_second(self.latest_interval_end, self.latest_interval_end, &late_counts);
         let plan = self.plan.transactions();
         self.transactions = Some(TransactionsRow {
             total: log.hashes().len() as u64,
@@ -270,7 +274,7 @@ impl<'a> Recording<'a> {
             refused: counts.refused,
             unanswered: counts.sent - counts.accepted - counts.refused,
             refusals: log.messages(),
-            inclusion,
+            inclusion: inclusion_row,
         });
     }
 
@@ -295,14 +299,18 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Returns the end of the load. A run that ended early, or that has a limited number of
-    /// iterations, ended its load with the last interval of its threads. In other runs the threads
-    /// end with their last call, a little before the planned end, which counts.
+    /// Returns the end of the load, since its start. If a run ended early, or if it has a limited
+    /// number of iterations, its load ended with the last interval of its threads. Any other run
+    /// ends at the planned time, although its threads may finish their last calls a little earlier.
     fn load_end(&self) -> Duration {
         let mut scenarios = self.plan.scenarios.iter();
-        let counted = scenarios.any(|scenario| scenario.iterations_limit().is_some());
-        let planned = self.plan.duration();
-        if self.early.is_some() || counted { self.reached.min(planned) } else { planned }
+        let has_iterations_limit = scenarios.any(|scenario| scenario.iterations_limit().is_some());
+        let planned_end = self.plan.duration();
+        if self.early.is_some() || has_iterations_limit {
+            self.latest_interval_end.min(planned_end)
+        } else {
+            planned_end
+        }
     }
 
     /// Stores and returns the host samples since the last call.
@@ -312,7 +320,7 @@ impl<'a> Recording<'a> {
         host
     }
 
-    /// Evaluates the thresholds and reports a second; returns true if a threshold aborts the run.
+    /// Evaluates the thresholds and calls `on_second`. Returns true if a threshold aborts the run.
     fn close_second(
         &mut self,
         closed: ClosedSecond,
@@ -341,8 +349,8 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Stops a run early, from another thread or from a signal handler. Calls in flight are
-/// interrupted; the result is complete up to then and marked as partial.
+/// Stops a run early, from another thread or from a signal handler. The engine interrupts calls in
+/// flight. The result covers the time until the stop and is marked as partial.
 #[derive(Debug, Default)]
 pub struct Stop(AtomicBool);
 
@@ -362,7 +370,7 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Waits until the time is over or the stop is requested.
+    /// Waits for a time, or until the stop is requested.
     pub fn wait(&self, time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time && !self.is_requested() {

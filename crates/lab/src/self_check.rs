@@ -1,4 +1,4 @@
-//! Checks results for internal consistency before they are printed. A violation is a bug of this
+//! Checks results for contradictions before they are printed. A contradiction is a bug of this
 //! program, not of the target.
 
 use lab_engine::aggregate;
@@ -13,12 +13,13 @@ use crate::wording::difference;
 #[cfg(test)]
 mod tests;
 
-/// Tolerance of the goodput as a share of the calls: a call near the edge of a second can be counted
-/// in the next one.
+/// Tolerance of the goodput, as a share of the calls. A call near the edge of a second may be
+/// counted in the next second.
 const GOODPUT_TOLERANCE: f64 = 0.02;
 /// Smallest tolerance of the goodput as a number of calls.
 const GOODPUT_TOLERANCE_MIN: f64 = 3.0;
-/// Number of calls below which fewer than ten are slower than the p99, so that it needs a warning.
+/// Number of calls that a p99 without a warning needs. With fewer calls, fewer than ten are slower
+/// than the p99.
 const P99_CALLS_MIN: u64 = 1_000;
 
 /// Returns the contradictions in a run's result.
@@ -33,24 +34,27 @@ pub fn check_run(result: &RunResult) -> Vec<String> {
 
 /// Checks that the goodput does not exceed the successful calls in the seconds of the load.
 fn check_goodput(result: &RunResult, faults: &mut Vec<String>) {
-    let span = result.duration - result.plan.warmup;
+    let measured_seconds = result.duration - result.plan.warmup;
     let seconds_per_point = aggregate::point_seconds(&result.series);
-    // A point that begins before the end of the load may count calls from before the end.
+    // A point of the series ends at `at`. The last point may end after the load, but it contains
+    // calls from before the end of the load.
     let points = result.series.iter().filter(|second| {
         second.at > result.plan.warmup && second.at - seconds_per_point < result.duration
     });
-    let ended = points.map(|second| second.count(|class| class == Class::Ok)).sum::<u64>() as f64;
-    let reported = result.overall.goodput * span;
-    if span > 0.0 && reported > ended + (ended * GOODPUT_TOLERANCE).max(GOODPUT_TOLERANCE_MIN) {
+    let succeeded =
+        points.map(|second| second.count(|class| class == Class::Ok)).sum::<u64>() as f64;
+    let reported = result.overall.goodput * measured_seconds;
+    let tolerance = (succeeded * GOODPUT_TOLERANCE).max(GOODPUT_TOLERANCE_MIN);
+    if measured_seconds > 0.0 && reported > succeeded + tolerance {
         faults.push(format!(
-            "a goodput of {:.1}/s for {span:.1} s is {reported:.0} calls, but only {ended:.0} succeeded \
-             during the load",
+            "a goodput of {:.1}/s for {measured_seconds:.1} s is {reported:.0} calls, but only \
+             {succeeded:.0} succeeded during the load",
             result.overall.goodput
         ));
     }
 }
 
-/// Checks that the verdict agrees with the thresholds, and that a bad one has a reason.
+/// Checks that the verdict agrees with the thresholds, and that a bad verdict has a reason.
 fn check_verdict(result: &RunResult, faults: &mut Vec<String>) {
     let verdict = &result.verdict;
     let broken = result.thresholds.iter().find(|threshold| !threshold.kept);
@@ -101,12 +105,13 @@ pub fn check_capacity(result: &CapacityResult) -> Vec<String> {
     let answer = &result.answer;
     let mut faults = Vec::new();
     let soaks = || result.probes.iter().filter(|probe| probe.kind == Kind::Soak);
-    let held = |rate: f64| {
+    // The share of 1e-9 allows for rounding of the rate.
+    let has_held = |rate: f64| {
         soaks()
             .any(|probe| probe.outcome == ProbeOutcome::Pass && probe.rate >= rate * (1.0 - 1e-9))
     };
-    let says_held = answer.soak_held == Some(true) || answer.sentence.contains(", held for");
-    if says_held && !answer.highest_pass.is_some_and(held) {
+    let is_reported_held = answer.soak_held == Some(true) || answer.sentence.contains(", held for");
+    if is_reported_held && !answer.highest_pass.is_some_and(has_held) {
         faults.push(format!(
             "{:?} is reported as held, but no soak at that rate or above held",
             answer.highest_pass

@@ -1,5 +1,6 @@
-//! The probe of a target before a run. The probe checks that the target is reachable and speaks
-//! JSON-RPC. It reads client, chain and head, and the chain data from which parameters are drawn.
+//! Probes a target before a run. The probe checks that the target is reachable and speaks JSON-RPC.
+//! It reads the target's client version, its chain id, its head (the number of the newest block),
+//! and the chain data from which parameters are drawn.
 //!
 //! The probe makes a few sequential calls before a run and one after it. These calls are not
 //! measured.
@@ -130,11 +131,11 @@ pub enum Reason {
 /// The result of a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeResult {
-    /// Its addresses.
+    /// Addresses of the target.
     pub addresses: Vec<SocketAddr>,
-    /// Its client and chain.
+    /// Client version, chain and head of the target.
     pub facts: TargetFacts,
-    /// The data that parameters are drawn from.
+    /// The chain data from which parameters are drawn.
     pub chain: ChainFacts,
     /// Warnings for the report.
     pub warnings: Vec<String>,
@@ -148,14 +149,14 @@ pub fn detect_family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> 
     resolve(target)?;
     let client = Client::new(target, tls)?;
     let identity = Identity::query(&client)?;
-    identity.family().ok_or_else(|| identity.no_family(target))
+    identity.family().ok_or_else(|| identity.unknown_family_fault(target))
 }
 
-/// Identifies the target of a plan and fetches the data that parameters are drawn from.
+/// Identifies the target of a plan and fetches the chain data from which parameters are drawn.
 ///
-/// The family of the target must be known if the plan draws parameters from the chain. If it draws
-/// none, and sets the family or replays recorded requests, a target that cannot be identified is
-/// only a warning.
+/// If the plan draws parameters from the chain, the target's family must be known. Otherwise a
+/// target that cannot be identified only causes a warning, if the plan sets the family or only
+/// sends recorded requests.
 ///
 /// # Errors
 /// Fails if the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan
@@ -164,7 +165,7 @@ pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
     probe_with(&Client::new(&plan.target, &plan.connections.tls)?, plan)
 }
 
-/// Does the same with a client of the plan's target.
+/// Probes the target as [`probe`] does, with an existing client of the plan's target.
 ///
 /// # Errors
 /// Fails as [`probe`] does.
@@ -172,22 +173,24 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     let target = &plan.target;
     let addresses = resolve(target)?;
     let needed = NeededData::of(plan);
-    let tolerant = target.family.is_some() || (needed == NeededData::default() && replays(plan));
+    let needs_data = needed != NeededData::default();
+    let may_be_unidentified =
+        !needs_data && (target.family.is_some() || sends_recorded_requests(plan));
     let mut warnings = Vec::new();
     let identity = match Identity::query(client) {
         Ok(identity) => identity,
         Err(TargetFault {
             reason: reason @ (Reason::NotJsonRpc { .. } | Reason::Limited { .. }),
             ..
-        }) if tolerant && needed == NeededData::default() => {
+        }) if may_be_unidentified => {
             warnings.push(format!("the target could not be identified: {reason}"));
             Identity::default()
         }
         Err(fault) => return Err(fault),
     };
     let family = target.family.or_else(|| identity.family());
-    if family.is_none() && needed != NeededData::default() {
-        return Err(identity.no_family(target));
+    if family.is_none() && needs_data {
+        return Err(identity.unknown_family_fault(target));
     }
     let mut facts = identity.into_facts(target, family);
     check_chain_of_transactions(plan, &facts)?;
@@ -195,13 +198,14 @@ pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, Ta
     if let Some(family) = family {
         chain.decimal = family != Family::Ethereum;
         facts.head_start = chain::read_head(client, family)?;
-        chain::fill(client, family, needed, facts.head_start, &mut chain)
+        chain::fetch(client, family, needed, facts.head_start, &mut chain)
             .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
     }
     Ok(ProbeResult { addresses, facts, chain, warnings })
 }
 
-/// Checks that the plan's transactions are signed for the target's chain, as far as both are known.
+/// Checks that the plan's transactions are signed for the target's chain. If one of the two chain
+/// ids is unknown, the check passes.
 fn check_chain_of_transactions(plan: &Plan, facts: &TargetFacts) -> Result<(), TargetFault> {
     let signed_for = plan.transactions().and_then(|transactions| transactions.chain_id);
     let served = facts.chain_id.as_deref().and_then(number_in);
@@ -226,24 +230,27 @@ pub(crate) fn identify(
     let client = Client::new(target, tls)?;
     let identity = Identity::query(&client)?;
     let family = target.family.or_else(|| identity.family());
-    let family = family.ok_or_else(|| identity.no_family(target))?;
+    let family = family.ok_or_else(|| identity.unknown_family_fault(target))?;
     let mut facts = identity.into_facts(target, Some(family));
     facts.head_start = chain::read_head(&client, family)?;
     Ok((client, facts, family))
 }
 
-/// Returns the target's current head; none if the target does not return one.
+/// Returns the target's current head, or `None` if the target does not return one. `family` is the
+/// name of a family of methods.
 pub fn read_head(plan: &Plan, family: &str) -> Option<u64> {
     let client = Client::new(&plan.target, &plan.connections.tls).ok()?;
     read_head_with(&client, family.parse().ok()?)
 }
 
-/// Returns the head of a server; none if the server does not return one.
+/// Returns the head of a server, or `None` if the server does not return one.
 pub(crate) fn read_head_with(client: &Client, family: Family) -> Option<u64> {
     chain::read_head(client, family).ok().flatten()
 }
 
-fn replays(plan: &Plan) -> bool {
+/// Returns true if the plan only replays recorded requests or sends prepared transactions, which
+/// need no data of the chain.
+fn sends_recorded_requests(plan: &Plan) -> bool {
     let mut steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
     steps.all(|step| matches!(step, Step::Replay(_) | Step::Transactions(_)))
 }
@@ -251,7 +258,7 @@ fn replays(plan: &Plan) -> bool {
 /// Returns the addresses of a target.
 ///
 /// # Errors
-/// Fails if its host name has none.
+/// Fails if its host name has no address.
 pub(crate) fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
     let host = target.url.host();
     let addresses: Vec<SocketAddr> =
@@ -265,29 +272,32 @@ pub(crate) fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
 
 /// Harmony's chain ids, including shards and test networks
 /// (<https://docs.harmony.one/home/developers/network-and-faucets>).
-const HARMONY_IDS: std::ops::Range<u64> = 1_666_600_000..1_666_990_000;
+const HARMONY_CHAIN_IDS: std::ops::Range<u64> = 1_666_600_000..1_666_990_000;
 
-/// The replies to the calls that identify the family.
+/// The replies to the calls that identify a target's family of methods.
 #[derive(Clone, Debug, Default)]
 struct Identity {
+    /// Client version; `None` if the target does not return one.
     client: Option<String>,
+    /// Chain id as the target wrote it; `None` if the target does not return one.
     chain_id: Option<String>,
     /// Methods that returned a result.
     supported: Vec<&'static str>,
-    /// The other replies, as text.
-    other: Vec<String>,
+    /// Descriptions of the replies with `null` or an error, for the message of a fault.
+    rejections: Vec<String>,
 }
 
 impl Identity {
+    /// Identifies a target. Calls only as many methods as it needs to determine the family.
     fn query(client: &Client) -> Result<Identity, TargetFault> {
         let mut identity = Identity::default();
-        let text = |value: serde_json::Value| match value {
+        let to_text = |value: serde_json::Value| match value {
             serde_json::Value::String(text) => text,
             other => other.to_string(),
         };
-        identity.client = identity.call(client, "web3_clientVersion")?.map(text);
-        identity.chain_id = identity.call(client, "eth_chainId")?.map(text);
-        // Harmony nodes have the Ethereum methods too.
+        identity.client = identity.call(client, "web3_clientVersion")?.map(to_text);
+        identity.chain_id = identity.call(client, "eth_chainId")?.map(to_text);
+        // Harmony nodes support Ethereum's methods too, so this call is always needed.
         identity.call(client, "hmyv2_blockNumber")?;
         if identity.supported.is_empty() || identity.chain_id.is_none() {
             identity.call(client, "eth_blockNumber")?;
@@ -295,7 +305,7 @@ impl Identity {
         if identity.supported.is_empty()
             && let Some(network) = identity.call(client, "getnetworkinfo")?
         {
-            identity.client = network.get("subversion").cloned().map(text);
+            identity.client = network.get("subversion").cloned().map(to_text);
         }
         if identity.supported.is_empty() || identity.supported == ["getnetworkinfo"] {
             identity.call(client, "getblockcount")?;
@@ -303,6 +313,8 @@ impl Identity {
         Ok(identity)
     }
 
+    /// Calls a method without parameters and records whether the target supports it. Returns `None`
+    /// if the target returned `null` or an error.
     fn call(
         &mut self,
         client: &Client,
@@ -314,35 +326,38 @@ impl Identity {
                 Ok(Some(value))
             }
             Reply::Result(_) => {
-                self.other.push(format!("{method} returned null"));
+                self.rejections.push(format!("{method} returned null"));
                 Ok(None)
             }
             Reply::Error { code, message } => {
-                self.other.push(format!("{method} returned error {code} ({message})"));
+                self.rejections.push(format!("{method} returned error {code} ({message})"));
                 Ok(None)
             }
         }
     }
 
+    /// Returns true if the target returned a result for a method.
     fn supports(&self, method: &str) -> bool {
         self.supported.contains(&method)
     }
 
-    /// Harmony nodes have Ethereum's methods too, and other nodes may have some of Harmony's; the
-    /// client version and the chain id decide.
+    /// Returns the family, or `None` if the target supports no method that identifies a family.
+    ///
+    /// Harmony nodes support Ethereum's methods too, and other nodes may support some of Harmony's.
+    /// In both cases the client version and the chain id decide.
     fn family(&self) -> Option<Family> {
         let is_harmony_client = self
             .client
             .as_ref()
             .is_some_and(|client| client.to_ascii_lowercase().contains("harmony"));
-        let id = self.chain_id.as_deref().and_then(chain::number_in);
-        let is_harmony_chain = id.is_some_and(|id| HARMONY_IDS.contains(&id));
-        let ethereum = self.supports("eth_chainId") || self.supports("eth_blockNumber");
+        let chain_id = self.chain_id.as_deref().and_then(chain::number_in);
+        let is_harmony_chain = chain_id.is_some_and(|id| HARMONY_CHAIN_IDS.contains(&id));
+        let supports_ethereum = self.supports("eth_chainId") || self.supports("eth_blockNumber");
         if self.supports("hmyv2_blockNumber")
-            && (is_harmony_client || is_harmony_chain || !ethereum)
+            && (is_harmony_client || is_harmony_chain || !supports_ethereum)
         {
             Some(Family::Harmony)
-        } else if ethereum {
+        } else if supports_ethereum {
             Some(Family::Ethereum)
         } else if self.supports("getblockcount") {
             Some(Family::Bitcoin)
@@ -351,7 +366,7 @@ impl Identity {
         }
     }
 
-    /// Returns the facts about a target without its heads.
+    /// Returns the facts about a target, without the heads at the start and end of a run.
     fn into_facts(self, target: &Target, family: Option<Family>) -> TargetFacts {
         TargetFacts {
             url: target.url.to_string(),
@@ -363,8 +378,9 @@ impl Identity {
         }
     }
 
-    fn no_family(&self, target: &Target) -> TargetFault {
-        let replies = self.other.join(", ");
+    /// Returns the fault of a target whose family is unknown.
+    fn unknown_family_fault(&self, target: &Target) -> TargetFault {
+        let replies = self.rejections.join(", ");
         TargetFault { url: target.url.to_string(), reason: Reason::NoFamily { replies } }
     }
 }

@@ -1,5 +1,5 @@
-//! A variant of a comparison: a name with the runs of one target, build or setting. The runs come
-//! from results of `weir load` or of other tools.
+//! A variant of a comparison: a name with the runs of one target, build or setting. This file
+//! converts a result of `weir load` into a run; `import.rs` converts results of other tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use lab_model::results::{Fingerprint, PlanFacts, TargetFacts};
 
 use crate::analysis::comparability::{Facts, Tool};
 
-/// One metric of one method: the key by which variants are compared.
-pub type Key = (String, Metric);
+/// The name of a method with a metric. Values of variants are compared by this key.
+pub type MetricKey = (String, Metric);
 
-/// Name of the total over all methods.
+/// Name that stands for the total over all methods, in place of a method's name.
 pub const ALL: &str = "all";
 
 /// One side of a comparison: runs under the same conditions.
 #[derive(Clone, Debug, Default)]
 pub struct Variant {
-    /// Its name.
+    /// Name of the variant.
     pub name: String,
-    /// Its runs, in the order of the arguments.
+    /// The runs, in the order of the arguments.
     pub runs: Vec<Run>,
-    /// Runs that were left out, with reasons.
+    /// Runs that were left out, as sentences with the reasons.
     pub left_out: Vec<String>,
-    /// Remarks on the import of its runs.
+    /// Remarks on the import of the runs.
     pub notes: Vec<String>,
 }
 
@@ -37,13 +37,13 @@ impl Variant {
     }
 }
 
-/// Adds numbers to equal names.
+/// Makes names unique: every repetition of a name gets a number, such as `name (2)`.
 pub(crate) fn make_unique<'a>(names: impl Iterator<Item = &'a mut String>) {
-    let mut taken = BTreeSet::new();
+    let mut used_names = BTreeSet::new();
     for name in names {
         let base_name = name.clone();
         let mut number = 2;
-        while !taken.insert(name.clone()) {
+        while !used_names.insert(name.clone()) {
             *name = format!("{base_name} ({number})");
             number += 1;
         }
@@ -58,21 +58,22 @@ pub struct Run {
     /// Facts about how the run was made.
     pub facts: Facts,
     /// Values over the whole run.
-    pub values: BTreeMap<Key, f64>,
-    /// Start, in seconds since 1970.
+    pub values: BTreeMap<MetricKey, f64>,
+    /// Start, in seconds since 1970; `None` if unknown.
     pub started: Option<f64>,
-    /// Values by second without the warm-up, if known.
-    pub seconds: BTreeMap<Key, Vec<f64>>,
-    /// Calls by method, if known.
+    /// Values by second without the warm-up; empty if unknown.
+    pub seconds: BTreeMap<MetricKey, Vec<f64>>,
+    /// Number of calls by method; empty if unknown.
     pub calls: BTreeMap<String, u64>,
-    /// CPU milliseconds per request of the watched processes without the generator.
+    /// CPU milliseconds per request, summed over the watched processes except the generator. `None`
+    /// if unknown.
     pub cpu_ms_per_request: Option<f64>,
-    /// Cores that the target may use.
+    /// Number of cores that the target may use; `None` if unknown.
     pub cores: Option<f64>,
 }
 
 impl Run {
-    /// Creates a run of which only the file and the tool are known.
+    /// Creates a run without values. `label` is its file or folder.
     pub fn new(label: &str, tool: Tool) -> Run {
         Run { label: label.to_owned(), facts: Facts { tool, ..Facts::default() }, ..Run::default() }
     }
@@ -85,7 +86,7 @@ impl Run {
     }
 }
 
-/// Converts a result of `weir load`.
+/// Converts a result of `weir load` into a run. `label` is its file or folder.
 pub fn of_result(label: &str, result: &RunResult) -> Run {
     let mut run = Run::new(label, Tool::Weir);
     run.facts = facts(result);
@@ -94,11 +95,13 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     let local_cores = machine.target_local.then_some(machine.cores as f64);
     run.cores = result.watched.target_cores.or(local_cores);
     let processes = result.watched.processes.iter();
-    let target = processes.filter(|process| process.role != ProcessRole::Generator);
-    let costs: Vec<f64> = target.filter_map(|process| process.cpu_ms_per_request).collect();
+    let target_processes = processes.filter(|process| process.role != ProcessRole::Generator);
+    let costs: Vec<f64> =
+        target_processes.filter_map(|process| process.cpu_ms_per_request).collect();
     run.cpu_ms_per_request = (!costs.is_empty()).then(|| costs.iter().sum());
     // With a single method the total would repeat that method.
-    if result.methods.len() != 1 {
+    let has_total = result.methods.len() != 1;
+    if has_total {
         put_row(&mut run, ALL, &result.overall);
     }
     for row in &result.methods {
@@ -110,12 +113,13 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     for row in &result.methods {
         put_seconds(&mut run, row, &measured_seconds, seconds_per_point);
     }
-    if result.methods.len() != 1 {
-        put_seconds_of_all(&mut run, &measured_seconds, seconds_per_point);
+    if has_total {
+        put_seconds_of_total(&mut run, &measured_seconds, seconds_per_point);
     }
     run
 }
 
+/// Sets the values of a method over the whole run. A row without calls has no values.
 fn put_row(run: &mut Run, method: &str, row: &Row) {
     if row.calls == 0 {
         return;
@@ -137,14 +141,16 @@ fn put_row(run: &mut Run, method: &str, row: &Row) {
     }
 }
 
-/// Minimum calls per second for a p95: with fewer it is the maximum.
+/// Minimum number of calls for a p95. With fewer calls the p95 is the maximum.
 pub(crate) const P95_CALLS_MIN: u64 = 20;
-/// Minimum calls per second for a p99: with fewer it is the maximum.
+/// Minimum number of calls for a p99. With fewer calls the p99 is the maximum.
 pub(crate) const P99_CALLS_MIN: u64 = 100;
 
+/// Sets the values of a method by second. Percentiles are left out if the usual second has too few
+/// calls.
 fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point: f64) {
     let row_of =
-        |second: &Second| second.methods.iter().find(|second| second.method == row.method).cloned();
+        |second: &Second| second.methods.iter().find(|method| method.method == row.method).cloned();
     let method_seconds: Vec<MethodSecond> =
         seconds.iter().map(|second| row_of(second).unwrap_or_default()).collect();
     let counts: Vec<f64> =
@@ -170,18 +176,18 @@ fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point:
     put(Metric::FailedShare, with_calls().map(failed_share).collect());
 }
 
-/// Sets goodput and failures of the total. Percentiles of the total cannot be computed from those
-/// of the methods.
-fn put_seconds_of_all(run: &mut Run, seconds: &[&Second], seconds_per_point: f64) {
+/// Sets goodput and failed share of the total by second. Percentiles of the total are left out,
+/// because they cannot be computed from the percentiles of the methods.
+fn put_seconds_of_total(run: &mut Run, seconds: &[&Second], seconds_per_point: f64) {
     let goodput =
         |second: &&Second| second.count(|class| class == Class::Ok) as f64 / seconds_per_point;
     let goodput = seconds.iter().map(goodput).collect();
     run.seconds.insert((ALL.to_owned(), Metric::Goodput), goodput);
-    let share = |second: &&Second| {
+    let failed_share = |second: &&Second| {
         let total = second.count(|_| true);
         (total > 0).then(|| second.count(Class::is_failure) as f64 / total as f64)
     };
-    let failed_shares = seconds.iter().filter_map(share).collect();
+    let failed_shares = seconds.iter().filter_map(failed_share).collect();
     run.seconds.insert((ALL.to_owned(), Metric::FailedShare), failed_shares);
 }
 
@@ -190,9 +196,13 @@ fn facts(result: &RunResult) -> Facts {
     // With a limited number of iterations, a stage ends early, and at different times in runs of
     // the same plan.
     let is_limit = |key: &String| key.starts_with("scenario.") && key.ends_with(".iterations");
-    let with_end = !base.settings.keys().any(is_limit);
+    let stages_have_planned_ends = !base.settings.keys().any(is_limit);
     Facts {
-        schedule: result.stages.iter().map(|stage| stage_text(stage, with_end)).collect(),
+        schedule: result
+            .stages
+            .iter()
+            .map(|stage| stage_text(stage, stages_have_planned_ends))
+            .collect(),
         shares: result.methods.iter().map(|row| (row.method.clone(), row.share)).collect(),
         outcome: Some(result.verdict.outcome),
         partial: result.partial,
@@ -202,14 +212,14 @@ fn facts(result: &RunResult) -> Facts {
 
 /// Returns the facts about a plan, a target and the generator's machine.
 pub(crate) fn plan_facts(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerprint) -> Facts {
-    let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let if_not_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Facts {
-        plan_hash: known(&plan.hash),
+        plan_hash: if_not_empty(&plan.hash),
         settings: settings(&plan.text),
         seed: Some(plan.seed),
         threads: Some(plan.threads),
         connections: Some(format!("{}, {}", plan.protocol(), plan.connections)),
-        family: known(&target.family),
+        family: if_not_empty(&target.family),
         chain_id: target.chain_id.clone(),
         scheme: target.url.split_once(':').map(|(scheme, _)| scheme.to_owned()),
         client: target.client.clone(),
@@ -219,7 +229,7 @@ pub(crate) fn plan_facts(plan: &PlanFacts, target: &TargetFacts, machine: &Finge
     }
 }
 
-/// Describes a stage, with the time of its end if that is part of the plan.
+/// Describes a stage. The time of its end is included if `with_end` is true.
 fn stage_text(stage: &StageRow, with_end: bool) -> String {
     let unit = if stage.model == "closed" { " workers" } else { "/s" };
     let level = match stage.level_from == stage.level_to {
@@ -231,7 +241,8 @@ fn stage_text(stage: &StageRow, with_end: bool) -> String {
     format!("{scenario}/{stage_name}: {level} from {start:.0}{end} s")
 }
 
-/// Returns a plan's flattened settings; empty if the text is not TOML.
+/// Returns the settings of a plan by their full keys, such as `scenario.0.mix`. Empty if the text
+/// is not TOML.
 fn settings(text: &str) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(table) = text.parse::<toml::Table>() {
@@ -240,6 +251,8 @@ fn settings(text: &str) -> BTreeMap<String, String> {
     flat
 }
 
+/// Adds a value to `flat` under its key `path`. A table, and an array of tables, is added as its
+/// single values.
 fn flatten(value: &toml::Value, path: String, flat: &mut BTreeMap<String, String>) {
     let path_of =
         |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };

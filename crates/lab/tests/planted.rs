@@ -1,9 +1,10 @@
-//! Goal: what the lab says of a target is true, because the truth was planted. Method: a row for
-//! each small server with a known answer, loaded for some seconds by a real run; expected are its
-//! rate, its verdict and what is named. Every result must agree with itself (`self_check.rs`).
+//! Goal: the lab reports the true behaviour of a target. Method: each case has a small server with
+//! a planted behaviour, such as a rate limit, and a real run loads it for some seconds. The case
+//! checks the rate, the verdict and the findings. Every result must also be consistent
+//! (`self_check.rs`).
 //!
-//! The rows share their machine with each other and with whatever else runs, so that times have a
-//! wide margin, and a wait for a core is allowed unless a row is about it.
+//! The cases share the machine with each other and with other programs. So times have wide margins,
+//! and waits for a core are allowed except in a case about such waits.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,23 +27,26 @@ use parking_lot::Mutex;
 
 use server::{Behaviour, Call, Reply, Server, Slots, ok, wait};
 
-/// Runs at the same time.
-const LANES: usize = 4;
+/// Number of cases that run at the same time.
+const CONCURRENT_CASES: usize = 4;
 
-/// A planted truth.
-struct Truth {
+/// A target with a planted behaviour, a plan, and the is_right result.
+struct Case {
     name: &'static str,
     target: fn() -> Behaviour,
     /// Keys of the scenario.
     load: &'static str,
     /// Further tables of the plan.
-    rest: &'static str,
-    /// How long a call may take.
+    tables: &'static str,
+    /// Timeout of a call.
     timeout: &'static str,
-    expected: fn(&RunResult) -> bool,
+    /// Returns true if the result is right.
+    is_right: fn(&RunResult) -> bool,
 }
 
+/// A mix of one method.
 const ONE: &str = "[[mix.own.calls]]\nmethod = \"eth_call\"\nparams = '[{}, \"0x10\"]'\n";
+/// A mix of two methods. One call in ten uses the second method.
 const TWO: &str = "[[mix.own.calls]]\nmethod = \"eth_call\"\nparams = '[{}, \"0x10\"]'\nweight = 9\n\
                    [[mix.own.calls]]\nmethod = \"eth_getLogs\"\nparams = '[{}]'\nweight = 1\n";
 
@@ -50,7 +54,7 @@ const fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-/// Service in slots: so many at a time, so long each.
+/// Serves `count` calls at a time, for `time` each. Further calls wait.
 fn slots(count: usize, time: Duration) -> Behaviour {
     let slots = Slots::new(count);
     Box::new(move |_: &Call| {
@@ -59,6 +63,7 @@ fn slots(count: usize, time: Duration) -> Behaviour {
     })
 }
 
+/// Replies after a service time.
 fn after(time: Duration, reply: impl Fn(&Call) -> Reply + Send + Sync + 'static) -> Behaviour {
     Box::new(move |call: &Call| {
         wait(time);
@@ -66,29 +71,33 @@ fn after(time: Duration, reply: impl Fn(&Call) -> Reply + Send + Sync + 'static)
     })
 }
 
-fn is(result: &RunResult, outcome: Outcome) -> bool {
+fn has_outcome(result: &RunResult, outcome: Outcome) -> bool {
     result.verdict.outcome == outcome
 }
 
-fn goodput(result: &RunResult, from: f64, to: f64) -> bool {
+/// Returns true if the goodput is between `from` and `to` results per second.
+fn has_goodput(result: &RunResult, from: f64, to: f64) -> bool {
     (from..=to).contains(&result.overall.goodput)
 }
 
-/// The verdict fails, and its first reason says this.
+/// Returns true if the run fails and its first reason contains the text `because`.
 fn fails(result: &RunResult, because: &str) -> bool {
-    is(result, Outcome::Fail) && result.verdict.reasons[0].contains(because)
+    has_outcome(result, Outcome::Fail) && result.verdict.reasons[0].contains(because)
 }
 
-fn finds(result: &RunResult, what: &str) -> bool {
-    result.findings.iter().any(|finding| finding.contains(what))
+/// Returns true if a finding contains the text.
+fn finds(result: &RunResult, text: &str) -> bool {
+    result.findings.iter().any(|finding| finding.contains(text))
 }
 
-fn class(result: &RunResult, class: &str) -> u64 {
+/// Returns the number of calls of a class.
+fn count_class(result: &RunResult, class: &str) -> u64 {
     let row = result.overall.classes.iter().find(|row| row.class.as_str() == class);
     row.map_or(0, |row| row.calls)
 }
 
-fn wrong(result: &RunResult) -> (f64, u64) {
+/// Returns the share of wrong responses among the compared ones, and their number.
+fn wrong_responses(result: &RunResult) -> (f64, u64) {
     let compared = result.compared.as_ref().unwrap();
     (compared.wrong as f64 / compared.compared.max(1) as f64, compared.wrong)
 }
@@ -98,49 +107,49 @@ const OPEN: &str = "workers_max = 100\nstages = [{ duration = \"2s\", rate = 100
 const LATENCY: &str = "[thresholds]\nlatency = \"p(95)<250\"";
 const FAILED: &str = "[thresholds]\nfailed = \"rate<0.1\"";
 const LIMITED: &str = "[thresholds]\nlimited = \"rate<0.01\"";
-/// Sends are called late whatever they are.
+/// Limits of the scheduling delay that every send exceeds.
 const LATE: &str = "\nscheduling_delay_p99_max = \"1us\"\nscheduling_delay_share_max = 0.000001\n";
 
-/// Rates: what ended while the load lasted, and nothing else.
-fn rates() -> Vec<Truth> {
-    let plain = |name, target, load, expected| Truth {
+/// Cases about rates. They count only calls that ended while the load lasted.
+fn rates() -> Vec<Case> {
+    let plain = |name, target, load, is_right| Case {
         name,
         target,
         load,
-        rest: "",
+        tables: "",
         timeout: "20s",
-        expected,
+        is_right,
     };
     vec![
         plain(
             "ten a second, 50 workers",
             || slots(1, ms(100)),
             "model = \"closed\"\nstages = [{ duration = \"3s\", workers = 50 }]",
-            |it| goodput(it, 8.0, 10.4) && it.overall.rate <= 10.4,
+            |it| has_goodput(it, 8.0, 10.4) && it.overall.rate <= 10.4,
         ),
         plain(
             "48 a second, 200 workers",
             || slots(10, ms(205)),
             "model = \"closed\"\nstages = [{ duration = \"3s\", workers = 200 }]",
-            |it| goodput(it, 38.0, 49.5),
+            |it| has_goodput(it, 38.0, 49.5),
         ),
         plain(
             "as fast as four workers and 20 ms are",
             || after(ms(20), |_| ok()),
             "model = \"closed\"\nstages = [{ duration = \"2s\", workers = 4 }]",
-            |it| goodput(it, 120.0, 201.0),
+            |it| has_goodput(it, 120.0, 201.0),
         ),
         plain(
             "a rate that is kept",
             || after(ms(1), |_| ok()),
             OPEN,
-            |it| goodput(it, 98.5, 100.5) && is(it, Outcome::Measured),
+            |it| has_goodput(it, 98.5, 100.5) && has_outcome(it, Outcome::Measured),
         ),
         plain(
             "three times the capacity",
             || slots(1, ms(33)),
             "workers_max = 300\nstages = [{ duration = \"2s\", rate = 90 }]",
-            |it| goodput(it, 22.0, 31.5),
+            |it| has_goodput(it, 22.0, 31.5),
         ),
         plain(
             "an overloaded stage, and its queue in the next one",
@@ -149,37 +158,50 @@ fn rates() -> Vec<Truth> {
              { duration = \"2s\", rate = 1 }]",
             |it| {
                 it.stages.iter().all(|stage| stage.overall.goodput <= 51.5)
-                    && goodput(it, 35.0, 51.5)
+                    && has_goodput(it, 35.0, 51.5)
             },
         ),
         plain(
             "half of the calls fail",
             || after(ms(2), |call| if call.nth % 2 == 0 { ok() } else { Reply::Error(-32_000) }),
             OPEN,
-            |it| goodput(it, 48.0, 52.0) && (98.0..101.0).contains(&it.overall.rate),
+            |it| has_goodput(it, 48.0, 52.0) && (98.0..101.0).contains(&it.overall.rate),
         ),
     ]
 }
 
-/// Verdicts about thresholds, with a generator that is late.
-fn verdicts() -> Vec<Truth> {
-    let with = |name, target, rest, expected| Truth {
+/// Cases about verdicts, some of them with a generator that sends late.
+fn verdicts() -> Vec<Case> {
+    let with = |name, target, tables, is_right| Case {
         name,
         target,
         load: OPEN,
-        rest,
+        tables,
         timeout: SHORT,
-        expected,
+        is_right,
     };
     vec![
-        with("fast, a threshold", || after(ms(2), |_| ok()), LATENCY, |it| is(it, Outcome::Pass)),
-        with("fast, no threshold", || after(ms(2), |_| ok()), "", |it| is(it, Outcome::Measured)),
+        with(
+            "fast, a threshold",
+            || after(ms(2), |_| ok()),
+            LATENCY,
+            |it| has_outcome(it, Outcome::Pass),
+        ),
+        with(
+            "fast, no threshold",
+            || after(ms(2), |_| ok()),
+            "",
+            |it| has_outcome(it, Outcome::Measured),
+        ),
         with("slow", || after(ms(600), |_| ok()), LATENCY, |it| fails(it, "p(95)<250")),
         with(
             "fast, with late sends",
             || after(ms(2), |_| ok()),
             "[validity]\nLATE\n[thresholds]\nlatency = \"p(95)<250\"",
-            |it| is(it, Outcome::Pass) && it.warnings.iter().any(|one| one.contains("late by")),
+            |it| {
+                has_outcome(it, Outcome::Pass)
+                    && it.warnings.iter().any(|warning| warning.contains("late by"))
+            },
         ),
         with(
             "slow, with late sends",
@@ -204,103 +226,105 @@ fn verdicts() -> Vec<Truth> {
             "[validity]\nLATE\n[thresholds]\nfailed = \"rate<0.1\"",
             |it| fails(it, "failed rate<0.1"),
         ),
-        Truth {
+        Case {
             name: "a backlog of seconds beside a wait for a core",
             target: || slots(1, ms(50)),
             load: "workers_max = 300\nstages = [{ duration = \"3s\", rate = 100 }]\ngrace = \"3s\"",
-            rest: "[validity]\nWAITED\n[thresholds]\nlatency = \"p(95)<50\"",
+            tables: "[validity]\nWAITED\n[thresholds]\nlatency = \"p(95)<50\"",
             timeout: SHORT,
-            expected: |it| is(it, Outcome::Fail),
+            is_right: |it| has_outcome(it, Outcome::Fail),
         },
-        Truth {
+        Case {
             name: "pauses that bound the rate",
             target: || after(ms(1), |_| ok()),
             load: "model = \"closed\"\npause = \"100ms\"\nstages = [{ duration = \"2s\", workers = 5 }]",
-            rest: "",
+            tables: "",
             timeout: SHORT,
-            expected: |it| is(it, Outcome::ClientLimited),
+            is_right: |it| has_outcome(it, Outcome::ClientLimited),
         },
-        Truth {
+        Case {
             name: "too few workers for the rate",
             target: || after(ms(50), |_| ok()),
             load: "workers_max = 2\ndelayed = \"drop\"\nstages = [{ duration = \"2s\", rate = 100 }]",
-            rest: "",
+            tables: "",
             timeout: SHORT,
-            expected: |it| is(it, Outcome::ClientLimited),
+            is_right: |it| has_outcome(it, Outcome::ClientLimited),
         },
         with(
             "twenty calls are weak",
             || after(ms(1), |_| ok()),
             "",
-            |it| it.warnings.iter().any(|one| one.contains("eth_call (200 calls)")),
+            |it| it.warnings.iter().any(|warning| warning.contains("eth_call (200 calls)")),
         ),
     ]
 }
 
-/// Outcomes of calls.
-fn outcomes() -> Vec<Truth> {
-    let with = |name, target, rest, expected| Truth {
+/// Cases about the outcomes of calls.
+fn outcomes() -> Vec<Case> {
+    let with = |name, target, tables, is_right| Case {
         name,
         target,
         load: OPEN,
-        rest,
+        tables,
         timeout: SHORT,
-        expected,
+        is_right,
     };
     vec![
         with(
             "every call an error",
             || after(ms(1), |_| Reply::Error(-32_601)),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "rpc_error") == it.overall.calls,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "rpc_error") == it.overall.calls,
         ),
         with(
             "no JSON",
             || after(ms(1), |_| Reply::Text(200, "<html>")),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "malformed") == it.overall.calls,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "malformed") == it.overall.calls,
         ),
         with(
             "HTTP 503",
             || after(ms(1), |_| Reply::Text(503, "busy")),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "http_5xx") == it.overall.calls,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "http_5xx") == it.overall.calls,
         ),
         with(
             "a result under HTTP 503",
             || after(ms(1), |_| Reply::ResultUnder(503)),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "http_5xx") == it.overall.calls,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "http_5xx") == it.overall.calls,
         ),
         with(
             "answers to other calls",
             || after(ms(1), |_| Reply::OtherId),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "wrong_id") == it.overall.calls,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "wrong_id") == it.overall.calls,
         ),
         with(
             "closed connections",
             || after(ms(1), |_| Reply::Closed),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "reset") > 100,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "reset") > 100,
         ),
         with(
             "silence",
             || after(ms(1), |_| Reply::Nothing),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "timeout") > 50,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "timeout") > 50,
         ),
         with(
             "always null",
             || after(ms(1), |_| Reply::Result("null".to_owned())),
             FAILED,
-            |it| is(it, Outcome::Pass) && finds(it, "every result of eth_call was null"),
+            |it| has_outcome(it, Outcome::Pass) && finds(it, "every result of eth_call was null"),
         ),
         with(
             "5 % of the calls fail",
             || after(ms(1), |call| if call.nth % 20 == 7 { Reply::Error(3) } else { ok() }),
             FAILED,
-            |it| is(it, Outcome::Pass) && finds(it, "5.0 % of the calls of eth_call failed"),
+            |it| {
+                has_outcome(it, Outcome::Pass) && finds(it, "5.0 % of the calls of eth_call failed")
+            },
         ),
         with(
             "30 % of the calls fail",
@@ -318,26 +342,27 @@ fn outcomes() -> Vec<Truth> {
             "an outage that lasts to the end",
             || after(ms(1), |call| if call.at < ms(1_000) { ok() } else { Reply::Text(502, "") }),
             "",
-            |it| is(it, Outcome::Fail) && class(it, "http_5xx") > 50,
+            |it| has_outcome(it, Outcome::Fail) && count_class(it, "http_5xx") > 50,
         ),
     ]
 }
 
-/// Two methods, of which one call in ten is of the second.
-fn methods() -> Vec<Truth> {
+/// Cases with two methods. One call in ten uses the second method.
+fn methods() -> Vec<Case> {
+    /// Replies to calls of the second method; other calls succeed.
     fn second(reply: fn(&Call) -> Reply) -> Behaviour {
         after(ms(1), move |call| if call.method == "eth_call" { ok() } else { reply(call) })
     }
-    let with = |name, target, rest, expected| Truth {
+    let with = |name, target, tables, is_right| Case {
         name,
         target,
         load: "workers_max = 100\nstages = [{ duration = \"2s\", rate = 200 }]",
-        rest,
+        tables,
         timeout: SHORT,
-        expected,
+        is_right,
     };
     vec![
-        with("two: all well", || second(|_| ok()), FAILED, |it| is(it, Outcome::Pass)),
+        with("two: all well", || second(|_| ok()), FAILED, |it| has_outcome(it, Outcome::Pass)),
         with(
             "two: the second is always refused",
             || second(|_| Reply::Error(-32_601)),
@@ -354,13 +379,15 @@ fn methods() -> Vec<Truth> {
             "two: a good part of the second may fail",
             || second(|call| if call.nth % 5 < 2 { Reply::Error(-32_000) } else { ok() }),
             "[thresholds]\n\"failed{method:eth_getLogs}\" = \"rate<0.9\"",
-            |it| is(it, Outcome::Pass) && finds(it, "of eth_getLogs failed"),
+            |it| has_outcome(it, Outcome::Pass) && finds(it, "of eth_getLogs failed"),
         ),
         with(
             "two: the second is empty",
             || second(|_| Reply::Result("null".to_owned())),
             FAILED,
-            |it| is(it, Outcome::Pass) && finds(it, "every result of eth_getLogs was null"),
+            |it| {
+                has_outcome(it, Outcome::Pass) && finds(it, "every result of eth_getLogs was null")
+            },
         ),
         with(
             "two: the second hangs",
@@ -371,45 +398,45 @@ fn methods() -> Vec<Truth> {
     ]
 }
 
-/// What happens in the course of a run.
-fn courses() -> Vec<Truth> {
+/// Cases about changes of the target during a run.
+fn changes() -> Vec<Case> {
     const CLOSED: &str = "model = \"closed\"\nstages = [{ duration = \"8s\", workers = 10 }]";
-    /// Nobody is answered in the last half second of each four.
+    /// Sends no response in the last half second of every four seconds.
     fn stalls() -> Behaviour {
         after(ms(5), |call| {
-            let within = call.at.as_millis() as u64 % 4_000;
-            if within > 3_500 {
-                wait(ms(4_000 - within));
+            let period_ms = call.at.as_millis() as u64 % 4_000;
+            if period_ms > 3_500 {
+                wait(ms(4_000 - period_ms));
             }
             ok()
         })
     }
     vec![
-        Truth {
+        Case {
             name: "stalls under workers",
             target: stalls,
             load: CLOSED,
-            rest: "",
+            tables: "",
             timeout: SHORT,
-            expected: |it| is(it, Outcome::Measured) && finds(it, "the target stalled"),
+            is_right: |it| has_outcome(it, Outcome::Measured) && finds(it, "the target stalled"),
         },
-        Truth {
+        Case {
             name: "stalls under workers, and a threshold",
             target: stalls,
             load: CLOSED,
-            rest: "[thresholds]\nlatency = \"p(97)<200\"",
+            tables: "[thresholds]\nlatency = \"p(97)<200\"",
             timeout: SHORT,
-            expected: |it| fails(it, "kept only because workers wait"),
+            is_right: |it| fails(it, "kept only because workers wait"),
         },
-        Truth {
+        Case {
             name: "stalls under a rate",
             target: stalls,
             load: "workers_max = 200\nstages = [{ duration = \"8s\", rate = 100 }]",
-            rest: "[thresholds]\nlatency = \"p(97)<200\"",
+            tables: "[thresholds]\nlatency = \"p(97)<200\"",
             timeout: SHORT,
-            expected: |it| fails(it, "p(97)<200"),
+            is_right: |it| fails(it, "p(97)<200"),
         },
-        Truth {
+        Case {
             name: "a tenfold drift",
             target: || {
                 Box::new(|call: &Call| {
@@ -418,191 +445,208 @@ fn courses() -> Vec<Truth> {
                 })
             },
             load: "workers_max = 100\nstages = [{ duration = \"8s\", rate = 50 }]",
-            rest: "[thresholds]\nlatency = \"p(95)<900\"",
+            tables: "[thresholds]\nlatency = \"p(95)<900\"",
             timeout: SHORT,
-            expected: |it| is(it, Outcome::Pass) && finds(it, "the median of eth_call rose"),
+            is_right: |it| {
+                has_outcome(it, Outcome::Pass) && finds(it, "the median of eth_call rose")
+            },
         },
-        Truth {
+        Case {
             name: "no drift, no stall",
             target: || after(ms(30), |_| ok()),
             load: CLOSED,
-            rest: LATENCY,
+            tables: LATENCY,
             timeout: SHORT,
-            expected: |it| {
-                is(it, Outcome::Pass) && !finds(it, "the median") && !finds(it, "stalled")
+            is_right: |it| {
+                has_outcome(it, Outcome::Pass) && !finds(it, "the median") && !finds(it, "stalled")
             },
         },
     ]
 }
 
-fn references() -> Vec<Truth> {
-    fn every(nth: u64) -> Behaviour {
+/// Cases about wrong responses, which a reference node reveals.
+fn references() -> Vec<Case> {
+    /// Responds to every `interval`-th call with a wrong result.
+    fn wrong_at_every(interval: u64) -> Behaviour {
         let wrong = || Reply::Result("\"0x2\"".to_owned());
-        after(ms(1), move |call| if call.nth % nth == 0 { wrong() } else { ok() })
+        after(ms(1), move |call| if call.nth % interval == 0 { wrong() } else { ok() })
     }
-    let with = |name, target, expected| Truth {
+    let with = |name, target, is_right| Case {
         name,
         target,
         load: "workers_max = 50\nstages = [{ duration = \"3s\", rate = 60 }]",
-        rest: "[reference]\nurl = \"REFERENCE\"\nshare = 1\n",
+        tables: "[reference]\nurl = \"REFERENCE\"\nshare = 1\n",
         timeout: SHORT,
-        expected,
+        is_right,
     };
     vec![
         with(
             "a reference that agrees",
             || after(ms(1), |_| ok()),
             |it| {
-                is(it, Outcome::Measured)
-                    && wrong(it).1 == 0
+                has_outcome(it, Outcome::Measured)
+                    && wrong_responses(it).1 == 0
                     && it.compared.as_ref().unwrap().compared > 50
             },
         ),
         with(
             "one answer in two is wrong",
-            || every(2),
-            |it| fails(it, "differ from those of") && (0.35..=0.65).contains(&wrong(it).0),
+            || wrong_at_every(2),
+            |it| {
+                fails(it, "differ from those of") && (0.35..=0.65).contains(&wrong_responses(it).0)
+            },
         ),
         with(
             "one answer in twenty is wrong",
-            || every(20),
-            |it| fails(it, "differ from those of") && (1..20).contains(&wrong(it).1),
+            || wrong_at_every(20),
+            |it| fails(it, "differ from those of") && (1..20).contains(&wrong_responses(it).1),
         ),
-        with("every answer is wrong", || every(1), |it| wrong(it).0 == 1.0),
+        with("every answer is wrong", || wrong_at_every(1), |it| wrong_responses(it).0 == 1.0),
     ]
 }
 
-/// The plan of a row. The words LATE and WAITED stand for keys of `[validity]`.
-fn plan(truth: &Truth, port: u16, reference: u16) -> Plan {
-    let calls = if truth.name.starts_with("two: ") { TWO } else { ONE };
-    let validity = match truth.rest.contains("[validity]") {
+/// Returns the plan of a case. The words LATE and WAITED stand for keys of `[validity]`, and
+/// REFERENCE for the URL of the reference. `reference` is its port.
+fn plan(case: &Case, port: u16, reference: u16) -> Plan {
+    let calls = if case.name.starts_with("two: ") { TWO } else { ONE };
+    let validity = match case.tables.contains("[validity]") {
         true => "",
         false => "[validity]\nwaited_share_max = 1\n",
     };
-    let rest = truth.rest.replace("LATE", &format!("{LATE}waited_share_max = 1"));
-    let rest = rest.replace("WAITED", "waited_share_max = 0");
-    let rest = rest.replace("REFERENCE", &format!("http://127.0.0.1:{reference}/"));
+    let tables = case.tables.replace("LATE", &format!("{LATE}waited_share_max = 1"));
+    let tables = tables.replace("WAITED", "waited_share_max = 0");
+    let tables = tables.replace("REFERENCE", &format!("http://127.0.0.1:{reference}/"));
     let text = format!(
         "[target]\nurl = \"http://127.0.0.1:{port}/\"\nfamily = \"ethereum\"\ntimeout = \"{}\"\n\
-         [run]\nthreads = 1\n{validity}{rest}\n[[scenario]]\nname = \"load\"\nmix = \"own\"\n{}\n{calls}",
-        truth.timeout, truth.load
+         [run]\nthreads = 1\n{validity}{tables}\n[[scenario]]\nname = \"load\"\nmix = \"own\"\n{}\n{calls}",
+        case.timeout, case.load
     );
-    read(&text, truth.name, &[]).unwrap_or_else(|faults| panic!("{}: {faults}", truth.name))
+    read(&text, case.name, &[]).unwrap_or_else(|faults| panic!("{}: {faults}", case.name))
 }
 
-fn measured(truth: &Truth) -> RunResult {
-    let target = Server::start((truth.target)());
+/// Makes the run of a case.
+fn run_case(case: &Case) -> RunResult {
+    let target = Server::start((case.target)());
     let reference = Server::start(Box::new(|_| ok()));
-    let plan = plan(truth, target.port, reference.port);
+    let plan = plan(case, target.port, reference.port);
     run(&Arc::new(plan), &Stop::new(), &mut |_| {}).unwrap().result
 }
 
-/// All rows, some at a time. A row that is wrong on a machine that others use is tried once more.
+/// Runs all cases, some at a time. A case that fails is tried once more, because other programs may
+/// disturb it.
 #[test]
 fn planted_truths_are_found() {
-    let rows: Vec<Truth> = [rates(), verdicts(), outcomes(), methods(), courses(), references()]
+    let cases: Vec<Case> = [rates(), verdicts(), outcomes(), methods(), changes(), references()]
         .into_iter()
         .flatten()
         .collect();
-    assert!(rows.len() >= 40, "{}", rows.len());
-    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    assert!(cases.len() >= 40, "{}", cases.len());
+    let (next_index, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..LANES {
+        for _ in 0..CONCURRENT_CASES {
             scope.spawn(|| {
-                while let Some(truth) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let right = || {
-                        let result = measured(truth);
+                while let Some(case) = cases.get(next_index.fetch_add(1, Ordering::Relaxed)) {
+                    // Returns a description of the failure, if the case fails.
+                    let try_case = || {
+                        let result = run_case(case);
                         let faults = self_check::check_run(&result);
-                        let right = (truth.expected)(&result) && faults.is_empty();
-                        (!right).then(|| told(truth, &result, &faults))
+                        let is_right = (case.is_right)(&result) && faults.is_empty();
+                        (!is_right).then(|| describe(case, &result, &faults))
                     };
-                    if right().is_some()
-                        && let Some(told) = right()
+                    if try_case().is_some()
+                        && let Some(failure) = try_case()
                     {
-                        wrong.lock().push(told);
+                        failures.lock().push(failure);
                     }
                 }
             });
         }
     });
-    let wrong = wrong.into_inner();
+    let failures = failures.into_inner();
     assert!(
-        wrong.is_empty(),
+        failures.is_empty(),
         "{} of {} rows are wrong:\n{}",
-        wrong.len(),
-        rows.len(),
-        wrong.join("\n")
+        failures.len(),
+        cases.len(),
+        failures.join("\n")
     );
 }
 
-fn told(truth: &Truth, result: &RunResult, faults: &[String]) -> String {
+/// Describes the result of a case that failed.
+fn describe(case: &Case, result: &RunResult, faults: &[String]) -> String {
     format!(
         "{}: {:?}\n  findings {:?}\n  warnings {:?}\n  {:.1} results/s, {:.1} calls/s, classes {:?}\n  \
          compared {:?}\n  faults {faults:?}\n  seconds {:?}",
-        truth.name,
+        case.name,
         result.verdict,
         result.findings,
         result.warnings,
         result.overall.goodput,
         result.overall.rate,
         result.overall.classes.iter().map(|row| (row.class, row.calls)).collect::<Vec<_>>(),
-        result.compared.as_ref().map(|one| (one.compared, one.wrong, one.moved)),
-        result.series.iter().map(|one| (one.at, one.requests)).collect::<Vec<_>>(),
+        result.compared.as_ref().map(|compared| (
+            compared.compared,
+            compared.wrong,
+            compared.moved
+        )),
+        result.series.iter().map(|second| (second.at, second.requests)).collect::<Vec<_>>(),
     )
 }
 
-fn compared(a: &Truth, b: &Truth) -> CompareResult {
-    let variant = |truth: &Truth, name: &str| {
-        let runs = vec![of_result(name, &measured(truth))];
+/// Compares single runs of two cases.
+fn compare_cases(a: &Case, b: &Case) -> CompareResult {
+    let variant = |case: &Case, name: &str| {
+        let runs = vec![of_result(name, &run_case(case))];
         Variant { name: name.to_owned(), runs, left_out: Vec::new(), notes: Vec::new() }
     };
     let variants = vec![variant(a, "a"), variant(b, "b")];
     compare(variants, &Options { anyway: true, ..Options::default() }, &mut || 4)
 }
 
-/// Single runs of some seconds: what is plain is named, and nothing else.
+/// Single runs of some seconds show clear differences, and equal targets show none.
 #[test]
 fn plain_differences_of_single_runs_are_reported() {
-    let truth = |target| Truth {
+    let case_of = |target| Case {
         name: "compared",
         target,
         load: "workers_max = 100\nstages = [{ duration = \"3s\", rate = 60 }]",
-        rest: "",
+        tables: "",
         timeout: SHORT,
-        expected: |_| true,
+        is_right: |_| true,
     };
-    let fast = truth(|| after(ms(2), |_| ok()));
-    let word = |result: &CompareResult, metric| {
+    let fast = case_of(|| after(ms(2), |_| ok()));
+    let verdict_of = |result: &CompareResult, metric| {
         assert_eq!(self_check::check_comparison(result), Vec::<String>::new());
-        let one = result.differences.iter().find(|one| one.metric == metric);
-        one.unwrap().verdict
+        let difference = result.differences.iter().find(|difference| difference.metric == metric);
+        difference.unwrap().verdict
     };
-    let failing =
-        truth(|| after(ms(2), |call| if call.nth % 4 == 0 { ok() } else { Reply::Error(-32_000) }));
-    let result = compared(&fast, &failing);
+    let failing = case_of(|| {
+        after(ms(2), |call| if call.nth % 4 == 0 { ok() } else { Reply::Error(-32_000) })
+    });
+    let result = compare_cases(&fast, &failing);
     assert_eq!(
-        word(&result, Metric::FailedShare),
+        verdict_of(&result, Metric::FailedShare),
         ComparisonVerdict::Worse,
         "{:?}",
         result.conclusions
     );
-    let slow = truth(|| after(ms(400), |_| ok()));
-    let result = compared(&fast, &slow);
+    let slow = case_of(|| after(ms(400), |_| ok()));
+    let result = compare_cases(&fast, &slow);
     assert_eq!(
-        word(&result, Metric::LatencyP50),
+        verdict_of(&result, Metric::LatencyP50),
         ComparisonVerdict::Worse,
         "{:?}",
         result.conclusions
     );
-    let result = compared(&fast, &fast);
+    let result = compare_cases(&fast, &fast);
     assert_ne!(
-        word(&result, Metric::Goodput),
+        verdict_of(&result, Metric::Goodput),
         ComparisonVerdict::Worse,
         "{:?}",
         result.conclusions
     );
     assert_ne!(
-        word(&result, Metric::FailedShare),
+        verdict_of(&result, Metric::FailedShare),
         ComparisonVerdict::Worse,
         "{:?}",
         result.conclusions

@@ -1,6 +1,6 @@
-//! Goal: signed transactions are sent once each and in order, and their inclusion in blocks is what
-//! the chain shows. Method: transactions that the test signs, a geth with a block per second, and a
-//! chain within the test whose times and faults are planted.
+//! Goal: each signed transaction is sent once and in order, and its inclusion in a block is
+//! measured correctly. Method: the test signs transactions and sends them to a geth with one block
+//! per second, and to a simulated chain with planted times and faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,26 +19,26 @@ use test_support::signing::{Account, hex};
 
 use server::{Fate, Server};
 
-/// Chain id of a development chain of geth, and of the chain within the test.
-const CHAIN: u64 = 1337;
+/// Chain id of geth's development chain, and of the simulated chain.
+const CHAIN_ID: u64 = 1337;
 
-/// A line with the transfer of an account.
+/// Returns a line of a transaction file: a signed transfer from an account.
 fn line(account: u8, nonce: u64) -> String {
-    hex(&Account::numbered(account).transfer(CHAIN, nonce, Account::numbered(99).address))
+    hex(&Account::numbered(account).transfer(CHAIN_ID, nonce, Account::numbered(99).address))
 }
 
-/// Runs a plan that sends these transactions for at most 30 s. `rest` has further tables.
-fn send(address: &str, lines: &[String], rate: u32, rest: &str) -> Result<RunResult, RunFault> {
-    send_for(30, address, lines, rate, rest)
+/// Runs a plan that sends transactions for at most 30 s. `tables` has further tables of the plan.
+fn send(address: &str, lines: &[String], rate: u32, tables: &str) -> Result<RunResult, RunFault> {
+    send_for(30, address, lines, rate, tables)
 }
 
-/// Runs a plan that sends these transactions for at most so many seconds.
+/// Runs a plan that sends transactions for at most `seconds`.
 fn send_for(
     seconds: u32,
     address: &str,
     lines: &[String],
     rate: u32,
-    rest: &str,
+    tables: &str,
 ) -> Result<RunResult, RunFault> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("txs"), lines.join("\n")).unwrap();
@@ -46,7 +46,7 @@ fn send_for(
         "[target]\nurl = \"http://{address}\"\n\
          [[scenario]]\nname = \"send\"\nmix = \"own\"\nworkers_max = 10\n\
          stages = [{{ duration = \"{seconds}s\", rate = {rate} }}]\n\
-         [mix.own]\ntransactions = \"txs\"\n{rest}"
+         [mix.own]\ntransactions = \"txs\"\n{tables}"
     );
     let name = folder.path().join("plan.toml");
     let plan = read(&text, name.to_str().unwrap(), &[]).unwrap_or_else(|faults| panic!("{faults}"));
@@ -57,13 +57,14 @@ fn transactions(result: &RunResult) -> &TransactionsRow {
     result.transactions.as_ref().unwrap()
 }
 
-/// Sent, accepted, refused, included and pending transactions.
+/// Returns the numbers of sent, accepted, refused, included and pending transactions.
 fn counts(result: &RunResult) -> [u64; 5] {
     let row = transactions(result);
     let inclusion = row.inclusion.as_ref().unwrap();
     [row.sent, row.accepted, row.refused, inclusion.included, inclusion.pending]
 }
 
+/// Returns true for each threshold that was kept.
 fn kept(result: &RunResult) -> Vec<bool> {
     result.thresholds.iter().map(|threshold| threshold.kept).collect()
 }
@@ -87,7 +88,7 @@ fn a_real_node_includes_what_was_sent() {
     assert_eq!((row.total, row.senders, row.unanswered), (40, 4, 0));
     let time = row.inclusion.as_ref().unwrap().time;
     assert_eq!(time.count, 40);
-    // Two seconds of sends have one just after a block, which waits for the next one.
+    // Sends last two seconds, so one of them comes just after a block and waits for the next block.
     assert!((500.0..15_000.0).contains(&time.max_ms), "{time:?}");
     assert!(time.min_ms < time.max_ms, "{time:?}");
     for sender in 0..SENDERS {
@@ -95,7 +96,7 @@ fn a_real_node_includes_what_was_sent() {
         assert_eq!(geth.call("eth_getTransactionCount", &params), "0xa");
     }
 
-    // The same file again: every nonce is used.
+    // If the same file is sent again, every nonce is already used.
     let again = send(&geth.address, &lines, 100, "[inclusion]\nwait = \"20s\"\n").unwrap();
     assert_eq!(counts(&again), [40, 0, 40, 0, 0], "{:?}", again.transactions);
     let message = &transactions(&again).refusals[0].0;
@@ -108,9 +109,9 @@ fn a_real_node_holds_back_and_refuses() {
     let Some(geth) = Geth::start_dev(2) else { return };
     // The second sender's first nonces are missing, and the third sender has no ether.
     let lines = [line(0, 0), line(1, 5), line(2, 0), line(0, 1), line(1, 6), line(2, 1)];
-    let rest = "[inclusion]\nwait = \"4s\"\n[thresholds]\npending = \"count==0\"\n\
+    let tables = "[inclusion]\nwait = \"4s\"\n[thresholds]\npending = \"count==0\"\n\
                 failed = \"rate<0.1\"\nincluded = \"count==2\"\n";
-    let result = send(&geth.address, &lines, 20, rest).unwrap();
+    let result = send(&geth.address, &lines, 20, tables).unwrap();
     assert_eq!(counts(&result), [6, 4, 2, 2, 2], "{:?}", result.transactions);
     assert_eq!(kept(&result), [false, false, true], "{:?}", result.thresholds);
     let row = transactions(&result);
@@ -141,14 +142,14 @@ fn inclusion_times_are_those_of_the_chain() {
     const AFTER: Duration = Duration::from_millis(700);
     let server = Server::start(false, Box::new(|_| Fate::Included(AFTER)));
     let lines: Vec<_> = (0..5).flat_map(|nonce| [line(0, nonce), line(1, nonce)]).collect();
-    let rest = "[inclusion]\ninterval = \"20ms\"\nwait = \"20s\"\n[thresholds]\n\
+    let tables = "[inclusion]\ninterval = \"20ms\"\nwait = \"20s\"\n[thresholds]\n\
                 inclusion_time = [\"min>=700\", \"max<700\"]\npending = \"count==0\"\n";
-    let result = send(&format!("127.0.0.1:{}", server.port), &lines, 50, rest).unwrap();
+    let result = send(&format!("127.0.0.1:{}", server.port), &lines, 50, tables).unwrap();
     assert_eq!(counts(&result), [10, 10, 0, 10, 0], "{:?}", result.transactions);
     assert_eq!(server.arrived(), lines, "each once, in order");
     assert_eq!(kept(&result), [true, false, true], "{:?}", result.thresholds);
     let time = transactions(&result).inclusion.as_ref().unwrap().time;
-    // The load lasts 0.2 s, so all of them are seen after it.
+    // The load lasts 0.2 s, so all transactions are included after it.
     assert!((700.0..5_000.0).contains(&time.min_ms) && time.count == 10, "{time:?}");
 }
 
@@ -164,9 +165,9 @@ fn the_wait_ends_and_the_rest_is_pending() {
     );
     let lines: Vec<_> = (0..8).map(|nonce| line(0, nonce)).collect();
     let started = Instant::now();
-    let rest =
+    let tables =
         "[inclusion]\ninterval = \"20ms\"\nwait = \"1s\"\n[thresholds]\npending = \"count<3\"\n";
-    let result = send(&format!("127.0.0.1:{}", server.port), &lines, 50, rest).unwrap();
+    let result = send(&format!("127.0.0.1:{}", server.port), &lines, 50, tables).unwrap();
     assert_eq!(counts(&result), [8, 7, 1, 4, 3], "{:?}", result.transactions);
     assert_eq!(kept(&result), [false], "{:?}", result.thresholds);
     assert_eq!(result.thresholds[0].observed, Some(3.0));
@@ -177,9 +178,9 @@ fn the_wait_ends_and_the_rest_is_pending() {
 #[test]
 fn blocks_that_cannot_be_read_are_a_warning_and_all_count_as_pending() {
     let server = Server::start(true, Box::new(|_| Fate::Included(Duration::ZERO)));
-    let rest = "[thresholds]\npending = \"count==0\"\ninclusion_time = \"p(95)<1000\"\n";
+    let tables = "[thresholds]\npending = \"count==0\"\ninclusion_time = \"p(95)<1000\"\n";
     let address = format!("127.0.0.1:{}", server.port);
-    let result = send(&address, &[line(0, 0), line(1, 0)], 50, rest).unwrap();
+    let result = send(&address, &[line(0, 0), line(1, 0)], 50, tables).unwrap();
     assert_eq!(transactions(&result).inclusion, None);
     assert_eq!(transactions(&result).accepted, 2);
     assert_eq!(kept(&result), [false, false], "{:?}", result.thresholds);

@@ -93,7 +93,8 @@ impl fmt::Display for Diagnostics {
 }
 
 impl Diagnostic {
-    /// Creates an error without a position and a value. `key` is empty if the error concerns none.
+    /// Creates an error without a position and a value. `key` is empty if the error concerns no
+    /// key.
     pub fn error(
         key: impl Into<String>,
         message: impl Into<String>,

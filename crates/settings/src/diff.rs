@@ -53,9 +53,9 @@ impl<T: PartialEq + Send + Sync + 'static> Comparable for T {
 pub struct Change {
     /// The full name of the key, such as `upstream.first.weight`.
     pub key: String,
-    /// The former value, secrets masked; `None` if it was not set.
+    /// The old value with masked secrets. `None` if the key was not set.
     pub before: Option<String>,
-    /// The new value, secrets masked; `None` if it is not set.
+    /// The new value with masked secrets. `None` if the key is not set.
     pub after: Option<String>,
     /// The default, if it is a value.
     pub default: Option<String>,
@@ -78,10 +78,12 @@ impl Keys {
         self
     }
 
+    /// Returns the keys by their full names.
     fn by_name(&self) -> HashMap<&str, &SetKey> {
         self.list.iter().map(|key| (key.name.as_str(), key)).collect()
     }
 
+    /// Returns the names of the tables that have a key in the list.
     fn tables(&self) -> HashSet<&str> {
         self.list.iter().map(|key| key.table.as_str()).collect()
     }
@@ -94,17 +96,17 @@ impl fmt::Debug for Keys {
 }
 
 /// Lists the differences in the order of the declaration.
-pub fn list_changes(before: &Keys, after: &Keys) -> Vec<Change> {
-    let (old_keys, new_keys) = (before.by_name(), after.by_name());
-    let (old_tables, new_tables) = (before.tables(), after.tables());
-    let mut keys: Vec<&SetKey> = before.list.iter().collect();
-    keys.extend(after.list.iter().filter(|key| !old_keys.contains_key(key.name.as_str())));
+pub fn list_changes(old: &Keys, new: &Keys) -> Vec<Change> {
+    let (old_keys, new_keys) = (old.by_name(), new.by_name());
+    let (old_tables, new_tables) = (old.tables(), new.tables());
+    let mut keys: Vec<&SetKey> = old.list.iter().collect();
+    keys.extend(new.list.iter().filter(|key| !old_keys.contains_key(key.name.as_str())));
     let mut first_index = HashMap::new();
     for (index, key) in keys.iter().enumerate() {
         first_index.entry(key.table.as_str()).or_insert(index);
     }
     keys.sort_by_key(|key| (key.section, first_index[key.table.as_str()], key.position));
-    let change = |key: &SetKey| {
+    let find_change = |key: &SetKey| {
         let (name, table) = (key.name.as_str(), key.table.as_str());
         let (old_key, new_key) = (old_keys.get(name), new_keys.get(name));
         if let (Some(old_key), Some(new_key)) = (old_key, new_key)
@@ -122,7 +124,7 @@ pub fn list_changes(before: &Keys, after: &Keys) -> Vec<Change> {
             at_start_only: key.at_start_only,
         })
     };
-    keys.into_iter().filter_map(change).collect()
+    keys.into_iter().filter_map(find_change).collect()
 }
 
 impl fmt::Display for Change {
@@ -153,7 +155,7 @@ pub struct Collector {
     keys: Keys,
     /// The names of all tables so far.
     tables: HashSet<String>,
-    // The other fields describe the current key and its table, as those of `SetKey`.
+    // The other fields describe the current key and its table, like the fields of `SetKey`.
     section: usize,
     position: usize,
     table: String,
@@ -202,13 +204,13 @@ impl Collector {
         value: &V::Value,
         at_start_only: bool,
     ) {
-        let saved = (self.section, self.position, self.at_start_only);
+        let outer = (self.section, self.position, self.at_start_only);
         if self.table.is_empty() {
             self.section = self.position;
         }
         self.at_start_only |= at_start_only;
         V::collect(value, name, self);
-        (self.section, self.position, self.at_start_only) = saved;
+        (self.section, self.position, self.at_start_only) = outer;
     }
 
     /// Adds the keys of a table. A second table of the same name gets a number.
@@ -217,12 +219,13 @@ impl Collector {
         let mut names = std::iter::once(name.clone()).chain(numbered);
         let name = names.find(|name| self.tables.insert(name.clone()));
         let name = name.expect("the numbers are endless");
-        let saved = (std::mem::replace(&mut self.table, name), self.is_in_list);
+        let outer = (std::mem::replace(&mut self.table, name), self.is_in_list);
         (self.is_in_list, self.position) = (is_in_list, 0);
         table.collect(self);
-        (self.table, self.is_in_list) = saved;
+        (self.table, self.is_in_list) = outer;
     }
 
+    /// Adds the current key if the file sets it.
     fn push<V: ValueType>(
         &mut self,
         name: &'static str,
@@ -230,7 +233,7 @@ impl Collector {
         default: DefaultDoc,
         at_start_only: bool,
     ) {
-        // The label of a table holds its name.
+        // The key `name` of a table in a list is not a change, because it is part of the label.
         if key.origin != Origin::Set || (self.is_in_list && name == "name") {
             return;
         }

@@ -47,7 +47,7 @@ impl<'a> ReadContext<'a> {
         }
     }
 
-    /// Allows formulas. A string instead of a number is a formula, and so is `${…}` in a string.
+    /// Allows formulas: a string instead of a number, and `${…}` in any string.
     /// Formulas use the file's [`Variables`](crate::value::Variables). `overrides` replace values
     /// of the file's variables.
     #[must_use]
@@ -60,7 +60,7 @@ impl<'a> ReadContext<'a> {
         self.variables.is_some()
     }
 
-    /// Returns the value of a formula, or `None` if the file allows none.
+    /// Returns the value of a formula, or `None` if the file allows no formulas.
     pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
         let variables = self.variables.as_ref()?;
         Some(formula::evaluate(text, &variables.borrow()))
@@ -68,7 +68,7 @@ impl<'a> ReadContext<'a> {
 
     /// Sets a variable and returns its value, which an override may have replaced.
     pub(crate) fn set_variable(&self, name: &str, value: f64) -> f64 {
-        let override_value = self.overrides.iter().rev().find(|(known, _)| known == name);
+        let override_value = self.overrides.iter().rev().find(|(variable, _)| variable == name);
         let value = override_value.map_or(value, |(_, value)| *value);
         if let Some(variables) = &self.variables {
             variables.borrow_mut().push((name.to_owned(), value));
@@ -88,7 +88,7 @@ impl<'a> ReadContext<'a> {
 }
 
 /// The prefix of an environment variable in a file that allows formulas.
-const ENVIRONMENT: &str = "env:";
+const ENVIRONMENT_PREFIX: &str = "env:";
 
 /// Default of the maximum number of bytes of a configuration file. Such files have a few kilobytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -100,25 +100,25 @@ const SECRET_FILE_BYTES_MAX: u64 = 64 * 1024;
 /// replacement is not expanded again.
 ///
 /// # Errors
-/// The name of the variable or file that is missing.
+/// Returns a message with the name of the variable or file that is missing.
 pub(crate) fn expand(text: &str, context: &ReadContext<'_>) -> Result<String, String> {
     let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        if let Some(prefix) = rest[..start].strip_suffix('$') {
+    let mut remaining = text;
+    while let Some(start) = remaining.find("${") {
+        if let Some(prefix) = remaining[..start].strip_suffix('$') {
             expanded.push_str(prefix);
             expanded.push_str("${");
-            rest = &rest[start + 2..];
+            remaining = &remaining[start + 2..];
             continue;
         }
-        expanded.push_str(&rest[..start]);
-        let Some(end) = rest[start..].find('}') else {
+        expanded.push_str(&remaining[..start]);
+        let Some(end) = remaining[start..].find('}') else {
             return Err("${ is not closed by }".to_owned());
         };
-        expanded.push_str(&resolve_reference(&rest[start + 2..start + end], context)?);
-        rest = &rest[start + end + 1..];
+        expanded.push_str(&resolve_reference(&remaining[start + 2..start + end], context)?);
+        remaining = &remaining[start + end + 1..];
     }
-    expanded.push_str(rest);
+    expanded.push_str(remaining);
     Ok(expanded)
 }
 
@@ -127,19 +127,20 @@ fn resolve_reference(reference: &str, context: &ReadContext<'_>) -> Result<Strin
     if let Some(path) = reference.strip_prefix("file:") {
         return read_secret_file(path, context);
     }
-    let variable = match reference.strip_prefix(ENVIRONMENT).filter(|_| context.allows_formulas()) {
-        Some(variable) => variable,
-        None => match context.evaluate(reference) {
-            Some(number) => return number.map(|number| number.to_string()),
-            None => reference,
-        },
-    };
+    let variable =
+        match reference.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| context.allows_formulas()) {
+            Some(variable) => variable,
+            None => match context.evaluate(reference) {
+                Some(number) => return number.map(|number| number.to_string()),
+                None => reference,
+            },
+        };
     let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (variable, None),
     };
     if !is_variable_name(name) {
-        let prefix = if context.allows_formulas() { ENVIRONMENT } else { "" };
+        let prefix = if context.allows_formulas() { ENVIRONMENT_PREFIX } else { "" };
         return Err(format!(
             "${{…}} must contain {prefix}NAME, {prefix}NAME:-default or file:PATH"
         ));
@@ -152,12 +153,12 @@ fn resolve_reference(reference: &str, context: &ReadContext<'_>) -> Result<Strin
     }
 }
 
-/// Returns true if a text is only a `${VAR}` or a `${file:PATH}`. Such a text names the source of a
-/// secret, but is no secret itself.
+/// Returns true if the whole text is a `${VAR}` or a `${file:PATH}`. Such a text names the source
+/// of a secret, but is no secret itself.
 pub(crate) fn is_reference(text: &str) -> bool {
-    let reference = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    let reference = text.strip_prefix("${").and_then(|after_open| after_open.strip_suffix('}'));
     reference.is_some_and(|reference| {
-        is_variable_name(reference.strip_prefix(ENVIRONMENT).unwrap_or(reference))
+        is_variable_name(reference.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or(reference))
             || (reference.starts_with("file:") && !reference.contains('}'))
     })
 }
@@ -177,7 +178,7 @@ fn read_secret_file(path: &str, context: &ReadContext<'_>) -> Result<String, Str
 /// Reads a file of at most `bytes_max` bytes in UTF-8.
 ///
 /// # Errors
-/// The error of the system, or a message that states the size of a larger file.
+/// Returns the error of the system, or a message with the size of a larger file.
 pub fn read_text_file(path: &Path, bytes_max: u64) -> io::Result<String> {
     let size = std::fs::metadata(path)?.len();
     if size > bytes_max {

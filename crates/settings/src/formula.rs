@@ -22,7 +22,7 @@ const DEPTH_MAX: usize = 32;
 /// Evaluates a formula.
 ///
 /// # Errors
-/// The formula is malformed, or its value is not a finite number.
+/// Fails if the formula is malformed, or its value is not a finite number.
 pub fn evaluate(text: &str, variables: &[Variable]) -> Result<f64, String> {
     let mut parser = Parser { text, offset: 0, depth: 0, variables };
     let value = parser.parse_sum()?;
@@ -38,7 +38,7 @@ struct Parser<'a> {
     text: &'a str,
     /// Byte offset of the next character.
     offset: usize,
-    /// Number of factors that enclose the current one.
+    /// Number of factors that are being parsed: the current one and those that enclose it.
     depth: usize,
     variables: &'a [Variable],
 }
@@ -78,21 +78,22 @@ impl Parser<'_> {
         if self.depth > DEPTH_MAX {
             return Err(format!("nested deeper than {DEPTH_MAX}"));
         }
-        let factor = self.parse_factor_at_depth();
+        let factor = self.parse_factor_unchecked();
         self.depth -= 1;
         factor
     }
 
-    fn parse_factor_at_depth(&mut self) -> Result<f64, String> {
+    /// Evaluates a factor without a check of its depth.
+    fn parse_factor_unchecked(&mut self) -> Result<f64, String> {
         self.skip_whitespace();
-        let rest = &self.text[self.offset..];
-        match rest.chars().next() {
+        let remaining = &self.text[self.offset..];
+        match remaining.chars().next() {
             Some('-') => {
                 self.offset += 1;
                 Ok(-self.parse_factor()?)
             }
             Some('(') => self.parse_enclosed("(", ")"),
-            Some('$') if rest.starts_with("${") => self.parse_enclosed("${", "}"),
+            Some('$') if remaining.starts_with("${") => self.parse_enclosed("${", "}"),
             Some(digit) if digit.is_ascii_digit() || digit == '.' => self.parse_number(),
             Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => self.parse_name(),
             Some(_) => Err(self.unexpected_character()),
@@ -100,6 +101,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Evaluates a sum between two tokens, such as parentheses.
     fn parse_enclosed(&mut self, open: &str, close: &str) -> Result<f64, String> {
         self.offset += open.len();
         let sum = self.parse_sum()?;
@@ -118,8 +120,8 @@ impl Parser<'_> {
     }
 
     fn parse_number(&mut self) -> Result<f64, String> {
-        let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
-        let number = self.take_while(|byte| is_part(&byte)).replace('_', "");
+        let is_number_byte = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
+        let number = self.take_while(|byte| is_number_byte(&byte)).replace('_', "");
         number.parse().map_err(|_| format!("{number} is not a number"))
     }
 
@@ -129,7 +131,7 @@ impl Parser<'_> {
         if self.text[self.offset..].starts_with('(') {
             return self.call_function(&name);
         }
-        let variable = self.variables.iter().find(|(known, _)| *known == name);
+        let variable = self.variables.iter().find(|(variable, _)| *variable == name);
         variable.map(|(_, value)| *value).ok_or_else(|| {
             let names: Vec<_> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
             let (message, _) = not_found("variable", &name, &names);
@@ -137,7 +139,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Evaluates a call of a function; the offset is at its opening parenthesis.
+    /// Evaluates a call of a function. The offset is at its opening parenthesis.
     fn call_function(&mut self, name: &str) -> Result<f64, String> {
         self.offset += 1;
         let argument = self.parse_sum()?;
@@ -161,26 +163,27 @@ impl Parser<'_> {
     }
 
     /// Takes the bytes up to the first byte that does not match.
-    fn take_while(&mut self, is_part: impl Fn(u8) -> bool) -> String {
-        let rest = &self.text[self.offset..];
-        let end = rest.bytes().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+    fn take_while(&mut self, matches: impl Fn(u8) -> bool) -> String {
+        let remaining = &self.text[self.offset..];
+        let end = remaining.bytes().position(|byte| !matches(byte)).unwrap_or(remaining.len());
         self.offset += end;
-        rest[..end].to_owned()
+        remaining[..end].to_owned()
     }
 
+    /// Takes the next character if it is one of the operators.
     fn next_operator(&mut self, operators: &str) -> Option<char> {
         self.skip_whitespace();
-        let next = self.text[self.offset..].chars().next()?;
-        if !operators.contains(next) {
+        let operator = self.text[self.offset..].chars().next()?;
+        if !operators.contains(operator) {
             return None;
         }
         self.offset += 1;
-        Some(next)
+        Some(operator)
     }
 
     fn skip_whitespace(&mut self) {
-        let rest = &self.text[self.offset..];
-        self.offset += rest.len() - rest.trim_start().len();
+        let remaining = &self.text[self.offset..];
+        self.offset += remaining.len() - remaining.trim_start().len();
     }
 
     /// Returns the error about the next character.

@@ -25,7 +25,7 @@ const LINE_CHARS_MAX: usize = 200;
 const PRINTED_MAX: usize = 50;
 
 /// The location of a key or table: its name and its position in the file, for diagnostics. All
-/// values of this type compare as equal, so that two configurations with the same values are equal.
+/// locations compare as equal. So two configurations with the same values are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Location {
     /// The full name: `server.listen`, `chain.mainnet.family`.
@@ -197,9 +197,9 @@ impl<'a> Report<'a> {
 
     /// Returns true if there is an error, so the configuration must not be used.
     pub fn has_errors(&self) -> bool {
-        let own_severities = self.problems.iter().map(|problem| problem.severity);
+        let text_severities = self.problems.iter().map(|problem| problem.severity);
         let other_severities = self.other_problems.iter().map(|problem| problem.severity);
-        own_severities.chain(other_severities).any(|severity| severity == Severity::Error)
+        text_severities.chain(other_severities).any(|severity| severity == Severity::Error)
     }
 
     /// Returns true if a key of the table is unknown or cannot be read. In that case a missing key
@@ -226,7 +226,7 @@ impl<'a> Report<'a> {
             .map(|problem| Diagnostic {
                 severity: problem.severity,
                 file: None,
-                position: problem.span.as_ref().map(|span| self.position(span)),
+                position: problem.span.as_ref().map(|span| self.find_position(span)),
                 value: problem
                     .span
                     .filter(|_| problem.has_value)
@@ -240,6 +240,7 @@ impl<'a> Report<'a> {
         Diagnostics { file: self.file, list, unlisted: self.unlisted }
     }
 
+    /// Adds a problem of this text. `has_value` is true if the diagnostic prints the value.
     pub(crate) fn push(
         &mut self,
         location: &Location,
@@ -258,11 +259,12 @@ impl<'a> Report<'a> {
         self.problems.len()
     }
 
+    /// Records that a key of the table is unknown or cannot be read.
     pub(crate) fn mark_faulty(&mut self, table: &Location) {
         self.faulty_tables.push((table.path.clone(), table.table.clone()));
     }
 
-    /// Registers every string as a secret. [`Report::show_values`] allows to print it.
+    /// Registers every string as a secret, until [`Report::show_values`] allows to print it.
     pub(crate) fn hide_values(&mut self, members: &[Member]) {
         let mut values = Vec::new();
         for member in members {
@@ -298,13 +300,16 @@ impl<'a> Report<'a> {
             Tree::Table(members) => {
                 members.iter().for_each(|member| self.show_values(&member.item, mask));
             }
-            Tree::String(text) if expand::is_reference(text) => self.show(&item.span, None),
-            Tree::String(text) => self.show(&item.span, mask(text)),
-            _ => self.show(&item.span, mask("").map(|_| MASK.to_owned())),
+            Tree::String(text) if expand::is_reference(text) => {
+                self.set_replacement(&item.span, None)
+            }
+            Tree::String(text) => self.set_replacement(&item.span, mask(text)),
+            _ => self.set_replacement(&item.span, mask("").map(|_| MASK.to_owned())),
         }
     }
 
-    fn show(&mut self, span: &Span, replacement: Option<String>) {
+    /// Sets the text that diagnostics print instead of the value at a position.
+    fn set_replacement(&mut self, span: &Span, replacement: Option<String>) {
         let Some(values) = &mut self.values else { return };
         if let Ok(index) = values.binary_search_by_key(&span.start, |value| value.span.start) {
             values[index].replacement = replacement;
@@ -325,8 +330,8 @@ impl<'a> Report<'a> {
         format!("{}…", line.chars().take(VALUE_CHARS_MAX).collect::<String>())
     }
 
-    /// Returns the position of a range of bytes, which may end inside a character.
-    fn position(&self, span: &Span) -> Position {
+    /// Returns the position of a range of bytes. The range may end inside a character.
+    fn find_position(&self, span: &Span) -> Position {
         let start = self.text.floor_char_boundary(span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |offset| offset + 1);
         let line_end =
@@ -354,8 +359,12 @@ impl<'a> Report<'a> {
         let Some(values) = &self.values else {
             return mask_unparsed_line(&self.text[range.clone()], marked.start - range.start);
         };
-        let mut masked_part =
-            MaskedPartBuilder { text: String::new(), chars: 0, marked: None, marked_bytes: marked };
+        let mut masked_part = MaskedPartBuilder {
+            text: String::new(),
+            char_count: 0,
+            marked: None,
+            marked_bytes: marked,
+        };
         let mut position = range.start;
         let first_value = values.partition_point(|value| value.span.end <= range.start);
         let values = values[first_value..].iter();
@@ -377,15 +386,15 @@ impl<'a> Report<'a> {
 
 /// Shortens a long line to the characters around the marked ones.
 fn shorten_line(line: MaskedPart) -> MaskedPart {
-    let chars = line.text.chars().count();
-    if chars <= LINE_CHARS_MAX {
+    let char_count = line.text.chars().count();
+    if char_count <= LINE_CHARS_MAX {
         return line;
     }
     let MaskedPart { text, marked } = line;
-    let start = marked.start.saturating_sub(LINE_CHARS_MAX / 2).min(chars - LINE_CHARS_MAX);
+    let start = marked.start.saturating_sub(LINE_CHARS_MAX / 2).min(char_count - LINE_CHARS_MAX);
     let visible: String = text.chars().skip(start).take(LINE_CHARS_MAX).collect();
     let prefix = if start > 0 { "…" } else { "" };
-    let suffix = if start + LINE_CHARS_MAX < chars { "…" } else { "" };
+    let suffix = if start + LINE_CHARS_MAX < char_count { "…" } else { "" };
     let shift = |position: usize| (position - start).min(LINE_CHARS_MAX) + prefix.chars().count();
     let text = format!("{prefix}{visible}{suffix}");
     MaskedPart { text, marked: shift(marked.start)..shift(marked.end) }
@@ -395,15 +404,16 @@ fn shorten_line(line: MaskedPart) -> MaskedPart {
 struct MaskedPartBuilder {
     text: String,
     /// The number of characters of `text`.
-    chars: usize,
+    char_count: usize,
     /// The marked characters of `text`.
     marked: Option<Range<usize>>,
-    /// The bytes of the file to mark.
+    /// The byte range of the whole text that carets mark.
     marked_bytes: Span,
 }
 
 impl MaskedPartBuilder {
-    /// Appends keys, brackets and commas. Returns false if a comment ends the line.
+    /// Appends a range between two values: keys, brackets and commas. Returns false if a comment
+    /// begins in the range and ends the line.
     fn push_between_values(&mut self, text: &str, range: Span) -> bool {
         let comment = text[range.clone()].find('#');
         let end = comment.map_or(range.end, |offset| range.start + offset);
@@ -411,30 +421,33 @@ impl MaskedPartBuilder {
         comment.is_none()
     }
 
+    /// Appends a range of the text as written.
     fn push(&mut self, text: &str, range: Span) {
-        let chars_before = self.chars;
-        let (from, to) =
+        let chars_before = self.char_count;
+        let (marked_start, marked_end) =
             (self.marked_bytes.start.max(range.start), self.marked_bytes.end.min(range.end));
-        if from <= to && from < range.end {
-            let start = chars_before + text[range.start..from].chars().count();
-            self.mark(start..start + text[from..to].chars().count());
+        if marked_start <= marked_end && marked_start < range.end {
+            let start = chars_before + text[range.start..marked_start].chars().count();
+            self.mark(start..start + text[marked_start..marked_end].chars().count());
         }
         self.append(&text[range]);
     }
 
     fn append(&mut self, text: &str) {
         self.text.push_str(text);
-        self.chars += text.chars().count();
+        self.char_count += text.chars().count();
     }
 
+    /// Appends a replacement for a range of the text.
     fn replace(&mut self, replacement: &str, range: Span) {
-        let chars_before = self.chars;
+        let chars_before = self.char_count;
         if self.marked_bytes.start < range.end && self.marked_bytes.end > range.start {
             self.mark(chars_before..chars_before + replacement.chars().count());
         }
         self.append(replacement);
     }
 
+    /// Extends the marked characters to the end of a range, or marks the range if it is the first.
     fn mark(&mut self, range: Range<usize>) {
         self.marked = Some(match self.marked.take() {
             Some(marked) => marked.start..range.end,
@@ -450,8 +463,8 @@ impl MaskedPartBuilder {
 }
 
 /// Masks a line of a text that could not be parsed. Only the key or the table's heading remains.
-/// `marked` is the byte of the line that a caret marks.
-fn mask_unparsed_line(line: &str, marked: usize) -> MaskedPart {
+/// `marked_byte` is the byte of the line that a caret marks.
+fn mask_unparsed_line(line: &str, marked_byte: usize) -> MaskedPart {
     let code = line.split('#').next().unwrap_or_default();
     let heading = code.trim().strip_prefix('[').map(|name| name.trim_matches(['[', ']']));
     let masked = match line.split_once('=') {
@@ -460,7 +473,7 @@ fn mask_unparsed_line(line: &str, marked: usize) -> MaskedPart {
         _ => MASK.to_owned(),
     };
     let text = masked.trim_end().to_owned();
-    let column = line.get(..marked).map_or(0, |text_before| text_before.chars().count());
+    let column = line.get(..marked_byte).map_or(0, |text_before| text_before.chars().count());
     let column = column.min(text.chars().count());
     MaskedPart { text, marked: column..column }
 }

@@ -66,7 +66,7 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
     let mut last_line = None;
     for error in &errors {
         let span = error.span().unwrap_or(text.len()..text.len());
-        // A mistake often causes several errors in its line. The first error is reported.
+        // One mistake often causes several errors. Only the first error of a line is reported.
         let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
         if last_line.replace(line) != Some(line) {
             let location = Location { span: Some(span), ..Location::default() };
@@ -102,7 +102,7 @@ fn read_item(value: &Spanned<DeValue<'_>>) -> Item {
             }
         }
         DeValue::Float(number) => Tree::Float(number.as_str().trim_start_matches('+').to_owned()),
-        DeValue::Boolean(on) => Tree::Bool(*on),
+        DeValue::Boolean(boolean) => Tree::Bool(*boolean),
         DeValue::Datetime(time) => Tree::DateTime(time.to_string()),
         DeValue::Array(list) => Tree::List(list.iter().map(read_item).collect()),
         DeValue::Table(table) => Tree::Table(read_members(table)),

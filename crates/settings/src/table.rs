@@ -24,8 +24,8 @@ pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     fn read(reader: &mut Reader<'_, '_>, members: &[Member], location: Location) -> Self;
     /// Passes every key to the collector, for [`diff`](crate::diff).
     fn collect(&self, keys: &mut Collector);
-    /// Returns the label that distinguishes the table from others of its list, or empty if it has
-    /// none.
+    /// Returns the label that distinguishes the table from other tables of its list. Empty if the
+    /// table has no label.
     fn label(&self) -> String {
         String::new()
     }
@@ -40,9 +40,9 @@ pub struct Key<T> {
     pub location: Location,
     /// Source of the value.
     pub origin: Origin,
-    /// The bytes of each element, if the value is a list that could be read.
+    /// The byte range of each element if the value is a valid list, else empty.
     pub elements: Vec<Span>,
-    /// The value as written, with secrets masked; empty if the key is not set.
+    /// The value as written, with masked secrets. Empty if the key is not set.
     pub printed: String,
 }
 
@@ -228,26 +228,29 @@ impl TableDoc {
         self.path = key.to_owned();
         self.heading = (self.heading_of)(key);
         let heading = self.heading.trim_matches(['[', ']']).to_owned();
-        self.tables().for_each(|table| table.prefix_path(&heading));
+        self.nested_tables().for_each(|table| table.prefix_path(&heading));
         self
     }
 
-    fn prefix_path(&mut self, table: &str) {
-        self.path = format!("{table}.{}", self.path);
+    /// Puts the heading of the enclosing table in front of the paths of this table and of its
+    /// nested tables.
+    fn prefix_path(&mut self, prefix: &str) {
+        self.path = format!("{prefix}.{}", self.path);
         self.heading = (self.heading_of)(&self.path);
-        self.tables().for_each(|nested| nested.prefix_path(table));
+        self.nested_tables().for_each(|nested| nested.prefix_path(prefix));
     }
 
-    fn tables(&mut self) -> impl Iterator<Item = &mut TableDoc> {
+    fn nested_tables(&mut self) -> impl Iterator<Item = &mut TableDoc> {
         self.keys.iter_mut().filter_map(|key| key.table.as_mut())
     }
 
-    /// Collects every key with this name, nested tables included, with the heading of its table.
-    fn find_keys<'d>(&'d self, name: &str, found: &mut Vec<(&'d str, &'d KeyDoc)>) {
+    /// Adds every key with this name to `matches`, with the heading of its table. Includes nested
+    /// tables.
+    fn find_keys<'d>(&'d self, name: &str, matches: &mut Vec<(&'d str, &'d KeyDoc)>) {
         for key in &self.keys {
             match &key.table {
-                Some(table) => table.find_keys(name, found),
-                None if key.name == name => found.push((&self.heading, key)),
+                Some(table) => table.find_keys(name, matches),
+                None if key.name == name => matches.push((&self.heading, key)),
                 None => {}
             }
         }
@@ -277,7 +280,7 @@ impl KeyDoc {
     }
 }
 
-/// Returns a default in TOML, or in words.
+/// Formats a default in TOML, or in words.
 pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
     match default {
         DefaultDoc::Is(text) => V::to_toml(text),
@@ -306,14 +309,14 @@ impl<'r, 'a> Reader<'r, 'a> {
 
     /// Reads a table and reports its unknown keys.
     pub fn read_table<T: Table>(&mut self, members: &[Member], location: Location) -> T {
-        let problems = self.report.count();
+        let problems_before = self.report.count();
         let table = T::read(self, members, location.clone());
         for member in members {
             if !T::KEYS.iter().any(|key| strip_raw_prefix(key) == member.key) {
                 self.report_unknown_key::<T>(&location, member);
             }
         }
-        if self.report.count() > problems {
+        if self.report.count() > problems_before {
             self.report.mark_faulty(&location);
         }
         table
@@ -345,9 +348,9 @@ impl<'r, 'a> Reader<'r, 'a> {
             self.show::<V>(item);
         }
         let printed = self.report.mask_value(&item.span);
-        let problems = self.report.count();
+        let problems_before = self.report.count();
         let value = V::read(item, &location, self);
-        let is_clean = self.report.count() == problems;
+        let is_clean = self.report.count() == problems_before;
         let elements = match &item.tree {
             Tree::List(list) if is_clean => list.iter().map(|item| item.span.clone()).collect(),
             _ => Vec::new(),
@@ -384,7 +387,7 @@ impl<'r, 'a> Reader<'r, 'a> {
     /// Returns a text with its variables replaced.
     ///
     /// # Errors
-    /// The name of the variable or file that is missing.
+    /// Returns a message with the name of the variable or file that is missing.
     pub fn expand(&self, text: &str) -> Result<String, String> {
         expand(text, self.context)
     }
@@ -399,7 +402,8 @@ impl<'r, 'a> Reader<'r, 'a> {
         let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
         let mut matching_keys = Vec::new();
         root.find_keys(name, &mut matching_keys);
-        // The value of a key in the wrong table is printed unless it is a secret in some table.
+        // A diagnostic prints the value of a key in the wrong table, unless a key of this name
+        // holds a secret in some table.
         if let [(_, first), others @ ..] = &matching_keys[..] {
             let secret = others.iter().find(|(_, key)| (key.mask)("").is_some());
             let mask = secret.map_or(first.mask, |(_, key)| key.mask);
@@ -450,7 +454,7 @@ fn strip_raw_prefix(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
-/// Returns the nearest name by edit distance, if at most a third of its letters differ.
+/// Returns the nearest name by edit distance, or `None` if more than a third of its letters differ.
 pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     /// Maximum length of a compared name. The cost grows with the square of the length.
     const NAME_BYTES_MAX: usize = 64;
@@ -460,9 +464,9 @@ pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());
     let (nearest_distance, nearest_name) =
         names.iter().map(|name| (distance(name), *name)).min_by_key(|(distance, _)| *distance)?;
-    let allowed = (nearest_name.len().max(written.len()) / 3).max(1);
-    // A name that shares no letter with the written one is not suggested.
-    (nearest_distance <= allowed && nearest_distance < written.len()).then_some(nearest_name)
+    let distance_max = (nearest_name.len().max(written.len()) / 3).max(1);
+    // If the distance is the whole length, the names have no letter in common.
+    (nearest_distance <= distance_max && nearest_distance < written.len()).then_some(nearest_name)
 }
 
 /// Returns the message and the allowed values for a name that does not exist. `kind` is the kind of

@@ -428,8 +428,8 @@ fn durations_and_sizes_print_as_they_are_read() {
     for text in ["", "s", "10", "10 seconds", "-1s", "1.5.1s", "99999999999999999999d"] {
         assert!(parse_duration(text).is_err(), "{text}");
     }
-    type Any = Bytes<0, { u64::MAX }>;
-    let bytes = |text| <Any as Scalar>::parse(Input::String(text));
+    type AnySize = Bytes<0, { u64::MAX }>;
+    let bytes = |text| <AnySize as Scalar>::parse(Input::String(text));
     for (text, size) in [("1B", 1), ("16KiB", 16384), ("5MiB", 5 << 20), ("2GiB", 2 << 30)] {
         assert_eq!(bytes(text), Ok(size), "{text}");
         assert_eq!(format_bytes(size), text);
@@ -474,7 +474,8 @@ fn formulas_where_a_file_allows_them() {
     let server = &program.server;
     assert_eq!((*server.threads, *server.share, &**server.listen), (Some(2), 0.5, "twice 2"));
     assert_eq!((*server.drain, *server.body), (Time::from_secs(20), 2 << 20));
-    let variables: Vec<_> = program.variables.iter().map(|one| (&*one.name, one.value)).collect();
+    let variables: Vec<_> =
+        program.variables.iter().map(|variable| (&*variable.name, variable.value)).collect();
     assert_eq!(variables, [("half", 0.5), ("twice", 2.0)]);
     let output = |text: &str| {
         let context = ReadContext::new(Path::new("/"), &environment).with_formulas(&[]);
@@ -575,7 +576,10 @@ fn a_table_is_faulty_with_all_that_holds_it() {
         ("d", false, vec![false]),
     ];
     let faulty_tables: Vec<_> = nested.outer.iter().map(outer).collect();
-    assert_eq!(faulty_tables, expected.map(|(name, own, inner)| (name.to_owned(), own, inner)));
+    assert_eq!(
+        faulty_tables,
+        expected.map(|(name, is_faulty, inner)| (name.to_owned(), is_faulty, inner))
+    );
     assert!(report.is_faulty(&nested.location), "the file itself");
 }
 

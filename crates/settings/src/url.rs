@@ -91,8 +91,8 @@ const PRINTED_WORDS: &[&str] = &[
 /// Maximum number of digits of a number that is printed in a path, such as a version or a shard.
 const PRINTED_DIGITS_MAX: usize = 2;
 
-/// Minimum length of a host label with a digit that is masked, in bytes. Some providers put the key
-/// into a label.
+/// Minimum number of bytes of a masked host label. A label with a digit that is at least this long
+/// may be a key, because some providers put the key into the host name.
 const MASKED_LABEL_BYTES_MIN: usize = 16;
 
 /// Maximum number of bytes of a socket's path on Linux: 108 with the final zero byte (unix(7)).
@@ -128,9 +128,12 @@ pub struct NodeUrl {
     tls: bool,
     host: Box<str>,
     port: u16,
+    /// The host, and the port if the URL has one.
     authority: Box<str>,
+    /// The path and query, or the path of a local socket.
     target: Box<str>,
     authorization: Option<HeaderValue>,
+    /// The URL with masked secrets.
     printed: Box<str>,
 }
 
@@ -139,7 +142,7 @@ impl NodeUrl {
     /// follows `ipc:`.
     ///
     /// # Errors
-    /// A message that repeats no part of the URL.
+    /// Returns a message that repeats no part of the URL.
     pub fn parse(text: &str) -> Result<NodeUrl, &'static str> {
         if let Some(path) = text.strip_prefix("ipc:") {
             return NodeUrl::parse_ipc(path);
@@ -194,7 +197,7 @@ impl NodeUrl {
     /// Parses a URL that must begin with `http://` or `https://`.
     ///
     /// # Errors
-    /// A message that repeats no part of the URL.
+    /// Returns a message that repeats no part of the URL.
     pub fn parse_http(text: &str) -> Result<NodeUrl, &'static str> {
         NodeUrl::parse_if(text, &["http", "https"], "a url begins with http:// or https://")
     }
@@ -202,7 +205,7 @@ impl NodeUrl {
     /// Parses a URL that may have any scheme but `ipc:`.
     ///
     /// # Errors
-    /// A message that repeats no part of the URL.
+    /// Returns a message that repeats no part of the URL.
     pub fn parse_remote(text: &str) -> Result<NodeUrl, &'static str> {
         let message = "a url begins with http://, https://, ws:// or wss://";
         NodeUrl::parse_if(text, &["http", "https", "ws", "wss"], message)
@@ -226,16 +229,17 @@ impl NodeUrl {
     #[must_use]
     pub fn to_websocket(&self) -> NodeUrl {
         let mut url = self.clone();
-        if let (Transport::Http, Some((_, rest))) = (url.transport, self.printed.split_once("://"))
+        if let (Transport::Http, Some((_, after_scheme))) =
+            (url.transport, self.printed.split_once("://"))
         {
             url.transport = Transport::WebSocket;
-            url.printed = format!("{}://{rest}", if url.tls { "wss" } else { "ws" }).into();
+            url.printed = format!("{}://{after_scheme}", if url.tls { "wss" } else { "ws" }).into();
         }
         url
     }
 
     /// Masks path segments that are not in `written`, the URL as written in the file. Such segments
-    /// come from the environment or from another file, and a short secret may look like a word.
+    /// come from the environment or from another file. A short secret there may look like a word.
     #[must_use]
     pub fn mask_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
@@ -246,7 +250,7 @@ impl NodeUrl {
             None => (&*self.printed, None),
         };
         let written = written.split_once('?').map_or(written, |(address, _)| address);
-        // The first three segments are the scheme, an empty one, and the host.
+        // The first three segments are the scheme, an empty segment, and the host.
         let mask_segment = |(index, segment): (usize, &str)| match index {
             0..3 => segment.to_owned(),
             _ if written.split('/').skip(3).any(|written_segment| written_segment == segment) => {
@@ -358,8 +362,8 @@ pub fn mask_url(text: &str) -> String {
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
     }
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    let Ok(url) = NodeUrl::parse(&format!("http://{rest}")) else { return MASK.to_owned() };
+    let (scheme, after_scheme) = text.split_once("://").unwrap_or(("", text));
+    let Ok(url) = NodeUrl::parse(&format!("http://{after_scheme}")) else { return MASK.to_owned() };
     // A text without a scheme may be a key. Only localhost and IP addresses certainly are no keys.
     let is_host = url.host() == "localhost" || url.host().parse::<std::net::IpAddr>().is_ok();
     if scheme.is_empty() && is_host {
@@ -387,35 +391,36 @@ pub fn mask_around_references(text: &str) -> String {
     if text.contains('~') {
         return MASK.to_owned();
     }
-    let (mut with_words, mut references, mut rest) = (String::new(), Vec::new(), text);
-    while let Some((before, reference)) = rest.split_once("${") {
+    let (mut text_with_words, mut references, mut remaining) = (String::new(), Vec::new(), text);
+    while let Some((literal, reference)) = remaining.split_once("${") {
         let word = PRINTED_WORDS.get(references.len());
-        let (Some(word), Some((reference, after))) = (word, reference.split_once('}')) else {
+        let (Some(word), Some((reference, after_reference))) = (word, reference.split_once('}'))
+        else {
             return MASK.to_owned();
         };
         if reference.contains(":-") {
             return MASK.to_owned();
         }
-        with_words.push_str(&format!("{before}~{word}~"));
+        text_with_words.push_str(&format!("{literal}~{word}~"));
         references.push(reference);
-        rest = after;
+        remaining = after_reference;
     }
-    with_words.push_str(rest);
-    let masked = mask_url(&with_words);
-    let reference = |word: &str| {
-        let index = PRINTED_WORDS.iter().position(|known| *known == word);
+    text_with_words.push_str(remaining);
+    let masked = mask_url(&text_with_words);
+    let reference_of = |word: &str| {
+        let index = PRINTED_WORDS.iter().position(|printed_word| *printed_word == word);
         format!("${{{}}}", index.map_or("", |index| references[index]))
     };
     let restore = |(index, part): (usize, &str)| match index % 2 {
         0 => part.to_owned(),
-        _ => reference(part),
+        _ => reference_of(part),
     };
     masked.split('~').enumerate().map(restore).collect()
 }
 
 /// Returns true if a colon follows the host. The URI parser does not validate the port.
 fn has_port_text(host_and_port: &str) -> bool {
-    let after_brackets = host_and_port.rsplit_once(']').map_or(host_and_port, |(_, rest)| rest);
+    let after_brackets = host_and_port.rsplit_once(']').map_or(host_and_port, |parts| parts.1);
     after_brackets.contains(':')
 }
 
@@ -451,8 +456,8 @@ fn mask_host(host: &str) -> String {
     labels.collect::<Vec<_>>().join(".")
 }
 
-/// Returns true if a path segment cannot be a key: known words such as `rpc` or `eth-mainnet`, and
-/// short numbers such as `v2`.
+/// Returns true if a path segment cannot be a key: it has only known words and short numbers, as
+/// `rpc`, `eth-mainnet` or `v2`.
 fn is_printable(segment: &str) -> bool {
     segment.split(['-', '_', '.', '~']).all(|part| {
         let word = part.trim_end_matches(|letter: char| letter.is_ascii_digit());

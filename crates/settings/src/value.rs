@@ -44,15 +44,15 @@ pub trait ValueType {
     fn allowed() -> String;
     /// Returns the JSON Schema of the value.
     fn schema() -> Json;
-    /// Returns the value of a key that is missing or cannot be read. It allows the rest of the file
-    /// to be checked.
+    /// Returns the value of a key that is missing or cannot be read. With it, the program can still
+    /// check the rest of the file.
     fn placeholder() -> Self::Value;
     /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
     fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
     /// Parses the default of a declaration. The default of a table is always empty.
     ///
     /// # Errors
-    /// The text is not a value of this type. A test of the declaration must detect that.
+    /// Fails if the text is not a value of this type. A test of the declaration must detect that.
     fn parse_default(_text: &str) -> Result<Self::Value, String> {
         Err("the default of a table is always empty".to_owned())
     }
@@ -111,7 +111,7 @@ pub trait Scalar {
     /// Parses a value.
     ///
     /// # Errors
-    /// A message that does not repeat the value, which may be a secret.
+    /// Returns a message that does not repeat the value, which may be a secret.
     fn parse(input: Input<'_>) -> Result<Self::Value, String>;
     /// Masks a string for diagnostics and adds quotes. Returns `None` if diagnostics may print the
     /// string as written. The default implementation masks a string that may be a URL.
@@ -124,7 +124,7 @@ pub trait Scalar {
     fn mask_replaced(value: Self::Value, _written: &str) -> Self::Value {
         value
     }
-    /// Called after the value was parsed. A type can register the files that the value names.
+    /// Runs after the value was parsed. A type can register the files that the value names.
     fn after_parse(_text: &str, _reader: &mut Reader<'_, '_>) {}
 }
 
@@ -141,7 +141,7 @@ impl<S: Scalar> ValueType for S {
 
     fn schema() -> Json {
         let schema = S::schema();
-        // A variable or a file may replace any scalar.
+        // Instead of any scalar, a file may have a string with a reference, such as `${NAME}`.
         json!({ "anyOf": [schema, { "type": "string", "pattern": "\\$\\{" }] })
     }
 
@@ -169,7 +169,7 @@ impl<S: Scalar> ValueType for S {
                 Err(_) => Err("out of range".to_owned()),
             },
             Tree::Float(digits) => S::parse(Input::Number(digits.parse().unwrap_or(f64::NAN))),
-            Tree::Bool(on) => S::parse(Input::Bool(*on)),
+            Tree::Bool(boolean) => S::parse(Input::Bool(*boolean)),
             Tree::DateTime(_) | Tree::List(_) | Tree::Table(_) | Tree::Null => {
                 Err(format!("not {}", S::noun()))
             }
@@ -214,10 +214,10 @@ fn integer_if_whole(number: f64) -> Input<'static> {
     /// Maximum relative rounding error. It is far above the rounding errors of a formula and far
     /// below an intended fraction.
     const ROUNDING_MAX: f64 = 1e-9;
-    let whole = number.round();
-    let is_whole = (number - whole).abs() <= ROUNDING_MAX * number.abs();
+    let rounded = number.round();
+    let is_whole = (number - rounded).abs() <= ROUNDING_MAX * number.abs();
     if is_whole && number.abs() <= EXACT_MAX {
-        Input::Integer(whole as i128)
+        Input::Integer(rounded as i128)
     } else {
         Input::Number(number)
     }

@@ -48,7 +48,7 @@ impl Admin {
     /// Opens the admin port of a node. Port 0 picks a free port.
     ///
     /// # Errors
-    /// The process cannot listen on the address.
+    /// Fails if the process cannot listen on the address.
     pub async fn listen(addr: SocketAddr, server: Arc<NodeServer>) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
@@ -106,7 +106,7 @@ async fn respond(server: Arc<NodeServer>, request: Request<Incoming>) -> Respons
     response
 }
 
-/// Executes a request. The caller responds with the state after it.
+/// Executes a request. The caller then responds with the new state.
 async fn execute(server: &NodeServer, request: Request<Incoming>) -> Result<(), Rejection> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
@@ -147,10 +147,10 @@ async fn execute(server: &NodeServer, request: Request<Incoming>) -> Result<(), 
             Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, text))
         }
         _ => {
-            let known = "/state, /faults, /lag, /freeze, /thaw, /down and /up";
+            let allowed_paths = "/state, /faults, /lag, /freeze, /thaw, /down and /up";
             Err(Rejection(
                 StatusCode::NOT_FOUND,
-                format!("unknown path {path}: allowed are {known}"),
+                format!("unknown path {path}: allowed are {allowed_paths}"),
             ))
         }
     }
@@ -172,8 +172,8 @@ fn state_json(server: &NodeServer) -> Value {
     })
 }
 
-/// Merges a patch as RFC 7396 does, except that a tagged object is replaced as a whole. `null`
-/// removes a member, and a settings object without the member has its default.
+/// Merges a patch like RFC 7396, except that a tagged object replaces the current object as a
+/// whole. `null` removes a member, and settings without the member have its default.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -184,7 +184,7 @@ fn merge(target: &mut Value, patch: Value) {
     }
     let Value::Object(members) = target else { return };
     for (name, value) in patch {
-        // A tagged object replaces the current one as a whole.
+        // Tagged objects are serialized enums, whose variants have different members.
         let is_tagged = ["kind", "shape", "do"].iter().any(|tag| value.get(tag).is_some());
         match value {
             Value::Null => {

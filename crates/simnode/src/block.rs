@@ -1,9 +1,11 @@
-//! One block: built from its position, its parent and the seed, with real hashes. `block/eth.rs`
-//! and `block/harmony.rs` render it as JSON; `schedule.rs` decides which blocks exist.
+//! Builds one block from its position, its parent and the seed. `block/eth.rs` and
+//! `block/harmony.rs` render it as JSON. `schedule.rs` decides which blocks exist.
 //!
-//! Real: transaction hashes, transactions root, receipts root, blooms, base fee (EIP-1559), parent
-//! links and the header hash. Synthetic: signatures (well-formed, but no key signed them, so `from`
-//! cannot be recovered) and the state root (a hash of the balances, since no proof is served).
+//! These parts are computed as on a real chain: the transaction hashes, the transactions root, the
+//! receipts root, the blooms, the base fee (EIP-1559), the parent links and the header hash. Two
+//! parts are synthetic. Signatures are well-formed, but no key signed them, so a client cannot
+//! recover the sender from them. The state root is a hash of the balances, because nodes serve no
+//! state proofs.
 
 mod eth;
 pub(crate) mod harmony;
@@ -63,7 +65,8 @@ const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
 const DRAW_CONTRACT: u64 = 4;
 const DRAW_PARTY: u64 = 5;
-/// Number of drawn token holders per drawn contract, if logs have many addresses (`log_parties`).
+/// Number of token holders per contract among the drawn addresses of logs
+/// ([`WorldOptions::log_parties`]).
 const PARTIES_PER_CONTRACT: u64 = 16;
 /// Maximum binary logarithm of the number of drawn addresses.
 const PARTIES_LOG_MAX: u32 = 40;
@@ -134,7 +137,7 @@ pub struct Transaction {
     pub bloom: Bloom,
     /// The logs.
     pub logs: Vec<Log>,
-    /// The index in the block of the first log.
+    /// The index of the first log among the logs of the block.
     pub log_first: usize,
 }
 
@@ -162,7 +165,7 @@ pub struct Block {
     pub size: usize,
     /// The transactions in order.
     pub transactions: Vec<Transaction>,
-    /// The renderings so far, by the indexes of `block/eth.rs`.
+    /// The JSON renderings so far. `block/eth.rs` has their indexes.
     rendered: [OnceLock<bytes::Bytes>; 3],
 }
 
@@ -247,7 +250,8 @@ impl BlockBuilder<'_> {
         let mut transactions = Vec::with_capacity(count as usize);
         let (mut gas, mut log_first) = (0, 0);
         for index_in_block in 0..count {
-            let mut transaction = self.transaction(parent.transactions_total + index_in_block);
+            let mut transaction =
+                self.build_transaction(parent.transactions_total + index_in_block);
             let gas_used = match (transaction.logs.is_empty(), is_cheap) {
                 (true, _) => GAS_TRANSFER,
                 (false, true) => draws.within(50_000, GAS_CALL_MAX),
@@ -270,41 +274,42 @@ impl BlockBuilder<'_> {
         (self.options.transactions_max * GAS_CALL_MAX).max(GAS_CALL_MAX)
     }
 
-    /// Returns the transaction with this index in the chain, before its execution. The senders take
-    /// turns, so a nonce follows from the index alone.
-    fn transaction(&self, index: u64) -> Transaction {
+    /// Builds the transaction with this index in the chain, before its execution. The senders take
+    /// turns, so the nonce follows from the index alone.
+    fn build_transaction(&self, index: u64) -> Transaction {
         let is_vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
         let salt = if is_vanishing { self.branch as u64 + 1 } else { 0 };
         let mut draws = SeedStream::at(self.options.seed, &[DRAW_TRANSACTION, index, salt]);
         let (sender, nonce) = sender_of(index);
         let from = self.addresses.accounts[sender];
-        let other = self.addresses.accounts[draws.within(0, ACCOUNTS as u64 - 1) as usize];
+        let receiver = self.addresses.accounts[draws.within(0, ACCOUNTS as u64 - 1) as usize];
         let amount = U256::from(draws.within(1, GWEI * GWEI));
         let signature = Signature::new(draws.scalar(), draws.scalar(), draws.within(0, 1) == 1);
         let tip = u128::from(draws.within(1, GWEI));
 
+        // Three of four transactions call a contract.
         let is_contract_call = draws.within(0, 3) != 0;
         let (to, value, input, logs) = if is_contract_call {
             let contract = draws.within(0, CONTRACTS as u64 - 1) as usize;
             let mut input = vec![0xa9, 0x05, 0x9c, 0xbb]; // transfer(address,uint256)
-            input.extend_from_slice(other.into_word().as_slice());
+            input.extend_from_slice(receiver.into_word().as_slice());
             input.extend_from_slice(&amount.to_be_bytes::<32>());
             let count = draws.within(1, 4);
             let parties = self.options.log_parties;
             let drawn_parties = (parties > 0).then(|| {
-                let contract = self.party(&mut draws, parties / PARTIES_PER_CONTRACT);
-                (contract, self.party(&mut draws, parties))
+                let contract = self.draw_party(&mut draws, parties / PARTIES_PER_CONTRACT);
+                (contract, self.draw_party(&mut draws, parties))
             });
             let logs = (0..count).map(|index| match drawn_parties {
-                None => self.log(&mut draws, contract, index, [from, other], amount),
+                None => self.build_log(&mut draws, contract, index, [from, receiver], amount),
                 Some((contract, from)) => {
-                    let to = self.party(&mut draws, parties);
-                    transfer(&mut draws, contract, [from, to], amount)
+                    let to = self.draw_party(&mut draws, parties);
+                    build_transfer_log(&mut draws, contract, [from, to], amount)
                 }
             });
             (self.addresses.contracts[contract], U256::ZERO, Bytes::from(input), logs.collect())
         } else {
-            (other, amount, Bytes::new(), Vec::new())
+            (receiver, amount, Bytes::new(), Vec::new())
         };
 
         let (chain_id, to, gas_limit) = (self.options.chain_id, TxKind::Call(to), GAS_LIMIT);
@@ -339,7 +344,8 @@ impl BlockBuilder<'_> {
         }
     }
 
-    fn log(
+    /// Creates log number `index` of a call of a contract.
+    fn build_log(
         &self,
         draws: &mut SeedStream,
         contract: usize,
@@ -348,19 +354,22 @@ impl BlockBuilder<'_> {
         amount: U256,
     ) -> Log {
         let address = self.addresses.contracts[(contract + index as usize) % CONTRACTS];
-        transfer(draws, address, [from, to], amount.wrapping_add(U256::from(index)))
+        build_transfer_log(draws, address, [from, to], amount.wrapping_add(U256::from(index)))
     }
 
-    /// Draws one of at least `count` and fewer than `2 * count` addresses. All ranges between two
-    /// powers of two are equally likely, and so are the numbers within a range. The frequencies are
-    /// nearly those of a Zipf distribution, as of real contracts and token holders.
-    fn party(&self, draws: &mut SeedStream, count: u64) -> Address {
+    /// Draws a party: an address that occurs in logs, as a contract or a token holder. There are at
+    /// least `count` and fewer than `2 * count` parties.
+    ///
+    /// Each range of ranks between two powers of two is equally likely, and so is each rank within
+    /// a range. So the frequencies nearly have a Zipf distribution, like those of real addresses.
+    fn draw_party(&self, draws: &mut SeedStream, count: u64) -> Address {
         let power = draws.within(0, u64::from(count.max(1).ilog2().min(PARTIES_LOG_MAX)));
         let rank = draws.within((1 << power) - 1, (2 << power) - 2);
         Address::from_slice(&SeedStream::at(self.options.seed, &[DRAW_PARTY, rank]).hash()[12..])
     }
 
-    /// Transfers value and tip. The base fee is burnt.
+    /// Applies a transaction to the balances: the receiver gets the value, and the miner the tip.
+    /// The base fee is burnt.
     fn settle(
         &self,
         transaction: &Transaction,
@@ -371,17 +380,18 @@ impl BlockBuilder<'_> {
         let balances = &mut accounts.balances;
         let gas = u128::from(transaction.gas_used);
         let (to, value) = transaction.signed.payment();
-        let sender = self.account(transaction.from).unwrap_or_default();
+        let sender = self.account_index(transaction.from).unwrap_or_default();
         let cost = value + gas * transaction.gas_price;
         balances[sender] = balances[sender].saturating_sub(cost);
-        if let Some(receiver) = self.account(to) {
+        if let Some(receiver) = self.account_index(to) {
             balances[receiver] += value;
             accounts.received[receiver] += 1;
         }
         balances[miner] += gas * (transaction.gas_price - u128::from(base_fee));
     }
 
-    fn account(&self, address: Address) -> Option<usize> {
+    /// Returns the index of an account, or `None` for any other address.
+    fn account_index(&self, address: Address) -> Option<usize> {
         self.addresses.accounts.iter().position(|account| *account == address)
     }
 
@@ -392,13 +402,16 @@ impl BlockBuilder<'_> {
         accounts: ExecutionState,
         base_fee: u64,
     ) -> (Block, PostState) {
+        // The fourth word makes this stream another one than the stream of `build`.
         let mut draws = SeedStream::at(
             self.options.seed,
             &[DRAW_BLOCK, self.branch as u64, self.number, transactions.len() as u64],
         );
-        let encoded: Vec<Vec<u8>> = transactions.iter().map(|t| t.signed.encoded()).collect();
-        let receipts: Vec<Vec<u8>> = transactions.iter().map(receipt_encoded).collect();
-        let bloom = transactions.iter().fold(Bloom::ZERO, |bloom, t| bloom | t.bloom);
+        let encoded_transactions: Vec<Vec<u8>> =
+            transactions.iter().map(|transaction| transaction.signed.encoded()).collect();
+        let encoded_receipts: Vec<Vec<u8>> = transactions.iter().map(encode_receipt).collect();
+        let bloom =
+            transactions.iter().fold(Bloom::ZERO, |bloom, transaction| bloom | transaction.bloom);
         let gas_used = transactions.last().map_or(0, |last| last.gas_cumulative);
         let seconds = (self.options.block_time.as_secs()).max(1);
         let header = Header {
@@ -406,8 +419,8 @@ impl BlockBuilder<'_> {
             ommers_hash: EMPTY_OMMER_ROOT_HASH,
             beneficiary: self.addresses.accounts[(self.number % ACCOUNTS as u64) as usize],
             state_root: state_commitment(&accounts.balances),
-            transactions_root: ordered_trie_root_encoded(&encoded),
-            receipts_root: ordered_trie_root_encoded(&receipts),
+            transactions_root: ordered_trie_root_encoded(&encoded_transactions),
+            receipts_root: ordered_trie_root_encoded(&encoded_receipts),
             logs_bloom: bloom,
             difficulty: U256::ZERO,
             number: self.number,
@@ -434,8 +447,10 @@ impl BlockBuilder<'_> {
             balances: accounts.balances,
             received: accounts.received,
         };
-        // In the list of a block, a legacy transaction is a list and any other one a string.
-        let item_sizes = transactions.iter().zip(&encoded).map(|(t, bytes)| match t.signed {
+        // In the RLP of a block, a legacy transaction is an RLP list, and any other transaction is
+        // an RLP string.
+        let pairs = transactions.iter().zip(&encoded_transactions);
+        let item_sizes = pairs.map(|(transaction, bytes)| match transaction.signed {
             SignedTransaction::Legacy(_) => bytes.len(),
             SignedTransaction::Dynamic(_) => bytes.as_slice().length(),
         });
@@ -458,6 +473,7 @@ impl SignedTransaction {
         }
     }
 
+    /// Returns the receiver, and the value in wei.
     fn payment(&self) -> (Address, u128) {
         let (to, value) = match self {
             Self::Legacy(signed) => (signed.tx().to, signed.tx().value),
@@ -476,8 +492,8 @@ impl SignedTransaction {
     }
 }
 
-/// Creates the log of a transfer, or of an approval in one of five cases.
-fn transfer(
+/// Creates the log of a transfer or, in one of five cases, of an approval.
+fn build_transfer_log(
     draws: &mut SeedStream,
     address: Address,
     [from, to]: [Address; 2],
@@ -502,8 +518,8 @@ pub fn nonce_after(account: usize, total: u64) -> u64 {
     (total + ACCOUNTS as u64 - 1 - account as u64) / ACCOUNTS as u64
 }
 
-/// Returns the receipt as EIP-2718 bytes, as the receipts root needs it.
-pub(crate) fn receipt_encoded(transaction: &Transaction) -> Vec<u8> {
+/// Encodes a receipt as EIP-2718 bytes, from which the receipts root is computed.
+pub(crate) fn encode_receipt(transaction: &Transaction) -> Vec<u8> {
     let receipt = Receipt {
         status: Eip658Value::Eip658(true),
         cumulative_gas_used: transaction.gas_cumulative,
@@ -516,6 +532,7 @@ pub(crate) fn receipt_encoded(transaction: &Transaction) -> Vec<u8> {
     }
 }
 
+/// Returns a hash of the balances, which serves as the state root.
 fn state_commitment(balances: &[u128; ACCOUNTS]) -> B256 {
     let bytes: Vec<u8> = balances.iter().flat_map(|balance| balance.to_be_bytes()).collect();
     keccak256(bytes)

@@ -1,5 +1,5 @@
-//! Hexadecimal text in the forms that an Ethereum node prints: quantities without leading zeros,
-//! and whole bytes.
+//! Hexadecimal text in the two forms that an Ethereum node prints: quantities without leading
+//! zeros, and byte strings with two digits per byte.
 
 use alloy_primitives::{Address, B256, U256};
 
@@ -34,13 +34,16 @@ pub(crate) fn push_quantity_wide(out: &mut Vec<u8>, number: U256) {
     }
 }
 
-/// Reads the bytes of `0x…` text; `None` if a digit is missing or invalid.
+/// Reads the bytes of `0x…` text. Returns `None` if a digit is missing or invalid.
 pub(crate) fn read_bytes(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?.as_bytes();
     if !digits.len().is_multiple_of(2) {
         return None;
     }
-    digits.chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?)).collect()
+    digits
+        .chunks_exact(2)
+        .map(|pair| Some(digit_value(pair[0])? << 4 | digit_value(pair[1])?))
+        .collect()
 }
 
 /// Reads a 32-byte hash from `0x…` text.
@@ -64,7 +67,7 @@ fn read_exactly(text: &str, bytes: &mut [u8]) -> bool {
         return false;
     }
     for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        let (Some(high), Some(low)) = (nibble(pair[0]), nibble(pair[1])) else {
+        let (Some(high), Some(low)) = (digit_value(pair[0]), digit_value(pair[1])) else {
             return false;
         };
         *byte = high << 4 | low;
@@ -76,13 +79,14 @@ fn read_exactly(text: &str, bytes: &mut [u8]) -> bool {
 pub(crate) fn read_quantity(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
     let has_leading_zero = digits.len() > 1 && digits.starts_with('0');
+    // `from_str_radix` would accept a sign.
     if digits.is_empty() || has_leading_zero || digits.starts_with('+') {
         return None;
     }
     u64::from_str_radix(digits, 16).ok()
 }
 
-fn nibble(digit: u8) -> Option<u8> {
+fn digit_value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

@@ -74,7 +74,7 @@ pub struct NodeOptions {
     pub settings: Settings,
     /// The address for calls. Port 0 picks a free port.
     pub listen: SocketAddr,
-    /// The address of the admin port, if there is one.
+    /// The address of the admin port. `None` for no admin port.
     pub admin: Option<SocketAddr>,
 }
 
@@ -86,7 +86,7 @@ pub struct RunningNode {
     pub node: Arc<Node>,
     /// The server of its calls.
     pub server: Arc<NodeServer>,
-    /// The server of its admin port.
+    /// The server of its admin port. `None` if the node has no admin port.
     pub admin: Option<Admin>,
 }
 
@@ -113,7 +113,7 @@ pub enum StartError {
 /// per block. Passes each built block and the head to `on_progress`.
 ///
 /// # Errors
-/// The options are invalid, or the process cannot listen on an address.
+/// Fails if the options are invalid, or if the process cannot listen on an address.
 pub async fn serve(
     options: NodeOptions,
     on_progress: impl FnMut(u64, u64),

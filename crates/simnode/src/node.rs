@@ -75,6 +75,7 @@ pub struct Node {
     settings: RwLock<Arc<Settings>>,
     /// The lock is held for a few arithmetic operations.
     state: Mutex<NodeState>,
+    /// `None` if the capacity is unlimited.
     workers: RwLock<Option<Arc<WorkerPool>>>,
     requests: AtomicU64,
     calls: AtomicU64,
@@ -89,14 +90,14 @@ struct NodeState {
     fault_counts: Vec<u64>,
 }
 
-/// The workers of a node. Each slot processes one call at a time.
+/// The workers of a node, as slots. A slot processes one call at a time.
 struct WorkerPool {
     slots: Semaphore,
-    /// Number of calls that wait for a slot.
+    /// Number of calls in the queue, which wait for a slot.
     waiting: AtomicU32,
-    /// The scheduled times at which the free slots became free, earliest first. Timers fire up to a
-    /// millisecond late. A waiting call starts at the scheduled time, so that late timers do not
-    /// reduce the capacity.
+    /// The scheduled times at which the free slots became free, earliest first. A waiting call
+    /// starts at the scheduled time. So timers, which fire up to a millisecond late, do not reduce
+    /// the capacity.
     free_since: Mutex<VecDeque<Instant>>,
 }
 
@@ -131,7 +132,8 @@ struct Slot<'a> {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        // The work ends earlier if the client has disconnected. The permit is dropped afterwards.
+        // If the client has disconnected, the work ends before its scheduled end. The permit is
+        // dropped after this function.
         self.workers.free_since.lock().push_back(self.end.min(Instant::now()));
     }
 }
@@ -149,7 +151,9 @@ pub struct Counters {
 
 /// The reason why a node rejects a call before it computes a reply.
 enum AdmissionError {
+    /// The call gets this error.
     Error(RpcError),
+    /// The whole request gets status 429, with these seconds of `Retry-After`.
     TooManyRequests(u64),
 }
 
@@ -168,6 +172,7 @@ impl Node {
         Self::build(name, Source::Recording(recording), 0)
     }
 
+    /// Creates a node whose random numbers depend on its name and the seed.
     fn build(name: &str, source: Source, seed: u64) -> Arc<Self> {
         let seed = name.bytes().fold(mix(seed), |state, byte| mix(state ^ u64::from(byte)));
         let rng = NodeRng::new(seed);
@@ -218,7 +223,7 @@ impl Node {
     /// the counts of fault rules are reset.
     ///
     /// # Errors
-    /// The first invalid setting. Nothing changes then.
+    /// Returns the first invalid setting, and changes nothing.
     pub fn set(&self, change: impl FnOnce(&mut Settings)) -> Result<(), SettingsError> {
         let mut current = self.settings.write();
         let mut settings = Settings::clone(&current);
@@ -258,7 +263,7 @@ impl Node {
         let settings = self.settings();
         let decoded = match wire::call::decode(body, &LIMITS) {
             Ok(decoded) => decoded,
-            Err(rejection) => return json(rejection_json(&rejection)),
+            Err(rejection) => return json_delivery(rejection_json(&rejection)),
         };
         let fault = self.draw_fault(&settings, &decoded);
         match fault {
@@ -343,7 +348,7 @@ impl Node {
         };
         self.calls.fetch_add(1, Ordering::Relaxed);
         let reply = match self.admit(settings, &call.method).await {
-            Ok(()) => self.reply_to(settings, fault, call),
+            Ok(()) => self.compute_reply(settings, fault, call),
             Err(AdmissionError::Error(error)) => RawReply::from(&error),
             Err(AdmissionError::TooManyRequests(retry_after_s)) => return Err(retry_after_s),
         };
@@ -377,7 +382,12 @@ impl Node {
     }
 
     /// Computes the reply to a call, without waiting.
-    fn reply_to(&self, settings: &Settings, fault: Option<Fault>, call: &Call<'_>) -> RawReply {
+    fn compute_reply(
+        &self,
+        settings: &Settings,
+        fault: Option<Fault>,
+        call: &Call<'_>,
+    ) -> RawReply {
         let client = settings.keeping.client;
         if let Some(Fault::Error { error }) = fault {
             return RawReply::from(&match error {
@@ -410,7 +420,8 @@ impl Node {
     /// lower.
     fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
         let Some(backend) = settings.inside else { return };
-        let reads_logs = ["Logs", "Receipt", "Receipts"].iter().any(|end| method.ends_with(end));
+        let reads_logs =
+            ["Logs", "Receipt", "Receipts"].iter().any(|suffix| method.ends_with(suffix));
         if reads_logs && self.state.lock().rng.chance(backend.share) {
             view.head = view.head.saturating_sub(backend.behind_blocks);
             view.indexed = view.indexed.min(view.head);
@@ -429,7 +440,7 @@ impl Node {
         };
         let mut state = self.state.lock();
         for (index, rule) in settings.faults.iter().enumerate() {
-            // The settings may have been replaced, so that the count is missing.
+            // If other settings were set meanwhile, the rule may have no count.
             let count = state.fault_counts.get(index).copied().unwrap_or_default();
             if rule.times.is_some_and(|times| count >= times)
                 || !rule.method.as_deref().is_none_or(has_method)
@@ -454,13 +465,15 @@ impl Node {
         self.await_rate_limit(settings, method).await?;
         self.occupy_worker(settings).await?;
         let distribution = settings.method_latency.get(method).unwrap_or(&settings.latency);
-        let latency = self.state.lock().rng.latency(*distribution);
+        let latency = self.state.lock().rng.draw_latency(*distribution);
         if !latency.is_zero() {
             sleep(latency).await;
         }
         Ok(())
     }
 
+    /// Takes a token of the method's rate limit. Without a token, does what the limit configures:
+    /// waits, never returns, or fails.
     async fn await_rate_limit(
         &self,
         settings: &Settings,
@@ -496,6 +509,7 @@ impl Node {
         }
     }
 
+    /// Waits for a worker, and until the worker has processed the call. Fails if the queue is full.
     async fn occupy_worker(&self, settings: &Settings) -> Result<(), AdmissionError> {
         let Some(capacity) = settings.capacity else { return Ok(()) };
         let Some(workers) = self.workers.read().clone() else { return Ok(()) };
@@ -504,7 +518,7 @@ impl Node {
             Ok(permit) => permit,
             Err(_) => {
                 let entry = QueueEntry::enter(&workers.waiting, capacity.queue_max)
-                    .ok_or_else(|| AdmissionError::Error(overloaded()))?;
+                    .ok_or_else(|| AdmissionError::Error(overload_error()))?;
                 let permit = workers.slots.acquire().await;
                 drop(entry);
                 permit.expect("the semaphore is never closed")
@@ -520,6 +534,7 @@ impl Node {
 struct QueueEntry<'a>(&'a AtomicU32);
 
 impl<'a> QueueEntry<'a> {
+    /// Enters the queue. Returns `None` if the queue is full.
     fn enter(waiting: &'a AtomicU32, queue_max: u32) -> Option<Self> {
         if waiting.fetch_add(1, Ordering::Relaxed) >= queue_max {
             waiting.fetch_sub(1, Ordering::Relaxed);
@@ -543,8 +558,8 @@ const ENVELOPE_BYTES: usize = 40;
 /// Returns the view of a node with these settings at an instant.
 fn view_of(world: &World, settings: &Settings, now: Instant) -> View {
     let block_cutoff = now.checked_sub(settings.delay).unwrap_or(world.origin());
-    let newest = world.height_at(block_cutoff).saturating_sub(settings.lag_blocks);
-    let head = settings.frozen_at.map_or(newest, |frozen| frozen.min(newest));
+    let newest_head = world.height_at(block_cutoff).saturating_sub(settings.lag_blocks);
+    let head = settings.frozen_at.map_or(newest_head, |frozen| frozen.min(newest_head));
     let indexed = match settings.index_delay {
         Duration::ZERO => head,
         delay => {
@@ -556,7 +571,7 @@ fn view_of(world: &World, settings: &Settings, now: Instant) -> View {
     View { head, ahead, indexed, clamps: false, keeping }
 }
 
-fn overloaded() -> RpcError {
+fn overload_error() -> RpcError {
     RpcError::new(wording::LIMIT_EXCEEDED, "server is overloaded, queue is full")
 }
 
@@ -572,11 +587,11 @@ fn rejection_json(rejection: &Rejection<'_>) -> Vec<u8> {
     out
 }
 
-fn json(body: impl Into<Bytes>) -> Delivery {
-    whole(200, "application/json", None, body.into())
+fn json_delivery(body: impl Into<Bytes>) -> Delivery {
+    whole_delivery(200, "application/json", None, body.into())
 }
 
-fn whole(
+fn whole_delivery(
     status: u16,
     content_type: &'static str,
     retry_after_s: Option<u64>,
@@ -586,7 +601,12 @@ fn whole(
 }
 
 fn too_many_requests(retry_after_s: u64) -> Delivery {
-    whole(429, "text/plain", Some(retry_after_s), Bytes::from_static(b"Too Many Requests\n"))
+    whole_delivery(
+        429,
+        "text/plain",
+        Some(retry_after_s),
+        Bytes::from_static(b"Too Many Requests\n"),
+    )
 }
 
 /// Applies a fault that concerns the whole body.
@@ -595,12 +615,16 @@ fn apply_body_fault(fault: Option<Fault>, body: Bytes) -> Delivery {
         <body><h1>We are sorry</h1><p>Please try again later.</p></body></html>\n";
     match fault {
         Some(Fault::Truncate) => Delivery::Truncated(body),
-        Some(Fault::Html) => whole(200, "text/html", None, Bytes::from_static(PAGE.as_bytes())),
-        Some(Fault::NotJson) => json(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"resu")),
+        Some(Fault::Html) => {
+            whole_delivery(200, "text/html", None, Bytes::from_static(PAGE.as_bytes()))
+        }
+        Some(Fault::NotJson) => {
+            json_delivery(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"resu"))
+        }
         Some(Fault::TooManyRequests { retry_after_s }) => too_many_requests(retry_after_s),
-        Some(Fault::Unavailable) => whole(503, "text/plain", None, Bytes::new()),
+        Some(Fault::Unavailable) => whole_delivery(503, "text/plain", None, Bytes::new()),
         Some(Fault::SlowBody { bytes_per_second }) => Delivery::Slow { body, bytes_per_second },
-        _ => json(body),
+        _ => json_delivery(body),
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
 //! of a window. The window begins when the call is sent, minus the allowed staleness. It ends when
-//! the response arrives. An honest view is the chain at a head at most `lag_blocks_max` below that
-//! of the best honest node, which is `behind_blocks` below the world's head. A node that is frozen,
-//! lies or lags further has no honest view of the head. Most of its replies about old blocks are
-//! right nevertheless.
+//! the response arrives. The head of the best honest node is `behind_blocks` below the world's
+//! head. An honest view is the chain at a head that is at most `lag_blocks_max` below the best
+//! honest node. A node that is frozen, lies or lags further has no honest view of the head.
+//! Nevertheless, most of its replies about old blocks are right.
 //!
 //! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's
 //! number. Then the response is right under two conditions. First, the number was the head of an
@@ -13,10 +13,13 @@
 //! for this number (`oracle/tags.rs`). If a reorg happened in between, the block is on the chain
 //! but was never a head.
 //!
-//! Every other response has one failure: **stale** (an older view has this reply), **mixed** (its
-//! parts come from branches that no view has together), **backward** (right, but lower than a head
-//! that the same client had received before it sent the call), **failed** (an error although every
-//! honest view has a result) or **wrong**.
+//! Every other response has one failure:
+//!
+//! - **stale**: an older view has this reply;
+//! - **mixed**: its parts come from branches that no view has together;
+//! - **backward**: right, but lower than a head that the client had received before it sent the call;
+//! - **failed**: an error, although every honest view has a result;
+//! - **wrong**: any other response.
 //!
 //! In this world a new branch is always longer, so a reorg never lowers the number of the head. A
 //! lower head is always a failure.
@@ -39,16 +42,16 @@ use tokio::time::Instant;
 use crate::rpc::{self, Reply, View};
 use crate::world::World;
 
-/// Number of views below the window that are tried, to distinguish stale from wrong.
+/// Number of views below the window that the oracle tries, to distinguish stale from wrong.
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
-/// Number of views below the window that are tried for a tag that was resolved before the read. It
-/// is lower than [`STALE_SEARCH_BLOCKS_MAX`], because each view costs more.
+/// Number of views below the window that the oracle tries for a tag that was resolved before the
+/// read. It is lower than [`STALE_SEARCH_BLOCKS_MAX`], because each view costs more.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
-/// Maximum number of clients whose heads are stored. The table is cleared when it is full. Then a
-/// lower head of a client may be missed, but no false one is reported.
+/// Maximum number of clients whose heads are stored. A full table is cleared. After that the oracle
+/// may miss a backward head, but never reports a false failure.
 pub const CLIENTS_MAX: usize = 100_000;
 /// Maximum number of heads of one client that are stored with their time. Older heads are merged
-/// into one.
+/// into one head.
 const HEADS_MAX: usize = 64;
 
 /// The limits of an honest view.
@@ -60,14 +63,14 @@ pub struct OracleOptions {
     /// Additional age of a finalized or safe block. Gateways poll these blocks less often, because
     /// they advance only once in several minutes on real chains.
     pub finality_staleness: Duration,
-    /// Maximum number of blocks between an honest node and the best one.
+    /// Maximum number of blocks between an honest node and the best honest node.
     pub lag_blocks_max: u64,
     /// Blocks between the best honest node and the world.
     pub behind_blocks: u64,
 }
 
-/// One second of staleness, four more seconds for a finalized block, two blocks of lag, and a best
-/// node at the world's head.
+/// One second of staleness, four additional seconds for a finalized or safe block, two blocks of
+/// lag, and a best honest node at the world's head.
 impl Default for OracleOptions {
     fn default() -> Self {
         Self {
@@ -169,7 +172,7 @@ impl Oracle {
     pub fn judge(&self, exchange: &Exchange<'_>) -> Verdict {
         match exchange.method {
             "web3_clientVersion" => return Verdict::Unjudged("each node has its own software"),
-            "eth_sendRawTransaction" => return judge_sending(exchange),
+            "eth_sendRawTransaction" => return judge_sent_transaction(exchange),
             _ => {}
         }
         let (oldest, newest) = self.window(exchange);
@@ -177,7 +180,7 @@ impl Oracle {
         for head in (oldest..=newest).rev() {
             let reply = self.honest_reply(exchange, head);
             expects_error |= matches!(reply, Reply::Error(_));
-            if agrees(&reply, &exchange.reply) {
+            if matches_reply(&reply, &exchange.reply) {
                 return self.judge_head(exchange, head);
             }
         }
@@ -210,6 +213,7 @@ impl Oracle {
         best_head.saturating_sub(self.options.lag_blocks_max)
     }
 
+    /// Returns the reply of the honest view of a head.
     fn honest_reply(&self, exchange: &Exchange<'_>, head: u64) -> Reply {
         rpc::respond(&self.world, &View::honest(head), exchange.method, exchange.params)
     }
@@ -218,29 +222,30 @@ impl Oracle {
     /// not right. To be right, the reply must match the call with its tags resolved at honest
     /// heads, in an honest view at or above them.
     fn find_tag_head(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
-        let tagged = tags::TaggedCall::read(exchange.method, exchange.params)?;
+        let tagged_call = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;
         let oldest_for_finality = self.oldest_honest_head(exchange, staleness).min(oldest);
         let heads_of = |tag: tags::Tag| match tag {
             tags::Tag::Latest => oldest..=newest,
             tags::Tag::Safe | tags::Tag::Finalized => oldest_for_finality..=newest,
         };
-        for first_head in heads_of(tagged.first_tag()).rev() {
+        for first_head in heads_of(tagged_call.first_tag()).rev() {
             // The two tags of one call may be resolved at two instants.
-            let second_heads = tagged.second_tag().map_or(first_head..=first_head, heads_of);
+            let second_heads = tagged_call.second_tag().map_or(first_head..=first_head, heads_of);
             for second_head in second_heads.rev() {
-                let params = tagged.resolve(&self.world, first_head, second_head);
+                let params = tagged_call.resolve(&self.world, first_head, second_head);
                 // A finalized block is in every view. A head is in no view with a lower head.
                 let lowest_view = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
                 let lowest_for_second =
-                    tagged.second_tag().map_or(oldest, |tag| lowest_view(tag, second_head));
-                let lowest = lowest_view(tagged.first_tag(), first_head).max(lowest_for_second);
-                let has_agreement = (lowest..=newest).any(|head| {
+                    tagged_call.second_tag().map_or(oldest, |tag| lowest_view(tag, second_head));
+                let lowest =
+                    lowest_view(tagged_call.first_tag(), first_head).max(lowest_for_second);
+                let has_match = (lowest..=newest).any(|head| {
                     let view = View::honest(head);
                     let reply = rpc::respond(&self.world, &view, exchange.method, Some(&params));
-                    agrees(&reply, &exchange.reply)
+                    matches_reply(&reply, &exchange.reply)
                 });
-                if has_agreement {
+                if has_match {
                     return Some(first_head.max(second_head));
                 }
             }
@@ -279,7 +284,7 @@ impl Oracle {
     ) -> Verdict {
         let lowest = oldest.saturating_sub(STALE_SEARCH_BLOCKS_MAX);
         for head in (lowest..oldest).rev() {
-            if agrees(&self.honest_reply(exchange, head), &exchange.reply) {
+            if matches_reply(&self.honest_reply(exchange, head), &exchange.reply) {
                 return Verdict::Stale { by: oldest - head };
             }
         }
@@ -331,7 +336,8 @@ impl ClientHeads {
     }
 }
 
-fn agrees(reply: &Reply, observed: &ObservedReply<'_>) -> bool {
+/// Returns true if an observed reply is the same as a computed one. Errors are compared by code.
+fn matches_reply(reply: &Reply, observed: &ObservedReply<'_>) -> bool {
     match (reply, observed) {
         (Reply::Result(expected), ObservedReply::Result(actual)) => expected == actual,
         (Reply::Error(expected), ObservedReply::Error { code }) => expected.code == *code,
@@ -352,7 +358,7 @@ fn contains_head_number(exchange: &Exchange<'_>) -> bool {
 }
 
 /// Judges the reply to a sent transaction: its hash, or an error that it is known already.
-fn judge_sending(exchange: &Exchange<'_>) -> Verdict {
+fn judge_sent_transaction(exchange: &Exchange<'_>) -> Verdict {
     let result = match exchange.reply {
         ObservedReply::Error { code: rpc::wording::SERVER_ERROR } => {
             return Verdict::Unjudged("the pool is not part of the chain");

@@ -25,7 +25,7 @@ const FILE_BYTES_MAX: u64 = 16_000_000;
 /// Maximum number of pairs of a recording.
 const PAIRS_MAX: usize = 100_000;
 
-/// The constant head of a node that replays a recording.
+/// The head of a node that replays a recording. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedHead {
     /// The chain id.
@@ -54,6 +54,7 @@ pub struct RecordedExchange {
 /// A set of recorded pairs.
 #[derive(Default)]
 pub struct Recording {
+    /// The replies by their lookup keys (`lookup_key`).
     pairs: HashMap<Box<[u8]>, RawReply, RandomState>,
     exchanges: Vec<RecordedExchange>,
     conflicts: usize,
@@ -122,8 +123,8 @@ impl Recording {
         self.pairs.is_empty()
     }
 
-    /// Returns the number of replies that differ from an earlier one to the same call. The earlier
-    /// one is replayed.
+    /// Returns the number of replies that differ from an earlier reply to the same call. The node
+    /// replays the earlier reply.
     #[must_use]
     pub fn conflicts(&self) -> usize {
         self.conflicts
@@ -133,7 +134,7 @@ impl Recording {
     /// batch. Returns the number of its exchanges. Batch members that are not calls are skipped.
     ///
     /// # Errors
-    /// The file is missing, too large or of another shape.
+    /// Fails if the file is missing, too large or of another shape.
     pub fn add_pairs(&mut self, file: &Path) -> Result<usize, RecordingError> {
         let text = read_file(file)?;
         let pairs: Vec<Pair<'_>> =
@@ -166,7 +167,7 @@ impl Recording {
     /// Adds every `.json` file of a folder and of the folders in it, in the order of their names.
     ///
     /// # Errors
-    /// As [`Recording::add_pairs`]; also if the folder has no such file.
+    /// Fails like [`Recording::add_pairs`], and if the folder has no recorded exchange.
     pub fn add_pairs_folder(&mut self, folder: &Path) -> Result<usize, RecordingError> {
         let unreadable = |source| RecordingError::Unreadable { file: folder.to_owned(), source };
         let mut entries = fs::read_dir(folder)
@@ -193,7 +194,7 @@ impl Recording {
     /// and `eth_getBlockByHash`. Returns the block's number and hash.
     ///
     /// # Errors
-    /// The file is missing, too large, or has no block.
+    /// Fails if the file is missing, too large, or has no block.
     pub fn add_block(&mut self, file: &Path) -> Result<(u64, B256), RecordingError> {
         let text = read_file(file)?;
         let block: &RawValue =
@@ -208,9 +209,14 @@ impl Recording {
         };
         let result = Bytes::copy_from_slice(block.get().as_bytes());
         let by_number = format!("[\"{number:#x}\",true]");
-        self.insert(file, "eth_getBlockByNumber", &by_number, RawReply::Result(result.clone()))?;
+        self.insert_reply(
+            file,
+            "eth_getBlockByNumber",
+            &by_number,
+            RawReply::Result(result.clone()),
+        )?;
         let by_hash = format!("[\"{hash}\",true]");
-        self.insert(file, "eth_getBlockByHash", &by_hash, RawReply::Result(result))?;
+        self.insert_reply(file, "eth_getBlockByHash", &by_hash, RawReply::Result(result))?;
         Ok((number, hash))
     }
 
@@ -218,7 +224,7 @@ impl Recording {
     /// and by hash, and to each `eth_getTransactionReceipt`. Returns the number of receipts.
     ///
     /// # Errors
-    /// The file is missing, too large, or has no receipts.
+    /// Fails if the file is missing, too large, or has no receipts.
     pub fn add_receipts(&mut self, file: &Path) -> Result<usize, RecordingError> {
         let text = read_file(file)?;
         let list: &RawValue =
@@ -237,12 +243,17 @@ impl Recording {
             };
             let result = Bytes::copy_from_slice(receipt.get().as_bytes());
             let by_hash = params_with("transactionHash")?;
-            self.insert(file, "eth_getTransactionReceipt", &by_hash, RawReply::Result(result))?;
+            self.insert_reply(
+                file,
+                "eth_getTransactionReceipt",
+                &by_hash,
+                RawReply::Result(result),
+            )?;
             if index == 0 {
                 let result = Bytes::copy_from_slice(list.get().as_bytes());
                 for params in [params_with("blockNumber")?, params_with("blockHash")?] {
                     let result = RawReply::Result(result.clone());
-                    self.insert(file, "eth_getBlockReceipts", &params, result)?;
+                    self.insert_reply(file, "eth_getBlockReceipts", &params, result)?;
                 }
             }
         }
@@ -256,6 +267,7 @@ impl Recording {
         recorded.or_else(|| self.head?.respond(method, params).map(RawReply::Result))
     }
 
+    /// Adds the reply to one call. Skips a request that is no call.
     fn add_exchange(
         &mut self,
         file: &Path,
@@ -272,13 +284,14 @@ impl Recording {
         let reply = match (members.get("result"), members.get("error")) {
             (_, Some(error)) if error.get() != "null" => RawReply::Error(copy(error)),
             (Some(result), _) => RawReply::Result(copy(result)),
-            // The reply changes with the head, so it was not recorded.
+            // The recording has no reply, because the reply changes with the head.
             (None, _) => return Ok(()),
         };
-        self.insert(file, &method, params, reply)
+        self.insert_reply(file, &method, params, reply)
     }
 
-    fn insert(
+    /// Adds a reply, unless the recording has one for this call.
+    fn insert_reply(
         &mut self,
         file: &Path,
         method: &str,
@@ -302,8 +315,8 @@ impl Recording {
 }
 
 impl FixedHead {
-    /// Returns the reply to a poll. Blocks below the head have synthetic hashes that link to each
-    /// other.
+    /// Returns the reply to a poll, or `None` for any other call. Blocks below the head have
+    /// synthetic hashes, and each has the hash of its parent.
     fn respond(&self, method: &str, params: Option<&[u8]>) -> Option<Bytes> {
         let (namespace, name) = method.split_once('_')?;
         let is_decimal = namespace == "hmyv2";
@@ -358,6 +371,7 @@ impl FixedHead {
         (number <= self.number).then_some(number)
     }
 
+    /// Returns the hash of a block at or below the head.
     fn hash_of(&self, number: u64) -> B256 {
         match self.number.wrapping_sub(number) {
             0 => self.hash,
@@ -367,8 +381,8 @@ impl FixedHead {
     }
 }
 
-/// Joins a method and its parameters without white space to one key. They are separated by a zero
-/// byte, which no recorded method contains.
+/// Builds the key of a call: the method, a zero byte, and the parameters without white space. No
+/// recorded method contains a zero byte.
 fn lookup_key(method: &str, params: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(method.len() + params.len() + 1);
     key.extend_from_slice(method.as_bytes());

@@ -1,4 +1,5 @@
-//! The reply of a node to a call: a pure function of the world, of the node's view and of the call.
+//! Computes the reply of a node to a call: a pure function of the world, the node's view and the
+//! call.
 //!
 //! Latency and faults belong to `node.rs`, envelopes to `serve.rs`. The oracle calls the same
 //! function to learn the reply of an honest node.
@@ -50,7 +51,7 @@ impl View {
     }
 
     /// Returns the head that the node announces.
-    pub(crate) fn tip(&self) -> u64 {
+    pub(crate) fn announced_head(&self) -> u64 {
         self.head + self.ahead
     }
 }
@@ -228,6 +229,7 @@ fn fixed(text: &str) -> RpcResult {
     Ok(Bytes::copy_from_slice(text.as_bytes()))
 }
 
+/// Returns the result `null`.
 fn null() -> RpcResult {
     Ok(Bytes::from_static(b"null"))
 }

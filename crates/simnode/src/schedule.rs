@@ -164,7 +164,7 @@ impl Schedule {
     /// Validates the options and computes all reorgs.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns the first invalid option.
     pub fn new(options: &WorldOptions) -> Result<Self, OptionsError> {
         if options.block_time.is_zero() {
             return Err(OptionsError::BlockTime);
@@ -239,25 +239,26 @@ impl Schedule {
     /// `None` if no reorg replaces the block.
     #[must_use]
     pub fn heads_with(&self, branch: usize, number: u64) -> (u64, Option<u64>) {
-        let appeared = match branch.checked_sub(1) {
+        let first_head = match branch.checked_sub(1) {
             None => number,
             Some(reorg) => number.max(self.reorgs[reorg].at_height + 1),
         };
         let replacing_reorg =
             self.reorgs[branch..].iter().find(|reorg| reorg.at_height - reorg.depth < number);
-        (appeared, replacing_reorg.map(|reorg| reorg.at_height))
+        (first_head, replacing_reorg.map(|reorg| reorg.at_height))
     }
 }
 
 /// Appends the repeating reorgs, up to [`REORGS_MAX`].
 fn append_repeating(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<Reorg>) {
-    let last_fixed = reorgs.last().map_or(0, |reorg| reorg.at_height);
+    let last_fixed_height = reorgs.last().map_or(0, |reorg| reorg.at_height);
     for repetition in 1_u64.. {
         if reorgs.len() >= REORGS_MAX {
             return;
         }
         let at_height = options.height_start + repetition * every.blocks;
-        if at_height <= last_fixed + every.depth_max {
+        // A repeating reorg must not replace the last block of a fixed reorg or a block below it.
+        if at_height <= last_fixed_height + every.depth_max {
             continue;
         }
         let mut draws = crate::seed::SeedStream::at(options.seed, &[DRAW_REORG, repetition]);
@@ -265,5 +266,5 @@ fn append_repeating(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<
     }
 }
 
-/// The stream of reorg depths.
+/// Domain of the random stream of reorg depths.
 const DRAW_REORG: u64 = 6;

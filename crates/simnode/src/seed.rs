@@ -3,14 +3,18 @@
 
 use alloy_primitives::{B256, U256};
 
+/// The increment of SplitMix64's state: 2^64 divided by the golden ratio.
+const STATE_INCREMENT: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Computes one step of SplitMix64 (Steele, Lea, Flood 2014; constants of Vigna's `splitmix64.c`).
-/// No crate is used, so that the chain of a seed does not change with a dependency.
+/// The code is here instead of in a crate, so that the chain of a seed never changes with a
+/// dependency.
 #[must_use]
 pub fn mix(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let mut bits = state.wrapping_add(STATE_INCREMENT);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 /// A stream of values for one position of the chain.
@@ -29,7 +33,7 @@ impl SeedStream {
 
     /// Returns the next 64 bits.
     pub fn word(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.state = self.state.wrapping_add(STATE_INCREMENT);
         mix(self.state)
     }
 

@@ -37,7 +37,8 @@ pub use self::ipc::{IpcServer, listen_ipc};
 use self::socket::Socket;
 use crate::node::{Delivery, Node};
 
-/// Maximum number of open connections of one listener. Further ones wait in the system's queue.
+/// Maximum number of open connections of one listener. Further connections wait in the system's
+/// queue.
 pub const CONNECTIONS_MAX: usize = 20_000;
 /// Maximum number of bytes of a request body, as in geth (`rpc` package, `defaultBodyLimit`).
 pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
@@ -57,16 +58,18 @@ pub struct ListenOptions {
 pub struct NodeServer {
     addr: SocketAddr,
     node: Arc<Node>,
+    /// True if the port is open.
     up: Arc<AtomicBool>,
     commands: mpsc::Sender<Command>,
 }
 
+/// A command to the listener's task, with the sender of its result.
 enum Command {
     Down(oneshot::Sender<io::Result<()>>),
     Up(oneshot::Sender<io::Result<()>>),
 }
 
-/// A fault broke the connection.
+/// The error that makes hyper end a connection, because a fault breaks it.
 #[derive(Debug, thiserror::Error)]
 #[error("connection broken on purpose")]
 struct ConnectionBroken;
@@ -75,7 +78,7 @@ impl Node {
     /// Serves the node over TCP on the current tokio runtime. Port 0 picks a free port.
     ///
     /// # Errors
-    /// The process cannot listen on the address.
+    /// Fails if the process cannot listen on the address.
     pub fn listen(self: &Arc<Self>, addr: SocketAddr) -> io::Result<NodeServer> {
         self.listen_with(ListenOptions { addr, shared: false })
     }
@@ -83,14 +86,14 @@ impl Node {
     /// Serves the node over TCP with options.
     ///
     /// # Errors
-    /// The process cannot listen on the address.
+    /// Fails if the process cannot listen on the address.
     pub fn listen_with(self: &Arc<Self>, options: ListenOptions) -> io::Result<NodeServer> {
         let listener = bind(options)?;
         let addr = listener.local_addr()?;
         let up = Arc::new(AtomicBool::new(true));
-        // Each command waits for its reply, so one is in flight at a time.
+        // A caller waits for the result of its command, so one command is usually in flight.
         let (commands, inbox) = mpsc::channel(1);
-        // The actual port, so that the same port is opened again.
+        // These options have the actual port, so that `NodeServer::up` opens the same port again.
         let reopen_options = ListenOptions { addr, ..options };
         tokio::spawn(run(Arc::clone(self), listener, reopen_options, Arc::clone(&up), inbox));
         Ok(NodeServer { addr, node: Arc::clone(self), up, commands })
@@ -129,7 +132,7 @@ impl NodeServer {
     /// Opens the same port again.
     ///
     /// # Errors
-    /// The port was taken meanwhile, or the runtime ends.
+    /// Fails if another process has taken the port, or if the runtime ends.
     pub async fn up(&self) -> io::Result<()> {
         let (reply_tx, reply_rx) = oneshot::channel();
         let ended_error = || io::Error::other("the listener has ended");
@@ -147,6 +150,7 @@ where
     serve_stream(node, stream, Arc::default()).await;
 }
 
+/// Serves one connection until it ends. A fault sets `reset` to end it with a TCP reset.
 async fn serve_stream<S>(node: Arc<Node>, stream: S, reset: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -184,11 +188,11 @@ async fn respond(
         return Ok(websocket::upgrade_response(&accept));
     }
     if request.method() != Method::POST {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"));
+        return Ok(plain_response(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"));
     }
     let collected = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
     let Ok(collected) = collected else {
-        return Ok(plain(StatusCode::PAYLOAD_TOO_LARGE, "content length too large"));
+        return Ok(plain_response(StatusCode::PAYLOAD_TOO_LARGE, "content length too large"));
     };
     match node.serve(&collected.to_bytes()).await {
         Delivery::Close => Err(ConnectionBroken),
@@ -206,15 +210,17 @@ async fn respond(
             }
             Ok(response)
         }
-        Delivery::Truncated(body) => Ok(with_length(body.len(), ResponseBody::truncated(body))),
+        Delivery::Truncated(body) => {
+            Ok(response_with_length(body.len(), ResponseBody::truncated(body)))
+        }
         Delivery::Slow { body, bytes_per_second } => {
-            Ok(with_length(body.len(), ResponseBody::slow(body, bytes_per_second)))
+            Ok(response_with_length(body.len(), ResponseBody::slow(body, bytes_per_second)))
         }
     }
 }
 
 /// Returns a response with a `Content-Length` that the body may not reach.
-fn with_length(length: usize, body: ResponseBody) -> Response<ResponseBody> {
+fn response_with_length(length: usize, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -222,7 +228,7 @@ fn with_length(length: usize, body: ResponseBody) -> Response<ResponseBody> {
     response
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
+fn plain_response(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::whole(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
     response
@@ -249,7 +255,7 @@ async fn run(
                     up.store(false, Ordering::Release);
                     killed.store(true, Ordering::Release);
                     connections.shutdown().await;
-                    // The caller may no longer wait.
+                    // The send fails if the caller no longer waits.
                     let _ = done.send(Ok(()));
                 }
                 Some(Command::Up(done)) => {

@@ -21,7 +21,8 @@ pub(crate) struct TransactionPool {
 }
 
 impl TransactionPool {
-    /// Adds a transaction and removes the oldest above the maximum. Returns false for a duplicate.
+    /// Adds a transaction. Removes the oldest transaction if there are more than the maximum.
+    /// Returns false for a duplicate.
     pub(crate) fn add(&mut self, envelope: TxEnvelope) -> bool {
         let hash = *envelope.tx_hash();
         if self.transactions.contains_key(&hash) {
@@ -47,7 +48,7 @@ impl TransactionPool {
         self.added
     }
 
-    /// Returns the transactions after the first `added`, as far as the pool still has them.
+    /// Returns the hashes of all transactions except the first `added`, if the pool still has them.
     pub(crate) fn added_since(&self, added: u64) -> Vec<B256> {
         let new_count = usize::try_from(self.added - added).unwrap_or(usize::MAX);
         let count = self.order.len();

@@ -29,21 +29,20 @@ use crate::transaction_pool::TransactionPool;
 ///
 /// Methods are of three kinds: **time** (`origin`, `height_at`, `instant_of`), **facts** that never
 /// change (`options`, `addresses`, `schedule`) and **reads** (`block_at`, `block_by_hash`,
-/// `find_transaction`, `balance`, `nonce`). Many reads take the number of a head: they see the
-/// chain as it is while this head is the newest, which is called the view of the head. They build
-/// missing blocks first.
+/// `find_transaction`, `balance`, `nonce`). Many reads take the number of a head. They see the view
+/// of this head: the chain as it is while this head is the newest. They build missing blocks first.
 pub struct World {
     options: WorldOptions,
     addresses: KnownAddresses,
     schedule: Schedule,
     origin: Instant,
     pool: Mutex<TransactionPool>,
-    /// The highest head that has been built. It is atomic, so that a read of a built head takes no
+    /// The highest head whose view is built. It is atomic, so that a read of a built head takes no
     /// write lock.
-    built: AtomicU64,
+    built_head: AtomicU64,
     /// Written once per new block, read by every call.
     block_index: RwLock<BlockIndex>,
-    /// It has its own lock, because reads of old blocks write to it.
+    /// The cache has its own lock, because a read of an old block writes to it.
     block_cache: RwLock<BlockCache>,
 }
 
@@ -51,7 +50,7 @@ impl World {
     /// Creates a world whose clock starts now.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns the first invalid option.
     pub fn new(options: WorldOptions) -> Result<Self, OptionsError> {
         Self::starting(options, Instant::now())
     }
@@ -59,7 +58,7 @@ impl World {
     /// Creates a world whose head is `height_start` at `origin`, and builds its chain up to there.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns the first invalid option.
     pub fn starting(options: WorldOptions, origin: Instant) -> Result<Self, OptionsError> {
         let world = Self::unbuilt(options, origin)?;
         world.build_to(world.options.height_start);
@@ -69,7 +68,7 @@ impl World {
     /// Creates a world whose chain has only its genesis block.
     ///
     /// # Errors
-    /// The first invalid option.
+    /// Returns the first invalid option.
     pub(crate) fn unbuilt(options: WorldOptions, origin: Instant) -> Result<Self, OptionsError> {
         let schedule = Schedule::new(&options)?;
         let addresses = KnownAddresses::new(options.seed);
@@ -83,7 +82,7 @@ impl World {
             schedule,
             origin,
             pool: Mutex::default(),
-            built: AtomicU64::new(0),
+            built_head: AtomicU64::new(0),
             block_index: RwLock::new(block_index),
             block_cache: RwLock::new(block_cache),
             options,
@@ -147,7 +146,8 @@ impl World {
     #[must_use]
     pub fn lowest_number(&self) -> u64 {
         let floor = self.block_index.read().floor();
-        // The lowest block in the index cannot be rebuilt, because that needs its parent's state.
+        // The lowest block in the index cannot be rebuilt, because the index lacks its parent's
+        // state.
         if floor == 0 { 0 } else { floor + 1 }
     }
 
@@ -165,7 +165,7 @@ impl World {
     pub fn block_at(&self, head: u64, number: u64) -> Option<Arc<Block>> {
         let position = self.position(head, number)?;
         self.build_to(head);
-        self.block(position)
+        self.load_block(position)
     }
 
     /// Returns the hash of block `number` in the view of a head.
@@ -182,13 +182,13 @@ impl World {
         self.build_to(head);
         let position = self.position_of(hash)?;
         let (appeared, _) = self.schedule.heads_with(position.branch, position.number);
-        if appeared > head { None } else { self.block(position) }
+        if appeared > head { None } else { self.load_block(position) }
     }
 
     /// Returns the position of a block that the world has built so far, in any view.
     #[must_use]
     pub fn position_of(&self, hash: &B256) -> Option<BlockPosition> {
-        self.block_index.read().block(hash)
+        self.block_index.read().block_position(hash)
     }
 
     /// Returns all positions of a transaction that the world has built so far, in any view.
@@ -215,7 +215,7 @@ impl World {
             positions.find(|(position, _)| self.contains(head, *position))
         };
         let (position, index) = canonical?;
-        Some((self.block(position)?, index as usize))
+        Some((self.load_block(position)?, index as usize))
     }
 
     /// Returns the balance of an account after the block at a position. It is zero for an address
@@ -224,7 +224,7 @@ impl World {
     pub fn balance(&self, position: BlockPosition, address: Address) -> Option<u128> {
         let block_index = self.block_index.read();
         let post_state = block_index.post_state(position)?;
-        Some(self.account(address).map_or(0, |account| post_state.balances[account]))
+        Some(self.account_index(address).map_or(0, |index| post_state.balances[index]))
     }
 
     /// Returns the number of transactions that an account has sent up to and including the block at
@@ -233,7 +233,7 @@ impl World {
     pub fn nonce(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
         let total = block_index.post_state(position)?.transactions_total;
-        Some(self.account(address).map_or(0, |account| nonce_after(account, total)))
+        Some(self.account_index(address).map_or(0, |index| nonce_after(index, total)))
     }
 
     /// Returns the number of transactions that an account has received up to and including the
@@ -242,7 +242,7 @@ impl World {
     pub fn received(&self, position: BlockPosition, address: Address) -> Option<u64> {
         let block_index = self.block_index.read();
         let post_state = block_index.post_state(position)?;
-        Some(self.account(address).map_or(0, |account| post_state.received[account]))
+        Some(self.account_index(address).map_or(0, |index| post_state.received[index]))
     }
 
     /// Returns the hash of the block at a position.
@@ -289,40 +289,41 @@ impl World {
     /// to `on_progress`, with the current head.
     pub(crate) async fn catch_up(&self, mut on_progress: impl FnMut(u64, u64)) {
         loop {
-            let built = self.built.load(Ordering::Acquire);
+            let built_head = self.built_head.load(Ordering::Acquire);
             let head = self.height_at(Instant::now());
-            if built >= head {
+            if built_head >= head {
                 return;
             }
-            self.build_to(built + 1);
-            on_progress(built + 1, head);
+            self.build_to(built_head + 1);
+            on_progress(built_head + 1, head);
             tokio::task::yield_now().await;
         }
     }
 
     /// Builds every missing block of the views up to this head.
     pub(crate) fn build_to(&self, head: u64) {
-        if head <= self.built.load(Ordering::Acquire) {
+        if head <= self.built_head.load(Ordering::Acquire) {
             return;
         }
         let mut block_index = self.block_index.write();
-        for next in self.built.load(Ordering::Acquire) + 1..=head {
+        for next in self.built_head.load(Ordering::Acquire) + 1..=head {
             let branch = self.schedule.branch_of_head(next);
             // A reorg replaces all blocks above its fork, so they are built on the new branch.
-            let first = match self.schedule.fork_of(branch) {
+            let first_number = match self.schedule.fork_of(branch) {
                 Some(fork) if self.schedule.branch_of_head(next - 1) != branch => fork + 1,
                 _ => next,
             };
-            for number in first..=next {
+            for number in first_number..=next {
                 self.build_block(&mut block_index, BlockPosition { branch, number });
             }
             block_index.trim();
-            self.built.store(next, Ordering::Release);
+            self.built_head.store(next, Ordering::Release);
         }
     }
 
+    /// Builds the block at a position and stores it in the index and in the cache.
     fn build_block(&self, block_index: &mut BlockIndex, position: BlockPosition) {
-        let Some((block, post_state)) = self.construct(block_index, position) else {
+        let Some((block, post_state)) = self.build_from_index(block_index, position) else {
             debug_assert!(false, "parent of {position:?} is not in the index");
             return;
         };
@@ -330,7 +331,9 @@ impl World {
         self.block_cache.write().insert(position, Arc::new(block));
     }
 
-    fn construct(
+    /// Builds a block and the state after it, without storing them. Returns `None` if the parent is
+    /// not in the index.
+    fn build_from_index(
         &self,
         block_index: &BlockIndex,
         position: BlockPosition,
@@ -352,7 +355,9 @@ impl World {
         Some(BlockBuilder { options, addresses, branch, number, parent }.build())
     }
 
-    fn block(&self, position: BlockPosition) -> Option<Arc<Block>> {
+    /// Returns the block at a position: from the cache, or built again. Returns `None` if the index
+    /// no longer has the block.
+    fn load_block(&self, position: BlockPosition) -> Option<Arc<Block>> {
         if let Some(block) = self.block_cache.read().get(position) {
             return Some(Arc::clone(block));
         }
@@ -362,7 +367,7 @@ impl World {
             if position.number == 0 {
                 Block::genesis(&self.options, &self.addresses).0
             } else {
-                self.construct(&block_index, position)?.0
+                self.build_from_index(&block_index, position)?.0
             }
         };
         let block = Arc::new(block);
@@ -370,7 +375,8 @@ impl World {
         Some(block)
     }
 
-    fn account(&self, address: Address) -> Option<usize> {
+    /// Returns the index of an account, or `None` for any other address.
+    fn account_index(&self, address: Address) -> Option<usize> {
         (0..ACCOUNTS).find(|account| self.addresses.accounts[*account] == address)
     }
 }

@@ -1,5 +1,5 @@
-//! Goal: over two minutes of a chain with many reorgs, the oracle accuses no honest node and every
-//! dishonest one. Method: seeded random calls to nodes in virtual time; each node has its own
+//! Goal: over two minutes of a chain with many reorgs, the oracle accuses every dishonest node and
+//! no honest one. Method: seeded random calls to nodes in virtual time. Each node has its own
 //! client, so falling heads are detected too.
 #![allow(clippy::unwrap_used)]
 
@@ -30,8 +30,8 @@ fn world() -> Arc<World> {
     Arc::new(World::new(options).unwrap())
 }
 
-/// A random call near the head.
-fn call(world: &World, rng: &mut SmallRng) -> (&'static str, String) {
+/// Returns the method and the parameters of a random call about a block near the head.
+fn random_call(world: &World, rng: &mut SmallRng) -> (&'static str, String) {
     let head = world.height_at(Instant::now());
     let number = head.saturating_sub(rng.random_range(0..24));
     let account = world.addresses().accounts[rng.random_range(0..16)];
@@ -58,31 +58,36 @@ fn call(world: &World, rng: &mut SmallRng) -> (&'static str, String) {
 }
 
 /// Sends random calls to a node and counts the verdicts.
-async fn trial(node: &Node, oracle: &Oracle, seed: u64, count: u64) -> BTreeMap<String, u64> {
+async fn count_verdicts(
+    node: &Node,
+    oracle: &Oracle,
+    seed: u64,
+    count: u64,
+) -> BTreeMap<String, u64> {
     let world = node.world().unwrap();
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut verdicts = BTreeMap::new();
     for _ in 0..count {
         tokio::time::advance(Duration::from_millis(rng.random_range(0..24))).await;
-        let (method, params) = call(world, &mut rng);
+        let (method, params) = random_call(world, &mut rng);
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let sent = Instant::now();
         let Delivery::Whole { body, .. } = node.serve(body.as_bytes()).await else {
             panic!("no fault was asked for");
         };
-        let answer = match wire::response::parse_response(&body, 128).unwrap().outcome {
+        let reply = match wire::response::parse_response(&body, 128).unwrap().outcome {
             Outcome::Result(result) => ObservedReply::Result(result),
             Outcome::Error { code, .. } => ObservedReply::Error { code },
         };
         let (params, received) = (Some(params.as_bytes()), Instant::now());
-        let exchange = Exchange { method, params, reply: answer, sent, received, client: seed };
+        let exchange = Exchange { method, params, reply, sent, received, client: seed };
         let verdict = oracle.judge(&exchange);
-        let word = format!("{verdict:?}");
-        let word = word.split(['(', ' ']).next().unwrap().to_owned();
+        let verdict_text = format!("{verdict:?}");
+        let name = verdict_text.split(['(', ' ']).next().unwrap().to_owned();
         if let Verdict::Mixed(_) | Verdict::Wrong(_) = &verdict {
             eprintln!("{method} {} {verdict:?}", String::from_utf8_lossy(params.unwrap()));
         }
-        *verdicts.entry(word).or_default() += 1;
+        *verdicts.entry(name).or_default() += 1;
     }
     verdicts
 }
@@ -101,7 +106,7 @@ async fn honest_nodes_are_never_accused() {
             settings.latency = Latency::Uniform { low_ms: 0.0, high_ms: 20.0 };
         })
         .unwrap();
-        let mut verdicts = trial(&node, &oracle, seed, 2_000).await;
+        let mut verdicts = count_verdicts(&node, &oracle, seed, 2_000).await;
         // A call about a block that a lagging node does not have yet is an honest error or null.
         assert_eq!(verdicts.remove("Right"), Some(2_000), "{verdicts:?}");
     }
@@ -114,24 +119,24 @@ async fn dishonest_nodes_are_accused() {
     let world = world();
     let options = OracleOptions { staleness: BLOCK, ..OracleOptions::default() };
     let oracle = Oracle::new(Arc::clone(&world), options);
-    let accused = async |seed: u64, node: Arc<Node>| {
-        let mut verdicts = trial(&node, &oracle, seed, 400).await;
+    let assert_accused = async |seed: u64, node: Arc<Node>| {
+        let mut verdicts = count_verdicts(&node, &oracle, seed, 400).await;
         let right = verdicts.remove("Right").unwrap_or_default();
         assert!(right < 300, "seed {seed}: {right} right, {verdicts:?}");
         verdicts
     };
     let lagging = Node::new("lagging", Arc::clone(&world));
     lagging.set(|settings| settings.lag_blocks = 12).unwrap();
-    let verdicts = accused(1, lagging).await;
+    let verdicts = assert_accused(1, lagging).await;
     assert!(verdicts["Stale"] > 50, "{verdicts:?}");
     let frozen = Node::new("frozen", Arc::clone(&world));
     frozen.freeze();
     tokio::time::advance(BLOCK * 10).await;
-    let verdicts = accused(2, frozen).await;
+    let verdicts = assert_accused(2, frozen).await;
     assert!(verdicts["Stale"] > 50, "{verdicts:?}");
     let lying = Node::new("lying", Arc::clone(&world));
     lying.set(|settings| settings.ahead_blocks = 40).unwrap();
-    let mut verdicts = trial(&lying, &oracle, 3, 400).await;
+    let mut verdicts = count_verdicts(&lying, &oracle, 3, 400).await;
     assert!(verdicts.remove("Wrong").unwrap_or_default() > 30, "{verdicts:?}");
 }
 
@@ -153,9 +158,9 @@ async fn two_nodes_behind_one_client_make_heads_fall() {
         else {
             panic!("no error")
         };
-        let (params, answer) = (None, ObservedReply::Result(result));
+        let (params, reply) = (None, ObservedReply::Result(result));
         let method = "eth_blockNumber";
-        let exchange = Exchange { method, params, reply: answer, sent, received: sent, client: 1 };
+        let exchange = Exchange { method, params, reply, sent, received: sent, client: 1 };
         fallen += u32::from(matches!(oracle.judge(&exchange), Verdict::Backward { .. }));
     }
     assert!(fallen >= 40, "only {fallen} of 50 falls were detected");

@@ -23,7 +23,7 @@ impl PanelQuery {
     /// Returns the query with Grafana's variables replaced by these values.
     ///
     /// # Panics
-    /// If the query has another variable.
+    /// Panics if the query has another variable.
     pub fn complete(&self, variables: &[(&str, &str)]) -> String {
         let mut query = self.query.clone();
         for (name, value) in variables {
@@ -37,7 +37,7 @@ impl PanelQuery {
 /// Reads the queries of all panels and variables of a dashboard file.
 ///
 /// # Panics
-/// If the file is no dashboard, or has no panel.
+/// Panics if the file is no dashboard, or has too few queries.
 pub fn queries(file: &Path) -> Vec<PanelQuery> {
     let text = std::fs::read_to_string(file).expect("the file is there");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
@@ -55,7 +55,9 @@ pub fn queries(file: &Path) -> Vec<PanelQuery> {
     assert!(queries.len() > 20, "{} has only {} queries", file.display(), queries.len());
     for variable in dashboard["templating"]["list"].as_array().expect("variables") {
         let Some(definition) = variable["definition"].as_str() else { continue };
-        let values = definition.strip_prefix("label_values(").and_then(|rest| rest.split_once(')'));
+        let values = definition
+            .strip_prefix("label_values(")
+            .and_then(|arguments| arguments.split_once(')'));
         let (metric, label) =
             values.and_then(|(values, _)| values.split_once(", ")).expect("label_values");
         queries.push(PanelQuery {
@@ -67,12 +69,12 @@ pub fn queries(file: &Path) -> Vec<PanelQuery> {
     queries
 }
 
-/// Repeats all queries until each has returned a value that is a number. `variables` are names of
-/// Grafana's variables and their values. The queries of the panels in `empty` may have no value.
+/// Repeats all queries until each has returned a value that is a number. `variables` are the names
+/// and values of Grafana's variables. The queries of the panels in `empty` may have no value.
 ///
 /// # Panics
-/// If a query has no value after a minute; the message names all such queries. Also if Prometheus
-/// refuses a query, or there is no panel that `empty` names.
+/// Panics if a query has no value after a minute, and names all such queries. Also panics if
+/// Prometheus rejects a query, or if a panel in `empty` does not exist.
 pub fn wait_for_data(
     prometheus: &Prometheus,
     queries: &[PanelQuery],
@@ -83,12 +85,12 @@ pub fn wait_for_data(
         assert!(queries.iter().any(|query| query.title == *title), "there is no panel {title}");
     }
     let queries = queries.iter().map(|query| (query, query.complete(variables)));
-    let (may_lack, mut pending): (Vec<_>, Vec<_>) =
+    let (optional, mut pending): (Vec<_>, Vec<_>) =
         queries.partition(|(panel, _)| empty.contains(&&*panel.title));
-    for (_, query) in may_lack {
+    for (_, query) in optional {
         let _values = prometheus.values(&query);
     }
-    let begin = Instant::now();
+    let start = Instant::now();
     loop {
         pending.retain(|(_, query)| prometheus.values(query).iter().all(|value| value.is_nan()));
         if pending.is_empty() {
@@ -96,10 +98,10 @@ pub fn wait_for_data(
         }
         let list = || pending.iter().map(|(panel, query)| format!("{}: {query}", panel.title));
         assert!(
-            begin.elapsed() < WAIT_TIMEOUT,
+            start.elapsed() < WAIT_TIMEOUT,
             "panels without data; the test must make a gateway or run have it:\n{}",
             list().collect::<Vec<_>>().join("\n")
         );
-        pause(ROUND_INTERVAL); // Sleeps: new samples are scraped or pushed each second.
+        pause(ROUND_INTERVAL); // Sleeps: new samples arrive each second.
     }
 }

@@ -1,5 +1,5 @@
-//! A geth process with the chain of the execution-apis tests, or with a development chain, which
-//! ends with the test.
+//! A geth process that ends with the test. It has the chain of the execution-apis tests, or a
+//! development chain.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::wait::wait_until;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The text that geth logs before its HTTP address.
 pub const LISTENS: &str = "HTTP server started                      endpoint=";
-/// Number of the last block of `chain.rlp`.
+/// Number of the last block of `chain.rlp`, as JSON.
 const HEAD: &str = "\"0x36\"";
 
 /// The folder of the tests' chain and calls.
@@ -25,7 +25,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/execution-apis")
 }
 
-/// A geth process with the tests' chain; dropping it kills it.
+/// A running geth. Dropping this value kills the process.
 pub struct Geth {
     child: Child,
     _folder: tempfile::TempDir,
@@ -34,7 +34,7 @@ pub struct Geth {
 }
 
 impl Geth {
-    /// Starts the program and waits until it serves the head of the chain.
+    /// Starts geth with the tests' chain, and waits until it serves the head of the chain.
     pub fn start(geth: &Path) -> Geth {
         let home = tempfile::tempdir().unwrap();
         import_chain(geth, home.path(), &[]);
@@ -43,19 +43,19 @@ impl Geth {
         geth
     }
 
-    /// Starts the program with a new development chain (chain id 1337), which makes a block per
-    /// second. The accounts with the numbers from 0 below `accounts` have ten ether each. Returns
-    /// `None` if the program is missing.
+    /// Starts geth with a new development chain (chain id 1337), which makes a block per second.
+    /// Gives ten ether to each of the first `accounts` accounts. Returns `None` if geth is missing.
     pub fn start_dev(accounts: u8) -> Option<Geth> {
         let home = tempfile::tempdir().unwrap();
         let geth = programs::require("geth")?;
         let geth = Geth::spawn(&geth, home, &["--dev", "--dev.period", "1"]);
         // This account has all ether, and geth signs for it.
-        let funded = geth.call("eth_accounts", "[]")[0].clone();
+        let funding_account = geth.call("eth_accounts", "[]")[0].clone();
         let addresses = (0..accounts).map(|number| Account::numbered(number).address);
-        for to in addresses.clone() {
-            let transfer =
-                format!(r#"[{{"from":{funded},"to":"{to}","value":"0x8ac7230489e80000"}}]"#);
+        for address in addresses.clone() {
+            let transfer = format!(
+                r#"[{{"from":{funding_account},"to":"{address}","value":"0x8ac7230489e80000"}}]"#
+            );
             geth.call("eth_sendTransaction", &transfer);
         }
         wait_until("funded accounts", || {
@@ -70,7 +70,7 @@ impl Geth {
     /// Calls the node and returns the result.
     ///
     /// # Panics
-    /// If the response is an error.
+    /// Panics if the response is an error.
     pub fn call(&self, method: &str, params: &str) -> Value {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let response = Client::connect(&self.address).call("/", body.as_bytes());
@@ -79,7 +79,7 @@ impl Geth {
         response["result"].clone()
     }
 
-    /// Starts the program with these further arguments, and waits until it listens.
+    /// Starts geth with additional arguments, and waits until it listens.
     fn spawn(geth: &Path, home: tempfile::TempDir, arguments: &[&str]) -> Geth {
         let log_path = home.path().join("log");
         let log = File::create(&log_path).unwrap();
@@ -96,6 +96,7 @@ impl Geth {
         Geth { child, _folder: home, address }
     }
 
+    /// Waits until geth responds. Its head must be the last block of the tests' chain.
     fn wait_for_head(&mut self) {
         let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
         let deadline = Instant::now() + START_TIMEOUT;

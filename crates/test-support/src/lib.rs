@@ -1,9 +1,9 @@
 //! Support for the tests of several crates: outside programs, `weir` processes, and a byte-exact
 //! HTTP client.
 //!
-//! It makes no assertions about behaviour; the tests do. It depends on none of our other crates, so
-//! that the tests of every crate can use it. Support for one test program is beside that program
-//! (`crates/weir/tests/gateway/support.rs`).
+//! This crate makes no assertions about the behaviour of a program under test. It depends on no
+//! other crate of this repository, so that the tests of every crate can use it. Support for a
+//! single test program is beside that program, as `crates/weir/tests/gateway/support.rs`.
 
 #![allow(clippy::unwrap_used)] // A failure here fails the test that runs.
 

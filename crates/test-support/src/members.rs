@@ -1,6 +1,6 @@
 //! The raw members of JSON-RPC responses, and the first difference between two responses.
 //!
-//! Only the envelope is parsed. A `result`, `error` or `id` is compared byte by byte.
+//! Only the envelope is parsed. The values of its members are compared byte by byte.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub fn items(text: &str) -> Vec<&RawValue> {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", excerpt(text)))
 }
 
-/// Describes the first difference between two responses; `None` if all members are equal byte by
-/// byte.
+/// Describes the first difference between two responses. Returns `None` if all members are equal
+/// byte by byte.
 pub fn difference(theirs: &str, ours: &str) -> Option<String> {
     let (theirs, ours) = (members(theirs), members(ours));
     let names = |members: &Members<'_>| members.keys().copied().collect::<Vec<_>>().join(" ");
@@ -35,8 +35,8 @@ pub fn difference(theirs: &str, ours: &str) -> Option<String> {
         let offset =
             theirs.bytes().zip(ours.bytes()).take_while(|(left, right)| left == right).count();
         let context = |text: &str| {
-            let bytes = &text.as_bytes()[offset.saturating_sub(40)..(offset + 40).min(text.len())];
-            String::from_utf8_lossy(bytes).into_owned()
+            let (start, end) = (offset.saturating_sub(40), (offset + 40).min(text.len()));
+            String::from_utf8_lossy(&text.as_bytes()[start..end]).into_owned()
         };
         Some(format!("{name} at byte {offset}: {:?} became {:?}", context(theirs), context(ours)))
     })

@@ -4,10 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use socket2::{Domain, Socket, Type};
 
-/// A port of 127.0.0.1 for one server that sets `SO_REUSEADDR` on its listener, as most do.
+/// A port of 127.0.0.1 for one server. The server must set `SO_REUSEADDR` on its listener, as most
+/// servers do.
 ///
 /// This process binds the port but does not listen on it. Linux lets a listener with `SO_REUSEADDR`
-/// bind the port too, but chooses it neither for port 0 nor for an outgoing connection.
+/// bind the port too. It does not choose the port for port 0 or for an outgoing connection.
 pub struct ReservedPort {
     _socket: Socket,
     /// The address with the port.
@@ -24,7 +25,7 @@ impl ReservedPort {
     /// Reserves this port; 0 reserves any free port.
     ///
     /// # Errors
-    /// If the port is in use.
+    /// Fails if the port is in use.
     pub fn at(port: u16) -> std::io::Result<ReservedPort> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         // Without `SO_REUSEADDR` this bind fails if any other socket has the port.
@@ -44,8 +45,8 @@ mod tests {
     #[test]
     fn a_server_can_listen_and_nobody_else_gets_the_port() {
         let port = ReservedPort::new();
-        let plain = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        assert!(plain.bind(&port.address.into()).is_err());
+        let plain_socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        assert!(plain_socket.bind(&port.address.into()).is_err());
         assert!(ReservedPort::at(port.address.port()).is_err());
         // The standard library sets `SO_REUSEADDR`.
         let listener = TcpListener::bind(port.address).unwrap();

@@ -1,7 +1,8 @@
 //! A PostgreSQL server for a test, with a new database in a temporary folder on a free port.
 //!
-//! The server refuses to run as root, so root starts it as the user `postgres`. A shell starts it
-//! and stops it when the shell's input closes, so that it stops however the test ends.
+//! The server refuses to run as root, so root starts it as the user `postgres`. A shell starts the
+//! server, and stops it when the shell's input closes. So the server stops even if the test is
+//! killed.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -31,20 +32,23 @@ const SHELL: &str = r#"
 const PG_HBA: &str = "hostnossl all sealed 127.0.0.1/32 reject\nhost all guest 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n\
                       local all all trust\n";
 
-/// A `postgres` process with its children.
+/// A running PostgreSQL server.
 pub struct Postgres {
+    /// The shell that starts and stops the server.
     shell: Child,
+    /// The folder of `psql` and the other programs of the same version.
     programs: PathBuf,
+    /// The folder of the data and of the log.
     folder: TempDir,
     /// Port on 127.0.0.1.
     pub port: u16,
     _reserved: ReservedPort,
-    /// True if the shell removes the folder. A server in a static is never dropped.
+    /// True if the shell removes the folder, because this value is a static and is never dropped.
     remove_folder: bool,
 }
 
 impl Postgres {
-    /// Starts a server; `None` if the program is missing, which records a skip.
+    /// Starts a server. If the program is missing, records a skip and returns `None`.
     pub fn start() -> Option<Postgres> {
         Postgres::start_with(false)
     }
@@ -54,9 +58,10 @@ impl Postgres {
         Postgres::start_with(true)
     }
 
+    /// Starts a server and waits until it responds.
     fn start_with(remove_folder: bool) -> Option<Postgres> {
         let program = programs::require("postgres")?.canonicalize().unwrap();
-        // The other programs are beside the real file; PATH may have a link to this one only.
+        // The other programs are beside the real file. `PATH` may have a link to `postgres` only.
         let programs = program.parent().unwrap().to_owned();
         let folder = TempDir::new().unwrap();
         if let Some((user, group)) = postgres_ids() {
@@ -150,7 +155,7 @@ impl Postgres {
         children.split_whitespace().chain([postmaster]).map(str::to_owned).collect()
     }
 
-    /// Kills all processes at once, as a power failure does; the page cache survives.
+    /// Kills all processes at once, like a power failure, except that the page cache survives.
     pub fn kill(&mut self) {
         let ids = self.process_ids();
         let status = Command::new("kill").arg("-KILL").args(&ids).stderr(Stdio::null()).status();
@@ -169,7 +174,7 @@ impl Postgres {
             if self.responds_within(Duration::from_secs(10)) {
                 return;
             }
-            // Processes of the killed server still exist.
+            // The start fails while processes of the killed server still exist. Try again.
             assert!(Instant::now() < deadline, "{}", self.log());
             drop(self.shell.stdin.take());
             self.shell.wait().unwrap();
@@ -201,7 +206,7 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        // The server may have ended by itself; a test that depends on it has failed already.
+        // This fails if the server has ended by itself. Then a test that depends on it has failed.
         let _ = self.shell.wait();
     }
 }
@@ -212,6 +217,7 @@ fn has_exited(id: &str) -> bool {
     stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
 }
 
+/// Starts the shell that starts the server.
 fn spawn(programs: &Path, data: &Path, port: u16, remove_folder: bool) -> Child {
     let sockets = format!("unix_socket_directories={}", data.display());
     as_user(Path::new("sh"))
@@ -241,7 +247,7 @@ fn as_user(program: &Path) -> Command {
     command
 }
 
-/// Returns the user and group id of `postgres`; `None` if this process is not root.
+/// Returns the user and group id of `postgres`, or `None` if this process is not root.
 fn postgres_ids() -> Option<(u32, u32)> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let uid_line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();

@@ -1,10 +1,11 @@
-//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, openssl, redis-server,
-//! postgres, chromium, prometheus, actionlint, helm, kube-apiserver, etcd, otelcol, lintian, rpmlint,
-//! runc, umoci).
+//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, openssl,
+//! redis-server, postgres, chromium, prometheus, actionlint, helm, kube-apiserver, etcd, otelcol,
+//! lintian, rpmlint, runc, umoci).
 //!
-//! `cargo xtask check` installs programs; this module does not. A missing program skips the test,
-//! and the skip is appended to the file named by `WEIR_SKIP_LOG`, so that the check can count
-//! skips. With `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a missing program fails the test instead.
+//! `cargo xtask check` installs these programs; this module only finds them. A missing program
+//! skips the test. The skip is recorded in the file that `WEIR_SKIP_LOG` names, so that the check
+//! can count skips. With `WEIR_REQUIRE_PROGRAMS=1`, which CI sets, a missing program fails the test
+//! instead.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -15,7 +16,8 @@ use std::process::Child;
 
 use crate::wait::wait_until;
 
-/// Finds `program` in `PATH`, then where `go install` and `cargo install` put it.
+/// Finds `program` in `PATH`, or else in the folders where `go install`, `cargo install` and Debian
+/// install programs.
 pub fn find(program: &str) -> Option<PathBuf> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let from_path = env::var_os("PATH");
@@ -23,21 +25,22 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.extend(env::var_os("GOBIN").map(PathBuf::from));
     folders.extend(env::var_os("GOPATH").map(|path| PathBuf::from(path).join("bin")));
     folders.extend(home.iter().flat_map(|home| [home.join("go/bin"), home.join(".cargo/bin")]));
-    // Debian installs servers here, and the PATH of a normal user lacks it.
+    // Debian installs servers in this folder, which the `PATH` of a normal user lacks.
     folders.push(PathBuf::from("/usr/sbin"));
     // Debian installs each version of PostgreSQL in its own folder.
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut versions: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
-    versions.sort_unstable();
-    folders.extend(versions.into_iter().rev());
+    let version_folders = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut postgres_folders: Vec<PathBuf> =
+        version_folders.map(|version| version.path().join("bin")).collect();
+    postgres_folders.sort_unstable();
+    folders.extend(postgres_folders.into_iter().rev());
     folders.into_iter().map(|folder| folder.join(program)).find(|path| is_executable(path))
 }
 
-/// Finds `program` as [`find`] does, and records a skip if it is missing. On `None` the test
-/// returns at once.
+/// Finds `program` like [`find`]. If it is missing, records a skip and returns `None`; the test
+/// must then return at once.
 ///
 /// # Panics
-/// The program is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
+/// Panics if the program is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
 pub fn require(program: &str) -> Option<PathBuf> {
     let path = find(program);
     if path.is_none() {
@@ -46,11 +49,11 @@ pub fn require(program: &str) -> Option<PathBuf> {
     path
 }
 
-/// Records a skip because a dependency is missing, such as a program. The test must return
+/// Records a skip because a dependency, such as a program, is missing. The test must return
 /// afterwards.
 ///
 /// # Panics
-/// `WEIR_REQUIRE_PROGRAMS=1` is set.
+/// Panics if `WEIR_REQUIRE_PROGRAMS=1` is set.
 pub fn skip_missing(dependency: &str) {
     let is_required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
     assert!(
@@ -63,7 +66,7 @@ pub fn skip_missing(dependency: &str) {
 /// Returns true if a folder that `cargo xtask check` fills exists. Otherwise records a skip.
 ///
 /// # Panics
-/// The folder is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
+/// Panics if the folder is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
 pub fn require_folder(folder: &Path) -> bool {
     let exists = folder.is_dir();
     if !exists {
@@ -76,14 +79,15 @@ pub fn require_folder(folder: &Path) -> bool {
 /// the address.
 ///
 /// # Panics
-/// The program ends before it logs its address.
+/// Panics if the program ends before it logs its address.
 pub fn wait_for_address(program: &mut Child, log: &Path, prefix: &str) -> String {
     let mut address = String::new();
     wait_until(&format!("a log with {prefix}"), || {
         let text = std::fs::read_to_string(log).expect("the program's log is text");
         let status = program.try_wait().expect("the program is our child");
         assert!(status.is_none(), "the program ended with {status:?}: {text}");
-        let logged = text.split_once(prefix).and_then(|(_, rest)| rest.split_once([' ', '\n']));
+        let after_prefix = text.split_once(prefix).map(|(_, after_prefix)| after_prefix);
+        let logged = after_prefix.and_then(|text| text.split_once([' ', '\n']));
         logged.is_some_and(|(logged_address, _)| {
             logged_address.clone_into(&mut address);
             true

@@ -1,5 +1,5 @@
-//! A real Prometheus for a test: it scrapes, receives remote write, evaluates rules and answers
-//! queries.
+//! A real Prometheus for a test. It scrapes targets, receives remote write, evaluates rules and
+//! answers queries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,23 +27,23 @@ pub type Labels = BTreeMap<String, String>;
 impl Prometheus {
     /// Starts a Prometheus that scrapes these addresses each second. Returns `None` if the program
     /// is missing.
-    pub fn start(scraped: &[String]) -> Option<Prometheus> {
-        Prometheus::with_rules(scraped, "groups: []\n")
+    pub fn start(targets: &[String]) -> Option<Prometheus> {
+        Prometheus::with_rules(targets, "groups: []\n")
     }
 
-    /// Starts a Prometheus that also evaluates rules: each second if it scrapes any address, else
-    /// at its default interval.
+    /// Starts a Prometheus that also evaluates rules. The interval is one second if it scrapes an
+    /// address, else Prometheus' default.
     ///
     /// # Panics
-    /// If Prometheus refuses the rules.
-    pub fn with_rules(scraped: &[String], rules: &str) -> Option<Prometheus> {
-        let targets = scraped.join("\", \"");
+    /// Panics if Prometheus rejects the rules.
+    pub fn with_rules(targets: &[String], rules: &str) -> Option<Prometheus> {
+        let target_list = targets.join("\", \"");
         let config = format!(
             "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\n\
              rule_files: [weir.rules.yml]\nscrape_configs:\n  - job_name: weir\n    \
-             static_configs:\n      - targets: [\"{targets}\"]\n"
+             static_configs:\n      - targets: [\"{target_list}\"]\n"
         );
-        let config = if scraped.is_empty() { "rule_files: [weir.rules.yml]\n" } else { &config };
+        let config = if targets.is_empty() { "rule_files: [weir.rules.yml]\n" } else { &config };
         Prometheus::with_config(config, rules)
     }
 
@@ -51,7 +51,7 @@ impl Prometheus {
     /// it.
     ///
     /// # Panics
-    /// If Prometheus refuses the configuration or the rules.
+    /// Panics if Prometheus rejects the configuration or the rules.
     pub fn with_config(config: &str, rules: &str) -> Option<Prometheus> {
         let program = programs::require("prometheus")?;
         let folder = tempfile::tempdir().expect("a folder");
@@ -63,7 +63,7 @@ impl Prometheus {
         let mut child = run(&program, folder.path());
         let log = folder.path().join("log");
         let address = programs::wait_for_address(&mut child, &log, "\"Listening on\" address=");
-        let ready = || get(&address, "/-/ready").is_some_and(|answer| answer.contains("Ready"));
+        let ready = || get(&address, "/-/ready").is_some_and(|response| response.contains("Ready"));
         wait_until("prometheus is ready", ready);
         Some(Prometheus { child, address, _folder: folder })
     }
@@ -76,11 +76,11 @@ impl Prometheus {
     /// Returns the series of a query at `time`, in seconds since 1970.
     ///
     /// # Panics
-    /// If Prometheus refuses the query.
+    /// Panics if Prometheus rejects the query.
     pub fn series_at(&self, query: &str, time: f64) -> Vec<(Labels, f64)> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let path = format!("/api/v1/query?query={encoded}&time={time:.3}");
-        let json = ask(&self.address, &path);
+        let json = query_api(&self.address, &path);
         let result = json["data"]["result"].as_array().expect("a vector").iter();
         let series = result.map(|series| {
             let value = series["value"][1].as_str().expect("text").parse().expect("a number");
@@ -92,11 +92,11 @@ impl Prometheus {
     /// Returns the labels of the exemplars of the last minute of a series.
     ///
     /// # Panics
-    /// If Prometheus refuses the query.
+    /// Panics if Prometheus rejects the query.
     pub fn exemplars(&self, series: &str) -> Vec<Labels> {
         let (start, end) = (now() - 60.0, now() + 60.0);
         let path = format!("/api/v1/query_exemplars?query={series}&start={start:.3}&end={end:.3}");
-        let data = &ask(&self.address, &path)["data"];
+        let data = &query_api(&self.address, &path)["data"];
         let exemplars = data
             .as_array()
             .expect("series")
@@ -123,7 +123,7 @@ impl Prometheus {
     /// Returns the only current value of a query.
     ///
     /// # Panics
-    /// If there is another number of values.
+    /// Panics if the query has no value or several values.
     pub fn single_value(&self, query: &str) -> f64 {
         let values = self.values(query);
         assert_eq!(values.len(), 1, "{query} is {values:?}");
@@ -134,14 +134,14 @@ impl Prometheus {
     /// moment after they were taken.
     ///
     /// # Panics
-    /// If it has none after a minute.
+    /// Panics if the query does not have exactly one value within a minute.
     pub fn wait_for_value(&self, query: &str) -> f64 {
-        let begin = Instant::now();
+        let start = Instant::now();
         loop {
             if let [value] = self.values(query)[..] {
                 return value;
             }
-            assert!(begin.elapsed() < WAIT_TIMEOUT, "{query} has no value");
+            assert!(start.elapsed() < WAIT_TIMEOUT, "{query} has no value");
             pause(QUERY_INTERVAL); // Sleeps: the interval between two queries.
         }
     }
@@ -149,7 +149,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself, which the test has noticed.
+        // This fails if Prometheus has ended by itself. Then the test has failed already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -172,9 +172,9 @@ fn run(program: &Path, folder: &Path) -> Child {
 }
 
 /// Returns the JSON of a successful query.
-fn ask(address: &str, path: &str) -> serde_json::Value {
-    let answer = get(address, path).expect("prometheus answers");
-    let json: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+fn query_api(address: &str, path: &str) -> serde_json::Value {
+    let response = get(address, path).expect("prometheus answers");
+    let json: serde_json::Value = serde_json::from_str(&response).expect("JSON");
     assert_eq!(json["status"], "success", "{path}: {json}");
     json
 }
@@ -184,11 +184,12 @@ fn read_labels(labels: &serde_json::Value) -> Labels {
     labels.map(|(name, value)| (name.clone(), value.as_str().expect("text").to_owned())).collect()
 }
 
+/// Sends a GET request. Returns the body, or `None` if the connection ends instead.
 fn get(address: &str, path: &str) -> Option<String> {
     let mut client = Client::connect(address);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
-    let answer = client.answer()?;
-    Some(answer.text().to_owned())
+    let response = client.answer()?;
+    Some(response.text().to_owned())
 }
 
 /// Returns the time in seconds since 1970.

@@ -5,28 +5,28 @@ use std::net::{TcpListener, TcpStream};
 
 use crate::raw::Client;
 
-/// Starts a proxy in front of the node at this address and returns its URL; it runs until the test
-/// process ends. `rewrite` receives each request's body and the node's response, and returns the
-/// response to send.
+/// Starts a proxy in front of the node at an address, and returns the proxy's URL. The proxy runs
+/// until the test process ends. `rewrite` gets the body of each request and of the node's response,
+/// and returns the response body to send.
 pub fn start_proxy(
-    node: &str,
+    node_address: &str,
     rewrite: impl Fn(&str, String) -> String + Clone + Send + 'static,
 ) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it listens"));
-    let node = node.to_owned();
+    let node_address = node_address.to_owned();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (node, rewrite) = (node.clone(), rewrite.clone());
-            std::thread::spawn(move || forward(stream, &node, &rewrite));
+            let (node_address, rewrite) = (node_address.clone(), rewrite.clone());
+            std::thread::spawn(move || forward(stream, &node_address, &rewrite));
         }
     });
     url
 }
 
 /// Forwards the requests of one connection, one at a time, until the connection ends.
-fn forward(mut stream: TcpStream, node: &str, rewrite: &impl Fn(&str, String) -> String) {
-    let mut node = Client::connect(node);
+fn forward(mut stream: TcpStream, node_address: &str, rewrite: &impl Fn(&str, String) -> String) {
+    let mut node = Client::connect(node_address);
     let (mut request, mut chunk) = (Vec::new(), [0; 65536]);
     loop {
         let Ok(count @ 1..) = stream.read(&mut chunk) else { return };

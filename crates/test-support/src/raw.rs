@@ -1,13 +1,13 @@
 //! A byte-exact HTTP/1.1 client: it sends bytes unchanged and parses responses strictly.
 //!
-//! It blocks, follows no redirects and repairs nothing: a response without a length, or with an
-//! extra byte, fails the test.
+//! The client blocks and follows no redirects. It tolerates no errors: a response without a length,
+//! or with an additional byte, fails the test.
 
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// Read and write timeout. It is above the duration of any call on a busy machine.
+/// Timeout of a read or write. It is above the duration of any call on a busy machine.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a response. It is above the size of any response of a test.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
@@ -15,7 +15,7 @@ const RESPONSE_BYTES_MAX: usize = 64 << 20;
 /// One connection.
 pub struct Client {
     stream: TcpStream,
-    /// Bytes that were received and not parsed yet.
+    /// Received bytes that are not parsed yet.
     received: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ pub struct Answer {
 impl Answer {
     /// Returns the value of a header that occurs at most once.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut matching = self.headers.iter().filter(|(known, _)| known == name);
+        let mut matching = self.headers.iter().filter(|(header_name, _)| header_name == name);
         let header = matching.next();
         assert!(matching.next().is_none(), "{name} occurs twice: {:?}", self.headers);
         header.map(|(_, value)| value.as_str())
@@ -68,15 +68,15 @@ pub fn read_request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Builds a POST of a JSON body with a length.
+/// Builds a POST request with a JSON body.
 pub fn post(path: &str, body: &[u8]) -> Vec<u8> {
     post_with(path, "", body)
 }
 
-/// Builds a POST of a JSON body with further header lines, each ending in CR LF.
-pub fn post_with(path: &str, lines: &str, body: &[u8]) -> Vec<u8> {
+/// Builds a POST request with a JSON body and additional header lines, each with CR LF.
+pub fn post_with(path: &str, header_lines: &str, body: &[u8]) -> Vec<u8> {
     let mut request = format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}\
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{header_lines}\
          Content-Length: {}\r\n\r\n",
         body.len()
     )
@@ -118,15 +118,15 @@ impl Client {
         let response_bytes = separator.and_then(|position| {
             let head = String::from_utf8_lossy(&self.received[..position + 2]);
             let head = head.to_ascii_lowercase();
-            let (_, rest) = head.split_once("content-length: ")?;
-            let length: usize = rest.split_once("\r\n")?.0.parse().ok()?;
+            let (_, after_name) = head.split_once("content-length: ")?;
+            let length: usize = after_name.split_once("\r\n")?.0.parse().ok()?;
             Some(position + 4 + length)
         });
         (self.received.len(), response_bytes == Some(self.received.len()))
     }
 
-    /// Sends bytes. A connection that the server has closed is no failure here, because earlier
-    /// responses can still be read.
+    /// Sends bytes. Ignores that the server has closed the connection, because the test can still
+    /// read earlier responses.
     pub fn send(&mut self, bytes: &[u8]) {
         match self.stream.write_all(bytes) {
             Ok(()) => {}
@@ -147,16 +147,17 @@ impl Client {
         self.answer().expect("the connection is open")
     }
 
-    /// Reads the next response; `None` if the connection ends instead.
+    /// Reads the next response. Returns `None` if the connection ends instead.
     pub fn answer(&mut self) -> Option<Answer> {
         self.read_answer(true)
     }
 
-    /// Reads the next response, to a HEAD request.
+    /// Reads the next response as the response to a HEAD request, which has no body.
     pub fn answer_to_head(&mut self) -> Option<Answer> {
         self.read_answer(false)
     }
 
+    /// Reads the next response. `with_body` is false for the response to a HEAD request.
     fn read_answer(&mut self, with_body: bool) -> Option<Answer> {
         let head_end = loop {
             let separator = self.received.windows(4).position(|bytes| bytes == b"\r\n\r\n");
@@ -164,15 +165,19 @@ impl Client {
                 break position + 4;
             }
             if !self.fill() {
-                let rest = String::from_utf8_lossy(&self.received);
-                assert!(self.received.is_empty(), "the connection ended within a head: {rest}");
+                let partial_head = String::from_utf8_lossy(&self.received);
+                assert!(
+                    self.received.is_empty(),
+                    "the connection ended within a head: {partial_head}"
+                );
                 return None;
             }
         };
         let head = String::from_utf8(self.received.drain(..head_end).collect()).expect("text");
         let mut lines = head.trim_end().split("\r\n");
         let status_line = lines.next().expect("a split has a first part");
-        let status = status_line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+        let status =
+            status_line.strip_prefix("HTTP/1.1 ").and_then(|after_version| after_version.get(..3));
         let status = status.and_then(|digits| digits.parse().ok());
         let status: u16 = status.unwrap_or_else(|| panic!("no status line: {status_line:?}"));
         let headers = lines
@@ -253,7 +258,7 @@ impl Client {
         is_silent
     }
 
-    /// Reads once; returns true if bytes arrived.
+    /// Reads once. Returns true if bytes arrived, and false at the end of the connection.
     fn fill(&mut self) -> bool {
         let mut chunk = [0; 64 * 1024];
         match self.stream.read(&mut chunk) {

@@ -1,7 +1,7 @@
 //! A `weir` process for a test: starts it, checks it for panics and memory, and kills it.
 //!
-//! It is a separate process, so that the test can detect its panics, aborts and leaks, and measure
-//! its memory.
+//! `weir` runs as a separate process, so that the test can detect its panics, aborts and leaks, and
+//! measure its memory.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,16 +20,17 @@ pub fn command_killed_with_test(program: &Path) -> Command {
     command
 }
 
-/// Starts a process from a thread that lives as long as this process. The kernel kills a process of
-/// [`command_killed_with_test`] when the thread that started it ends, and a test's thread may end
-/// too early.
+/// Starts a process from a thread that lives as long as this process.
+///
+/// The kernel kills a process of [`command_killed_with_test`] when the thread that started it ends.
+/// A test's own thread may end too early.
 pub fn spawn(command: Command) -> io::Result<Child> {
     type Request = (Command, SyncSender<io::Result<Child>>);
     static STARTER: LazyLock<SyncSender<Request>> = LazyLock::new(|| {
         let (sender, requests) = sync_channel::<Request>(1);
         std::thread::spawn(move || {
             for (mut command, reply) in requests {
-                // The receiver waits for this reply below.
+                // The send cannot fail, because the caller below waits for this reply.
                 let _ = reply.send(command.spawn());
             }
         });
@@ -43,7 +44,7 @@ pub fn spawn(command: Command) -> io::Result<Child> {
 /// Returns the path of the `weir` that cargo built for the running test.
 ///
 /// # Panics
-/// The test is not of the crate `weir`. Cargo sets the path only for the tests of this crate.
+/// Panics if the test is not a test of the crate `weir`. Cargo sets the path only for that crate.
 pub fn weir() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_weir").expect("a test of the crate weir runs").into()
 }
@@ -52,32 +53,34 @@ pub fn weir() -> PathBuf {
 /// free port of 127.0.0.1 and has no admin listener.
 pub struct Weir {
     program: PathBuf,
+    /// The subcommand, such as `serve`.
     command: &'static str,
+    /// `None` if the process listens as configured.
     listen: Option<String>,
+    /// True if the process has an admin listener.
     admin: bool,
     options: Vec<String>,
-    /// Configuration file. It is removed once the process listens, because `weir` has read it by
-    /// then.
+    /// Configuration file. It is removed once the process listens, because `weir` has then read it.
     config: Option<NamedTempFile>,
 }
 
 impl Weir {
     /// Returns the options of a gateway.
     pub fn serve() -> Weir {
-        Weir::of("serve")
+        Weir::new("serve")
     }
 
     /// Returns the options of a simulated node.
     pub fn node() -> Weir {
-        Weir::of("node")
+        Weir::new("node")
     }
 
     /// Returns the options of a probe. It listens for scrapes.
     pub fn probe() -> Weir {
-        Weir::of("probe")
+        Weir::new("probe")
     }
 
-    fn of(command: &'static str) -> Weir {
+    fn new(command: &'static str) -> Weir {
         Weir {
             program: weir(),
             command,
@@ -140,7 +143,7 @@ impl Weir {
     /// Starts the process and waits until it prints its listen addresses.
     ///
     /// # Panics
-    /// The process ends before it listens.
+    /// Panics if the process ends before it listens.
     pub fn start(self) -> Running {
         let log = NamedTempFile::new().expect("a file for the log");
         let mut command = command_killed_with_test(&self.program);
@@ -161,16 +164,16 @@ impl Weir {
         let mut child = spawn(command).expect("weir starts");
         let stdout = child.stdout.take().expect("standard output is piped");
         let mut running = Running { child, log, address: String::new(), admin: None };
-        let first_address =
+        let address_at_start =
             |text: &str| text[..text.find([' ', ',', '/']).unwrap_or(text.len())].to_owned();
         for line in BufReader::new(stdout).lines() {
             let line = line.expect("weir prints text");
             let http = line.split_once("listens on http://");
             let listens = http.or_else(|| line.split_once("listens on https://"));
-            if let Some((_, rest)) = listens {
-                running.address = first_address(rest);
-            } else if let Some((_, rest)) = line.split_once(" on http://") {
-                running.admin = Some(first_address(rest));
+            if let Some((_, after_scheme)) = listens {
+                running.address = address_at_start(after_scheme);
+            } else if let Some((_, after_scheme)) = line.split_once(" on http://") {
+                running.admin = Some(address_at_start(after_scheme));
             }
             if !running.address.is_empty() && (running.admin.is_some() || !self.admin) {
                 return running;
@@ -185,13 +188,13 @@ impl Weir {
     }
 }
 
-/// A running `weir serve`, `weir node` or `weir probe`; dropping it kills it.
+/// A running `weir serve`, `weir node` or `weir probe`. Dropping this value kills the process.
 pub struct Running {
     child: Child,
     log: NamedTempFile,
     /// Address for calls, or for scrapes of a probe, as `127.0.0.1:PORT`.
     pub address: String,
-    /// Admin address; `None` without an admin listener.
+    /// Admin address. `None` without an admin listener.
     pub admin: Option<String>,
 }
 
@@ -262,7 +265,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process may have ended by itself; a test that depends on it has failed already.
+        // This fails if the process has ended by itself. Then a test that depends on it has failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

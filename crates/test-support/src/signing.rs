@@ -7,26 +7,27 @@ use secp256k1::{Message, PublicKey, Secp256k1, SecretKey};
 
 /// Gas of a transfer of ether.
 const TRANSFER_GAS: u64 = 21_000;
-/// Largest price per unit of gas, in wei. It is far above what a development chain asks for.
+/// Maximum price per unit of gas, in wei. It is far above the prices of a development chain.
 const GAS_PRICE_MAX: u128 = 100_000_000_000;
 
 /// An account that signs transactions.
 #[derive(Clone, Copy)]
 pub struct Account {
     key: SecretKey,
-    /// Its address.
+    /// The address of the account.
     pub address: Address,
 }
 
 impl Account {
     /// Returns the account with this number. The same number gives the same account.
     pub fn numbered(number: u8) -> Account {
-        Account::of_key(SecretKey::from_byte_array([number.wrapping_add(1).max(1); 32]).unwrap())
+        Account::from_key(SecretKey::from_byte_array([number.wrapping_add(1).max(1); 32]).unwrap())
     }
 
-    fn of_key(key: SecretKey) -> Account {
-        let public = PublicKey::from_secret_key(&Secp256k1::new(), &key).serialize_uncompressed();
-        Account { key, address: Address::from_slice(&keccak256(&public[1..])[12..]) }
+    fn from_key(key: SecretKey) -> Account {
+        let public_key =
+            PublicKey::from_secret_key(&Secp256k1::new(), &key).serialize_uncompressed();
+        Account { key, address: Address::from_slice(&keccak256(&public_key[1..])[12..]) }
     }
 
     /// Signs a transfer of one wei to `to` with an EIP-1559 transaction. Returns its bytes.

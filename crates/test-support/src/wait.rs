@@ -10,7 +10,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Waits until a condition is true.
 ///
 /// # Panics
-/// The condition is still false after a minute.
+/// Panics if the condition is still false after a minute. `what` describes the condition.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while !condition() {

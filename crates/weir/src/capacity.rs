@@ -30,8 +30,8 @@ use crate::load::{
 use crate::terminal::{ProgressOutput, stdout_colour};
 use crate::{EXIT_FAULTY, stop};
 
-/// Default number of workers for a URL. They sustain 500/s with a latency of one second; idle
-/// workers open no connections.
+/// Default number of workers for a URL. They sustain 500 iterations per second with a latency of
+/// one second. Idle workers open no connections.
 const DEFAULT_WORKERS: u64 = 500;
 /// Default first rate for a URL, in iterations per second.
 const DEFAULT_RATE_START: f64 = 50.0;
@@ -186,14 +186,14 @@ const MEASURED_TIME_MIN: Duration = Duration::from_secs(4);
 impl Capacity {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         let rate = self.search.rate_start.unwrap_or(DEFAULT_RATE_START);
-        let mut plan = match self.target.search_plan(rate, DEFAULT_WORKERS)? {
+        let mut plan = match self.target.build_search_plan(rate, DEFAULT_WORKERS)? {
             Ok(plan) => plan,
             Err(faults) => return Ok(argument_error(&faults)),
         };
         if let Err(fault) = self.search.apply(&mut plan) {
             return Ok(argument_error(&fault));
         }
-        // A search without thresholds chooses defaults.
+        // The warning does not apply: without thresholds, a search chooses default ones.
         plan.warnings.retain(|warning| warning != NO_THRESHOLD);
         let cost = match lab::capacity::estimate_cost(&plan) {
             Ok(cost) => cost,
@@ -209,7 +209,7 @@ impl Capacity {
         let stop = Arc::new(Stop::new());
         stop::stop_run_on_signals(&stop, || {})?;
         let progress = ProgressOutput::new(self.quiet);
-        progress.line(probe_head());
+        progress.print_line(probe_head());
         let mut write_run = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
             let Some(dir) = &self.out else { return Ok(false) };
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
@@ -222,15 +222,16 @@ impl Capacity {
             Err(CapacityFault::Run(fault)) => return Err(self.target.explain(fault)),
             other => other?,
         };
-        let consistent = report_self_check(&self_check::check_capacity(&result));
+        let is_consistent = report_self_check(&self_check::check_capacity(&result));
         self.write(&result, &plan.warnings)?;
-        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
+        Ok(ExitCode::from(if is_consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
     }
 
-    /// Prints the expected duration, and asks for confirmation on a terminal.
+    /// Prints the expected duration, and asks for confirmation on a terminal. Returns true if the
+    /// search may start.
     fn confirm(&self, plan: &Plan, cost: Cost) -> Result<bool> {
-        let minutes = |time: Duration| (time.as_secs_f64() / 60.0).ceil();
-        let (shortest, longest) = (minutes(*cost.time.start()), minutes(*cost.time.end()));
+        let to_minutes = |time: Duration| (time.as_secs_f64() / 60.0).ceil();
+        let (shortest, longest) = (to_minutes(*cost.time.start()), to_minutes(*cost.time.end()));
         if !self.quiet {
             plan.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             eprintln!(
@@ -285,25 +286,25 @@ fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
     }
 }
 
-/// Shows an event of the search.
+/// Prints an event of the search as progress.
 fn show_event(progress: &ProgressOutput, event: Event<'_>) {
     match event {
         Event::Waits { time, .. } => {
-            progress.message(format!("waiting {:.0} s", time.as_secs_f64()));
+            progress.set_message(format!("waiting {:.0} s", time.as_secs_f64()));
         }
         Event::Begins { kind, rate, time } => {
             let (kind, time) = (kind.as_str(), time.as_secs_f64());
-            progress.message(format!("{kind} at {rate}/s for {time:.0} s"));
+            progress.set_message(format!("{kind} at {rate}/s for {time:.0} s"));
         }
         Event::Second(second) => {
             let (elapsed, duration) = (second.elapsed.as_secs(), second.duration.as_secs());
             let (started, waiting) = (second.second.started, second.second.waiting);
-            progress.message(format!(
+            progress.set_message(format!(
                 "{elapsed} of {duration} s: {started}/s started, {waiting} waiting"
             ));
         }
-        Event::Ended(row) => progress.line(probe_line(row)),
-        Event::DefaultThresholds(text) => progress.line(text),
-        Event::Warning(text) => progress.line(format_args!("warning: {text}")),
+        Event::Ended(row) => progress.print_line(probe_line(row)),
+        Event::DefaultThresholds(text) => progress.print_line(text),
+        Event::Warning(text) => progress.print_line(format_args!("warning: {text}")),
     }
 }

@@ -1,5 +1,6 @@
 //! `weir check`: validates a file without starting anything. A file with a target or a scenario is
-//! a load plan, one with the key `study` is a study, and any other is a gateway configuration.
+//! a load plan, a file with the key `study` is a study, and any other file is a gateway
+//! configuration.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,9 +47,9 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(self) -> ExitCode {
-        // The gateway's reader reports a file that cannot be read.
+        // An unreadable file goes to `check_gateway`, which reports it.
         match std::fs::read_to_string(&self.file) {
-            // A load study may set variables, as a plan does.
+            // `--set` applies to load studies and plans.
             Ok(text) if study::load::file::is_load_study(&text) => {
                 check_load_study(&self.file, &text, &self.set)
             }

@@ -26,7 +26,7 @@ impl CiOutput {
     /// Writes the requested files, even if one of them fails.
     ///
     /// # Errors
-    /// Returns the first failure. A second one is printed on standard error.
+    /// Returns the first failure. Prints a second failure on standard error.
     pub(crate) fn write(&self, checks: &Checks, report: &Report) -> Result<()> {
         let junit = self.junit.as_ref().map_or(Ok(()), |path| {
             std::fs::write(path, checks.junit())
@@ -34,7 +34,7 @@ impl CiOutput {
         });
         let summary = self.summary.as_ref().map_or(Ok(()), |path| {
             let file = OpenOptions::new().create(true).append(true).open(path);
-            // The empty line at the end separates this summary from one that is appended later.
+            // The empty line at the end separates this summary from the next one in the file.
             let text = format!("{}\n", report.markdown());
             file.and_then(|mut file| file.write_all(text.as_bytes()))
                 .with_context(|| format!("cannot append to {}", path.display()))

@@ -25,8 +25,8 @@ use crate::study::{split_name, variant_name};
 /// Exit code with `--fail-if-worse` if something is worse.
 const EXIT_WORSE: u8 = 3;
 
-/// Returns the random numbers of the resampling. Their seed is constant, so that the same files give
-/// the same verdicts.
+/// Returns the random number generator of the statistical resampling. Its seed is constant, so that
+/// the same files give the same verdicts.
 pub(crate) fn resampling_source() -> impl FnMut() -> u64 {
     let mut random = StdRng::seed_from_u64(1);
     move || random.random()
@@ -96,7 +96,7 @@ pub(crate) struct Compare {
 /// Parses a list of results with an optional name.
 ///
 /// # Errors
-/// If the list is empty.
+/// Fails if the list is empty.
 pub(crate) fn parse_variant(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
     let (name, list) = split_name(text);
     let paths = list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -123,11 +123,11 @@ impl Compare {
             variants.extend(read_variants(name.as_deref(), paths)?);
         }
         if variants.len() < 2 {
-            let given = match variants.len() {
+            let found_variants = match variants.len() {
                 0 => "none was given".to_owned(),
                 _ => format!("only {:?} was given", variants[0].name),
             };
-            eprintln!("weir: a comparison needs at least two variants; {given}");
+            eprintln!("weir: a comparison needs at least two variants; {found_variants}");
             return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let same = match self.same.as_slice() {
@@ -137,9 +137,9 @@ impl Compare {
         let options =
             Options { same, paired: self.paired, anyway: self.anyway, ..Options::default() };
         let result = lab::compare::compare(variants, &options, &mut resampling_source());
-        let consistent = report_self_check(&self_check::check_comparison(&result));
+        let is_consistent = report_self_check(&self_check::check_comparison(&result));
         self.print(&result)?;
-        Ok(if consistent { self.exit_code(&result) } else { ExitCode::from(EXIT_SELF_CHECK) })
+        Ok(if is_consistent { self.exit_code(&result) } else { ExitCode::from(EXIT_SELF_CHECK) })
     }
 
     fn print(&self, result: &CompareResult) -> Result<()> {

@@ -28,7 +28,8 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        // clap_complete panics if the output is closed, so it writes to memory.
+        // clap_complete panics if standard output is closed, so the script is first written to
+        // memory.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Arguments::command(), "weir", &mut script);
         std::io::stdout().write_all(&script).context("cannot print the script")?;

@@ -193,7 +193,7 @@ impl RunningGateway {
     fn wait_for(&self, seconds: u64, condition: impl Fn(&Value) -> bool) -> Result<Value> {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         loop {
-            // A request may fail while one process replaces another.
+            // A request may fail while the new process replaces the old one.
             if let Ok(status) = read_status(self.admin)
                 && condition(&status)
             {
@@ -207,7 +207,8 @@ impl RunningGateway {
     }
 }
 
-/// Requests `/status` from the admin address. The error says how to set the address.
+/// Requests `/status` from the admin address. The error message names the option that sets the
+/// address.
 pub(crate) fn read_status_of_gateway(admin: SocketAddr) -> Result<Value> {
     read_status(admin).with_context(|| {
         format!("no gateway responds at {admin}; set its admin address with --admin")

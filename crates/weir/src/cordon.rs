@@ -123,7 +123,8 @@ impl Uncordon {
 }
 
 impl Gateway {
-    /// Sends a command. Returns whether the upstream was cordoned before, and its calls in flight.
+    /// Sends a command. Returns true if the upstream was cordoned before the command, and its
+    /// number of calls in flight.
     fn send(&self, command: &Command) -> Result<(bool, u64)> {
         let status = read_status_of_gateway(self.admin)?;
         let name = status["process"]["control_socket"].as_str().with_context(|| {

@@ -1,5 +1,6 @@
-//! `weir demo`: a gateway in front of three simulated nodes, with faults in one of them, generated
-//! traffic, and verification of every result. It needs nothing else installed and is no benchmark.
+//! `weir demo`: a gateway in front of three simulated nodes. One node has faults, clients send
+//! generated calls, and a judge verifies every result. The demo needs no other program, and is no
+//! benchmark.
 //!
 //! [`Demo::run_async`] runs the demo. Modules: `script` (schedule of faults), `nodes` (simulated
 //! nodes), `calls` (generated calls), `traffic` and `client` (sending and measuring), `judge`
@@ -49,7 +50,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum duration of a run: one second per event of the script.
 const DURATION_MIN: Duration = Duration::from_secs(5);
-/// Maximum duration of a run: the simulated chain keeps the blocks of about this time.
+/// Maximum duration of a run: about the time for which the simulated chain keeps its blocks.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 
 /// Demonstrate the gateway in front of three simulated nodes
@@ -105,12 +106,12 @@ impl Demo {
 
     async fn run_async(self) -> Result<ExitCode> {
         let mut stop = StopSignals::new()?;
-        let json = self.json.as_ref().map(|path| {
-            // The file is created before the run, so that an invalid path fails at once.
+        let json_file = self.json.as_ref().map(|path| {
+            // The demo creates the file before the run, so that an invalid path fails at once.
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
         });
-        let json = json.transpose()?;
-        let nodes = Nodes::start(script::world(self.seed, self.duration))?;
+        let json_file = json_file.transpose()?;
+        let nodes = Nodes::start(script::world_options(self.seed, self.duration))?;
         let gateway = self.start_gateway(&nodes)?;
         let admin = gateway.admin.context("the gateway has no admin address")?;
         let watch = Watch::start(admin)?;
@@ -129,12 +130,13 @@ impl Demo {
         let watch = run.watch;
         let seconds = traffic.start.elapsed().as_secs_f64();
         let clients_ended = traffic.is_over();
-        // The judge does not end while a client still waits for a response.
+        // A client that still waits for a response keeps the judge alive. Then its verdicts so far
+        // count.
         let verdicts = if clients_ended { judge.finish() } else { judge.verdicts };
         let summary = RunSummary { seconds, seed: self.seed, interrupted, sent: traffic.sent() };
-        let report = Report::of(&summary, &traffic.measurements(), &verdicts, watch);
-        print(&report.table(Paint::of(std::io::stdout().is_terminal())));
-        if let Some(mut file) = json {
+        let report = Report::new(&summary, &traffic.measurements(), &verdicts, watch);
+        print(&report.table(Paint::for_terminal(std::io::stdout().is_terminal())));
+        if let Some(mut file) = json_file {
             let text = serde_json::to_string_pretty(&report)?;
             writeln!(file, "{text}").context("cannot write the result as JSON")?;
         }
@@ -189,7 +191,7 @@ impl Run<'_> {
         let mut live = Live::start(duration)?;
         let mut ticks = interval(UPDATE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // Set after Ctrl-C.
+        // `None` until Ctrl-C.
         let mut drain_deadline: Option<Instant> = None;
         let mut last_sample = self.traffic.start;
         let mut reorgs_reported = 0;
@@ -236,7 +238,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Adds the reorgs of the chain that have happened since the last call to the timeline.
+    /// Adds new reorgs of the chain to the timeline. `reported` counts the reorgs that the timeline
+    /// already has.
     fn report_reorgs(&mut self, reported: &mut usize) {
         let world = &self.nodes.world;
         let head = world.height_at(Instant::now());
@@ -260,6 +263,7 @@ impl Run<'_> {
         Sample { calls_per_second, p99_ms }
     }
 
+    /// Prints or redraws the current state.
     fn show(&self, live: &mut Live) {
         let (calls, errors) = {
             let measurements = self.traffic.measurements();
@@ -298,12 +302,12 @@ fn keep_hints(gateway: &Gateway, admin: SocketAddr, nodes: &Nodes) -> String {
         "\n  running until Ctrl-C\n    gateway {url}\n    status  http://{admin}\n{}\n  \
          try\n{}",
         nodes.concat(),
-        curl(&url)
+        curl_command(&url)
     )
 }
 
 /// Returns a command that reads the newest block.
-fn curl(url: &str) -> String {
+fn curl_command(url: &str) -> String {
     format!(
         "    curl -si {url} -H 'content-type: application/json' \\\n      \
          -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_getBlockByNumber\",\
@@ -313,13 +317,13 @@ fn curl(url: &str) -> String {
 
 /// Returns commands to try after the demo.
 fn next_steps() -> String {
-    // The commands have the path that this program was started with, so that they can be copied.
+    // The commands repeat the path that started this program, so that a user can copy them.
     let weir = std::env::args().next().unwrap_or_else(|| "weir".to_owned());
     format!(
         "\n  try next\n    \
          {weir} demo --keep    # keeps running: call it, watch its status page\n    \
          {weir} serve --upstream http://127.0.0.1:8545    # with your own node; then call it:\n{}",
-        curl("http://127.0.0.1:8645")
+        curl_command("http://127.0.0.1:8645")
     )
 }
 

@@ -177,19 +177,19 @@ impl Equal {
 
     fn compare(&self) -> Result<ExitCode> {
         let requests = self.calls.requests.as_deref();
-        let a = self.plan(&self.a, &self.calls.header_a, requests);
-        // The calls of the second plan are not used.
-        let b = self.plan(&self.b, &self.calls.header_b, None);
-        let (a, b) = match (a, b) {
-            (Ok(a), Ok(b)) => (a, b),
+        let plan_a = self.build_plan(&self.a, &self.calls.header_a, requests);
+        // Both servers get the calls of the first plan, so the second plan needs no requests.
+        let plan_b = self.build_plan(&self.b, &self.calls.header_b, None);
+        let (plan_a, plan_b) = match (plan_a, plan_b) {
+            (Ok(plan_a), Ok(plan_b)) => (plan_a, plan_b),
             (Err(fault), _) | (_, Err(fault)) => return Ok(argument_error(&fault)),
         };
         let bar = self.progress_bar();
-        let on_progress = |finished: usize, of: usize| {
-            bar.set_length(of as u64);
+        let on_progress = |finished: usize, total: usize| {
+            bar.set_length(total as u64);
             bar.set_position(finished as u64);
         };
-        let result = lab::equal::run([&a, &b], &self.options(), &on_progress);
+        let result = lab::equal::run([&plan_a, &plan_b], &self.options(), &on_progress);
         bar.finish_and_clear();
         let result = result?;
         self.write(&result)?;
@@ -201,7 +201,12 @@ impl Equal {
     }
 
     /// Builds the plan of a server, or describes the errors in the arguments.
-    fn plan(&self, url: &str, headers: &[String], requests: Option<&str>) -> Result<Plan, String> {
+    fn build_plan(
+        &self,
+        url: &str,
+        headers: &[String],
+        requests: Option<&str>,
+    ) -> Result<Plan, String> {
         let options = UrlOptions {
             family: self.calls.family,
             requests: requests.map(str::to_owned),
@@ -246,14 +251,14 @@ impl Equal {
     /// Prints the result and writes its files.
     fn write(&self, result: &EqualResult) -> Result<()> {
         let report = Report::equal(result);
-        let json = || serde_json::to_string_pretty(result).context("the result as JSON");
+        let to_json = || serde_json::to_string_pretty(result).context("the result as JSON");
         match self.json.as_deref() {
-            Some(path) if path == Path::new("-") => println!("{}", json()?),
+            Some(path) if path == Path::new("-") => println!("{}", to_json()?),
             _ if self.markdown => print!("{}", report.markdown()),
             _ => print!("{}", report.text(stdout_colour())),
         }
         if let Some(path) = self.json.as_deref().filter(|path| *path != Path::new("-")) {
-            std::fs::write(path, json()? + "\n")
+            std::fs::write(path, to_json()? + "\n")
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         self.ci.write(&Checks::equal(result), &report)

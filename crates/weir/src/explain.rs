@@ -1,8 +1,8 @@
 //! `weir explain`: prints how the gateway would serve a call, without serving it.
 //!
-//! It uses the same tables and decisions as the serving path (`wire`, `gateway::policy`), at an
-//! assumed head. `explain/describe.rs` has the wording. No upstream is called, so the health of the
-//! upstreams is unknown.
+//! The command uses the tables and decisions of the serving path (`wire`, `gateway::policy`), with
+//! an assumed head. It calls no upstream, so it does not know their health. `explain/describe.rs`
+//! has the wording.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -109,14 +109,14 @@ impl Explain {
         let router = config.build_router();
         let request = match HttpRequest::new(&self, &config) {
             Ok(request) => request,
-            Err(why) => return Ok(argument_error(&why)),
+            Err(reason) => return Ok(argument_error(&reason)),
         };
         let path = request.apply_rules(&config, &router, None).path;
         let Some(chain) = router.find_chain(&self.path).or_else(|| router.find_chain(&path)) else {
             return Ok(argument_error(&format!("no chain is at the path {}", self.path)));
         };
-        if let Some(why) = request.denial(&config, chain) {
-            println!("refused   {why}");
+        if let Some(reason) = request.find_denial(&config, chain) {
+            println!("refused   {reason}");
             return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let view = assumed_view(&config, chain, self.head);
@@ -142,7 +142,8 @@ fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
         return Ok(text.as_bytes().to_vec());
     }
     let mut body = Vec::new();
-    // One byte above the limit is read, so that the decoder rejects a body that is too long.
+    // The read limit is one byte above the body limit. So the decoder sees and rejects a body that
+    // is too long.
     let bytes_max = limits.body_bytes_max as u64 + 1;
     let mut input = std::io::stdin().take(bytes_max);
     input.read_to_end(&mut body).context("cannot read standard input")?;
@@ -166,9 +167,10 @@ struct Explainer<'a> {
     request: &'a HttpRequest<'a>,
     /// Number of the assumed head.
     head: u64,
-    /// Index of the chain of the request's path. Its limits are charged.
+    /// Index of the chain at the request's path. The limits of this chain apply to the call.
     url_chain: usize,
-    /// Index of the chain that serves the call. A rule may have rewritten the path.
+    /// Index of the chain that serves the call. It differs from `url_chain` if a rule has rewritten
+    /// the path.
     chain: usize,
     view: ChainView,
 }
@@ -199,7 +201,8 @@ impl<'a> HttpRequest<'a> {
                 .split_once(':')
                 .ok_or_else(|| format!("{header} is not of the form NAME: VALUE"))?;
             let mut used_headers = config.used_headers.iter();
-            let index = used_headers.position(|kept| kept.eq_ignore_ascii_case(name.trim()));
+            let index =
+                used_headers.position(|used_name| used_name.eq_ignore_ascii_case(name.trim()));
             if let Some(index) = index {
                 headers[index] = Some(value.trim().as_bytes().into());
             }
@@ -228,7 +231,7 @@ impl<'a> HttpRequest<'a> {
     }
 
     /// Returns the reason why the whole request is denied, or `None` if it is allowed.
-    fn denial(&self, config: &Config, chain: usize) -> Option<String> {
+    fn find_denial(&self, config: &Config, chain: usize) -> Option<String> {
         let access = &config.access;
         let now = || {
             let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -241,7 +244,7 @@ impl<'a> HttpRequest<'a> {
             None if access.required => Some(describe::denial(Denial::NoKey)),
             None => None,
             Some(grant) => match check_grant(grant, self.address, now) {
-                Err(why) => Some(describe::denial(why)),
+                Err(reason) => Some(describe::denial(reason)),
                 Ok(()) if !grant.allows_chain(chain) => Some(describe::denial(Denial::Chain)),
                 Ok(()) => None,
             },
@@ -300,14 +303,16 @@ impl Explainer<'_> {
         };
         let group = &self.config.groups[group];
         let method = methods_of(chain.family).method(&call.method);
-        let unknown = if method.is_some() { "" } else { ", method unknown" };
-        lines
-            .add("method", &format!("{} (family {}{unknown})", call.method, chain.family.as_str()));
+        let unknown_note = if method.is_some() { "" } else { ", method unknown" };
+        lines.add(
+            "method",
+            &format!("{} (family {}{unknown_note})", call.method, chain.family.as_str()),
+        );
         lines.add("chain", &chain.name);
         for line in self.describe_limits(&call.method) {
             lines.add("limited", &line);
         }
-        let method_case = MethodCheck {
+        let method_check = MethodCheck {
             method: &call.method,
             effect: effect_of(chain.family, &call.method),
             policy: &self.config.access.policy,
@@ -315,8 +320,8 @@ impl Explainer<'_> {
             group_deny: &group.methods_deny,
             grant: self.request.grant,
         };
-        if let Err(why) = check_call(&method_case) {
-            lines.add("refused", &describe::denial(why));
+        if let Err(reason) = check_call(&method_check) {
+            lines.add("refused", &describe::denial(reason));
             return lines.text;
         }
         if is_subscription_method(&call.method) {
@@ -353,7 +358,8 @@ impl Explainer<'_> {
         let family = methods_of(self.config.chains[self.url_chain].family);
         let method =
             family.method(method_name).or_else(|| family.method_ignoring_case(method_name));
-        // A call is charged once per zone. Limits in dry run are applied independently of others.
+        // A zone charges a call once, even if several limits use the zone. Limits in dry run count
+        // separately.
         let mut charged_zones = Vec::new();
         let mut lines = Vec::new();
         for limit in &self.config.limits {
@@ -406,7 +412,7 @@ impl Explainer<'_> {
     fn describe_logs(&self, call: &Call<'_>) -> Vec<String> {
         let cache = &self.config.cache;
         match LogFilter::from_params(&call.params) {
-            Err(why) => vec![format!("no: the filter is forwarded unchanged: {why}")],
+            Err(reason) => vec![format!("no: the filter is forwarded unchanged: {reason}")],
             Ok(_) if !cache.enabled => vec![describe::CACHE_OFF.to_owned()],
             Ok(filter) => {
                 let (chunk, parts_max) = (cache.logs_chunk_blocks, cache.logs_parts_max);
@@ -448,8 +454,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Lists the tiers of the cache in the order of lookups; `None` if memory is the only tier. A
-    /// range of logs is looked up in the index first, other calls in the index last.
+    /// Lists the tiers of the cache in the order of lookups, or returns `None` if memory is the
+    /// only tier. A lookup of logs begins with the index; other lookups end with the index.
     fn describe_tiers(&self, is_logs: bool) -> Option<String> {
         let mut tiers = vec![Some("memory".to_owned()), self.redis_tier()];
         tiers.insert(if is_logs { 0 } else { 2 }, self.index_tier());
@@ -484,8 +490,8 @@ impl Explainer<'_> {
                 lines.add("key", &describe::key(&parts));
                 lines.add("key", &describe::hex(&key));
             }
-            Err(why) => {
-                lines.add("key", &format!("none, so neither cached nor coalesced: {why}"));
+            Err(reason) => {
+                lines.add("key", &format!("none, so neither cached nor coalesced: {reason}"));
             }
         }
     }
@@ -517,10 +523,11 @@ fn describe_upstreams(config: &Config, group: &Group) -> Vec<String> {
     lines
 }
 
-/// Lines with a heading in the first column. Successive lines with one heading show it once.
+/// Lines with a heading in the first column. Successive lines with the same heading show it once.
 #[derive(Default)]
 struct Lines {
     text: String,
+    /// Heading of the last line.
     heading: &'static str,
 }
 

@@ -66,7 +66,8 @@ impl Index {
     }
 }
 
-/// Creates a progress bar; `None` if standard error is not a terminal.
+/// Creates a progress bar with a number of steps. Returns `None` if `quiet` is true or standard
+/// error is not a terminal.
 fn progress_bar(quiet: bool, steps: u64) -> Option<ProgressBar> {
     if quiet || !std::io::stderr().is_terminal() {
         return None;

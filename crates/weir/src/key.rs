@@ -9,13 +9,13 @@ use clap::Args;
 
 use crate::EXIT_FAULTY;
 
-/// Random bytes of a key: 256 bits.
+/// Number of random bytes of a key: 256 bits.
 const RANDOM_BYTES: usize = 32;
 /// Prefix of generated keys, so that secret scanners can recognize them.
 const PREFIX: &str = "weir_";
 /// Maximum number of bytes of a key that are read.
 const KEY_BYTES_MAX: u64 = 4096;
-/// Minimum number of bytes of a key. A shorter key could be found by brute force.
+/// Minimum number of bytes of a key. An attacker could find a shorter key by brute force.
 const KEY_BYTES_MIN: usize = 16;
 
 /// Generate an API key and its configuration table

@@ -81,7 +81,7 @@ pub(crate) struct Load {
 
 impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let plan = match self.target.plan()? {
+        let plan = match self.target.build_plan()? {
             Ok(plan) => Arc::new(plan),
             Err(faults) => return Ok(argument_error(&faults)),
         };
@@ -92,11 +92,11 @@ impl Load {
         let finished = lab::run::run(&plan, &stop, &mut |progress| sinks.update(progress));
         let warnings = sinks.finish();
         let Finished { result, totals } = finished.map_err(|fault| self.target.explain(fault))?;
-        let consistent = report_self_check(&self_check::check_run(&result));
+        let is_consistent = report_self_check(&self_check::check_run(&result));
         self.output.print(&result, &totals, &plan);
         warnings.iter().for_each(|line| eprintln!("{line}"));
         self.output.write(&result, &totals, &plan)?;
-        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
+        Ok(ExitCode::from(if is_consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
     }
 }
 

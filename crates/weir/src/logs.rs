@@ -98,10 +98,10 @@ impl Logs {
         };
         let step_seconds = if self.by == Interval::Minute { 60 } else { 1 };
         let mut sums = Sums::new(step_seconds);
-        let mut faulty = Vec::new();
+        let mut faulty_lines = Vec::new();
         for file in &self.files {
             let name = file.display().to_string();
-            self.read_file(file, &name, &parser, &mut sums, &mut faulty)
+            self.read_file(file, &name, &parser, &mut sums, &mut faulty_lines)
                 .with_context(|| format!("cannot read {name}"))?;
         }
         if self.json {
@@ -109,10 +109,10 @@ impl Logs {
         } else {
             print!("{}", report::to_tables(&sums, self.top));
         }
-        for line in &faulty {
+        for line in &faulty_lines {
             eprintln!("{}:{}: {}", line.file, line.number, line.fault);
         }
-        if sums.lines == 0 && sums.faulty > 0 {
+        if sums.lines == 0 && sums.faulty_lines > 0 {
             let hint = "no line could be parsed; set their format with --format";
             eprintln!("weir logs: {hint}");
             return Ok(ExitCode::FAILURE);
@@ -120,18 +120,19 @@ impl Logs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Adds all lines of a file to `sums`, and the first unreadable lines to `faulty`.
+    /// Adds all lines of a file to `sums`, and the first unreadable lines to `faulty_lines`.
     fn read_file(
         &self,
         file: &Path,
         name: &str,
         parser: &LineParser,
         sums: &mut Sums,
-        faulty: &mut Vec<FaultyLine>,
+        faulty_lines: &mut Vec<FaultyLine>,
     ) -> io::Result<()> {
         let mut input = open_log(file)?;
-        let seconds = |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
-        let (since, until) = (seconds(self.since), seconds(self.until));
+        let unix_seconds =
+            |time: Option<Timestamp>| time.map(|time| time.as_microsecond() as f64 / 1e6);
+        let (since, until) = (unix_seconds(self.since), unix_seconds(self.until));
         let mut line = Vec::new();
         let mut number = 0;
         while read_line(&mut input, &mut line)? {
@@ -147,9 +148,9 @@ impl Logs {
                 }
                 Err(_) if line.is_empty() => {}
                 Err(fault) => {
-                    sums.faulty += 1;
-                    if faulty.len() < FAULTS_SHOWN_MAX {
-                        faulty.push(FaultyLine { file: name.to_owned(), number, fault });
+                    sums.faulty_lines += 1;
+                    if faulty_lines.len() < FAULTS_SHOWN_MAX {
+                        faulty_lines.push(FaultyLine { file: name.to_owned(), number, fault });
                     }
                 }
             }
@@ -158,7 +159,8 @@ impl Logs {
     }
 }
 
-/// Returns a line as text. A line that is too long may end within a character.
+/// Returns a line as text. Checks the length first, because [`read_line`] may truncate a long line
+/// within a character.
 fn line_as_text(line: &[u8]) -> Result<&str, LineFault> {
     if line.len() > LINE_BYTES_MAX {
         return Err(LineFault::Length);

@@ -42,7 +42,7 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit code for a faulty configuration or faulty arguments; clap ends with the same.
+/// Exit code for a faulty configuration or faulty arguments. clap uses the same code.
 const EXIT_FAULTY: u8 = 2;
 
 /// A gateway, a load tester and a chain index for blockchain JSON-RPC nodes.
@@ -145,6 +145,6 @@ fn main() -> ExitCode {
 /// Disables transparent huge pages, which the allocator requests. With them, the load generator's
 /// memory would grow by 2 MiB at the first write to a histogram.
 fn disable_huge_pages() {
-    // It fails only on a kernel without huge pages.
+    // The call fails only on a kernel without huge pages.
     let _disabled = rustix::thread::disable_transparent_huge_pages(true);
 }

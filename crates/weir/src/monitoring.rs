@@ -1,11 +1,11 @@
 //! Alert rules, recording rules and dashboards for a gateway and for load runs.
 //!
-//! `cargo xtask generate` writes them into `deploy/` and `docs/alerts.md`. Every query is completed
-//! and checked against the declarations of the metrics, so no rule and no panel can name a metric
-//! or a label that does not exist. In reading order: `catalogue` (the declared metrics), `query`
-//! (checks and completes PromQL), `recordings` and `alerts` (the declared rules), `rules` (the file
-//! of rules and the page about alerts), `dashboard` (the JSON of Grafana), `gateway` and `lab` (the
-//! panels of the two dashboards).
+//! `cargo xtask generate` writes them into `deploy/` and `docs/alerts.md`. Every query is checked
+//! against the declared metrics, so no rule or panel can name a metric or label that does not
+//! exist. In reading order: `catalogue` (the declared metrics), `query` (checks and completes
+//! PromQL), `recordings` and `alerts` (the declared rules), `rules` (the file of rules and the page
+//! about alerts), `dashboard` (the JSON of Grafana), `gateway` and `lab` (the panels of the two
+//! dashboards).
 
 mod alerts;
 mod catalogue;

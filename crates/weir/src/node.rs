@@ -175,7 +175,7 @@ impl Node {
 
     /// Starts a node on a simulated chain.
     async fn start_chain(&self) -> Result<Started, StartFault> {
-        let started = Instant::now();
+        let start_instant = Instant::now();
         let chain_id = self.chain_id.unwrap_or(WorldOptions::default().chain_id);
         let reorg = |&(at_height, depth): &(u64, u64)| Reorg { at_height, depth };
         let world = WorldOptions {
@@ -197,12 +197,12 @@ impl Node {
         let options = NodeOptions {
             name: "node".to_owned(),
             world,
-            origin: started.checked_sub(chain_age).unwrap_or(started),
+            origin: start_instant.checked_sub(chain_age).unwrap_or(start_instant),
             settings: self.settings(),
             listen: self.listen,
             admin: self.admin,
         };
-        let mut last_report = started;
+        let mut last_report = start_instant;
         let on_progress = |block, head| {
             if last_report.elapsed() >= PROGRESS_INTERVAL {
                 last_report = Instant::now();
@@ -223,7 +223,7 @@ impl Node {
         let mut recording = Recording::new(Some(FixedHead {
             chain_id: self.chain_id.unwrap_or(1),
             number: self.head,
-            // No recorded response contains this hash, so that any constant works.
+            // No recorded response contains these hashes, so any constants work.
             hash: [0xfe; 32].into(),
             parent: [0xfd; 32].into(),
             finalized: self.head,
@@ -269,7 +269,7 @@ type Started = (Arc<NodeServer>, Option<Admin>);
 enum StartFault {
     /// The arguments are invalid.
     Argument(String),
-    /// An address cannot be listened on.
+    /// The node cannot listen on an address.
     Start(StartError),
 }
 
@@ -328,7 +328,8 @@ fn parse_pair(text: &str) -> Result<(u64, u64), String> {
 /// Parses a Unix time between 1970 and now.
 fn parse_unix_time(text: &str) -> Result<SystemTime, String> {
     let seconds: f64 = text.parse().map_err(|_| "seconds since 1970 are needed".to_owned())?;
-    let time = Duration::try_from_secs_f64(seconds).ok().and_then(|t| UNIX_EPOCH.checked_add(t));
+    let time =
+        Duration::try_from_secs_f64(seconds).ok().and_then(|age| UNIX_EPOCH.checked_add(age));
     time.filter(|time| *time <= SystemTime::now())
         .ok_or_else(|| "a time since 1970 and not after now is needed".to_owned())
 }
@@ -356,16 +357,16 @@ fn parse_capacity(text: &str) -> Result<Capacity, String> {
 fn parse_rate(text: &str) -> Result<(String, Rate), String> {
     let (method, limit) = text.split_once('=').ok_or("a method and a rate with = are needed")?;
     let (number, action_and_burst) = limit.split_once(':').unwrap_or((limit, "queue"));
-    let (action, burst) = action_and_burst.split_once(':').unwrap_or((action_and_burst, "1"));
+    let (action_name, burst) = action_and_burst.split_once(':').unwrap_or((action_and_burst, "1"));
     let burst = burst.parse().map_err(|_| format!("{burst:?} is not a number of calls at once"))?;
     let per_second: f64 =
         number.parse().map_err(|_| format!("{number:?} is not a number of calls per second"))?;
-    let over = match action {
+    let action = match action_name {
         "queue" => RateLimitAction::Queue,
         "error" => RateLimitAction::Error { code: LIMIT_EXCEEDED },
         "429" => RateLimitAction::TooManyRequests { retry_after_s: 1 },
         "hang" => RateLimitAction::Hang,
         other => return Err(format!("{other:?} is none of queue, error, 429 and hang")),
     };
-    Ok((method.to_owned(), Rate { per_second, burst, over }))
+    Ok((method.to_owned(), Rate { per_second, burst, over: action }))
 }

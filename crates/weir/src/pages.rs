@@ -1,8 +1,8 @@
 //! `weir generate-docs` (hidden): writes the pages of `docs/`, the files of `deploy/` and the man
 //! pages, which are generated from tables and types.
 //!
-//! `cargo xtask generate` calls it. It is part of the binary because only the binary depends on all
-//! crates.
+//! `cargo xtask generate` runs this command. It is part of the binary, because only the binary
+//! depends on all crates.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,10 +55,10 @@ const PAGES: &[Page] = &[
     ("study-file.schema.json", lab::study::file::schema),
     ("load-study-file.md", lab::study::load::file::reference),
     ("load-study-file.schema.json", lab::study::load::file::schema),
-    ("metrics.md", metrics),
+    ("metrics.md", render_metrics_page),
     ("alerts.md", monitoring::render_alerts_page),
     ("status.schema.json", gateway::admin::status::render_schema),
-    ("cli.md", cli),
+    ("cli.md", render_cli_page),
     ("result.schema.json", schema::run),
     ("capacity.schema.json", schema::closed::<CapacityResult>),
     ("compare.schema.json", schema::closed::<CompareResult>),
@@ -70,8 +70,8 @@ const PAGES: &[Page] = &[
     ("demo.svg", demo::picture::svg),
 ];
 
-/// Returns name and text of all files of `deploy/` that are generated.
-fn deployed(runbook_url: &str) -> [(&'static str, String); 3] {
+/// Returns the name and the text of each generated file of `deploy/`.
+fn render_deployed_files(runbook_url: &str) -> [(&'static str, String); 3] {
     [
         ("prometheus/weir.rules.yml", monitoring::render_rules(runbook_url)),
         ("grafana/dashboards/weir-gateway.json", monitoring::gateway_dashboard()),
@@ -81,7 +81,7 @@ fn deployed(runbook_url: &str) -> [(&'static str, String); 3] {
 
 impl GenerateDocs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut stale = 0;
+        let mut stale_count = 0;
         if let Some(folder) = &self.man {
             let program = Arguments::command().term_width(HELP_WIDTH);
             clap_mangen::generate_to(program, folder)
@@ -91,15 +91,15 @@ impl GenerateDocs {
             .dir
             .iter()
             .flat_map(|dir| PAGES.iter().map(|(name, generate)| (dir.join(name), generate())));
-        let deployed = self.deploy.iter().flat_map(|deploy| {
-            deployed(&self.runbook_url).map(|(name, text)| (deploy.join(name), text))
+        let deployed_files = self.deploy.iter().flat_map(|deploy| {
+            render_deployed_files(&self.runbook_url).map(|(name, text)| (deploy.join(name), text))
         });
-        for (file, text) in pages.chain(deployed) {
+        for (file, text) in pages.chain(deployed_files) {
             if std::fs::read_to_string(&file).is_ok_and(|current| current == text) {
                 continue;
             }
             if self.check {
-                stale += 1;
+                stale_count += 1;
                 eprintln!("{} is stale: run cargo xtask generate", file.display());
                 continue;
             }
@@ -107,12 +107,12 @@ impl GenerateDocs {
                 .with_context(|| format!("cannot write {}", file.display()))?;
             println!("wrote {}", file.display());
         }
-        Ok(if stale == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if stale_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 /// Returns the text of `docs/metrics.md`: the gateway's metrics, then those of a load test.
-fn metrics() -> String {
+fn render_metrics_page() -> String {
     gateway::admin::metrics::render_reference() + &lab::export::reference()
 }
 
@@ -120,7 +120,7 @@ fn metrics() -> String {
 const HELP_WIDTH: usize = 100;
 
 /// Returns the text of `docs/cli.md`: every visible command's `--help`.
-fn cli() -> String {
+fn render_cli_page() -> String {
     let mut program = Arguments::command().term_width(HELP_WIDTH);
     program.build();
     let mut text = String::from(

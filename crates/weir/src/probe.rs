@@ -1,5 +1,5 @@
-//! `weir probe`: a small load without end, with metrics for Prometheus. `lab::probe` does the work;
-//! this file has the arguments, the lines of the terminal and the exports of metrics.
+//! `weir probe`: a small load without end, with metrics for Prometheus. `lab::probe` does the work.
+//! This file has the arguments, the terminal output and the exports of metrics.
 
 use std::convert::Infallible;
 use std::process::ExitCode;
@@ -26,12 +26,14 @@ use crate::load::output::push_warnings;
 use crate::serve::OptionalAddress;
 use crate::stop;
 
-/// Exit code of a second signal.
+/// Exit code after a second signal.
 const EXIT_AT_ONCE: u8 = 1;
 /// Maximum number of targets, each of which has a thread.
 const TARGETS_MAX: usize = 100;
-/// Lowest and highest rate. A probe must not be a load.
-const RATE: (f64, f64) = (0.001, 10.0);
+/// Minimum number of calls per second to a target.
+const RATE_MIN: f64 = 0.001;
+/// Maximum number of calls per second to a target. A probe must not load its targets.
+const RATE_MAX: f64 = 10.0;
 
 /// Observe nodes or gateways with a small load that never ends
 ///
@@ -112,9 +114,10 @@ struct Output {
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (RATE.0..=RATE.1).contains(rate));
-    let (min, max) = RATE;
-    rate.ok_or_else(|| format!("a rate is a number from {min} to {max}; weir load makes more load"))
+    let rate = text.parse().ok().filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate));
+    rate.ok_or_else(|| {
+        format!("a rate is a number from {RATE_MIN} to {RATE_MAX}; weir load makes more load")
+    })
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
@@ -128,7 +131,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
 
 impl Probe {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let targets = match self.targets() {
+        let targets = match self.build_targets() {
             Ok(targets) => targets,
             Err(fault) => return Ok(argument_error(&fault)),
         };
@@ -149,11 +152,11 @@ impl Probe {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the targets with unique names.
-    fn targets(&self) -> Result<Vec<ProbeTarget>, String> {
+    /// Builds the targets. Fails if two targets have the same name.
+    fn build_targets(&self) -> Result<Vec<ProbeTarget>, String> {
         let targets = match &self.plan {
-            Some(plan) => self.targets_of_plan(plan)?,
-            None => self.targets_of_urls()?,
+            Some(plan) => self.build_targets_of_plan(plan)?,
+            None => self.build_targets_of_urls()?,
         };
         if targets.len() > TARGETS_MAX {
             return Err(format!("{} targets are too many; at most {TARGETS_MAX}", targets.len()));
@@ -168,7 +171,7 @@ impl Probe {
         }
     }
 
-    fn targets_of_urls(&self) -> Result<Vec<ProbeTarget>, String> {
+    fn build_targets_of_urls(&self) -> Result<Vec<ProbeTarget>, String> {
         let options = UrlOptions {
             family: self.family,
             header: self.header.clone(),
@@ -176,16 +179,16 @@ impl Probe {
             insecure: self.insecure,
             ..UrlOptions::default()
         };
-        let target = |text: &String| {
+        let build_target = |text: &String| {
             let (name, url) = split_name(text);
             let Ok(plan) = options.plan(url, |_, _| Ok::<_, Infallible>(None));
             let plan = plan.map_err(|faults| faults.to_string())?;
             Ok::<_, String>(create_target(name, plan, true))
         };
-        self.targets.iter().map(target).collect()
+        self.targets.iter().map(build_target).collect()
     }
 
-    fn targets_of_plan(&self, file: &str) -> Result<Vec<ProbeTarget>, String> {
+    fn build_targets_of_plan(&self, file: &str) -> Result<Vec<ProbeTarget>, String> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("cannot read the plan {file}: {error}"))?;
         let mut plan = plan::read(&text, file, &[]).map_err(|faults| faults.to_string())?;
@@ -193,13 +196,13 @@ impl Probe {
         if self.targets.is_empty() {
             return Ok(vec![create_target(None, plan, false)]);
         }
-        let target = |text: &String| {
+        let build_target = |text: &String| {
             let (name, url) = split_name(text);
             let mut plan = plan.clone();
             plan.point_at(url).map_err(|fault| format!("a target of the probe: {fault}"))?;
             Ok::<_, String>(create_target(name, plan, false))
         };
-        self.targets.iter().map(target).collect()
+        self.targets.iter().map(build_target).collect()
     }
 }
 
@@ -211,7 +214,8 @@ fn split_name(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Creates a target. Its default name is its URL, in which secrets are masked.
+/// Creates a target. Its default name is its URL with masked secrets. `default_calls` is true if
+/// the probe sends its default calls instead of the plan's.
 fn create_target(name: Option<&str>, plan: Plan, default_calls: bool) -> ProbeTarget {
     let name = name.map_or_else(|| plan.target.url.to_string(), str::to_owned);
     ProbeTarget { name, plan, default_calls }

@@ -1,5 +1,5 @@
-//! `weir ready`: reports by its exit code whether a running gateway is ready. A container without a
-//! shell and curl uses it as its health check.
+//! `weir ready`: its exit code reports whether a running gateway is ready. Containers without a
+//! shell or curl use the command as their health check.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

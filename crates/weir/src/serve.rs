@@ -126,6 +126,8 @@ impl Serve {
     }
 }
 
+/// Starts the gateway and its index. Uses the listening sockets of the old process, if there is
+/// one.
 fn start(config: Config, old_process: Option<&OldProcess>) -> Result<(Gateway, Option<Follower>)> {
     log_warnings(&config);
     let sockets = match old_process {
@@ -135,8 +137,7 @@ fn start(config: Config, old_process: Option<&OldProcess>) -> Result<(Gateway, O
         None => Sockets::default(),
     };
     let (summary, threads) = (source::summarize(&config), config.server.threads);
-    let index = index::start(&config)?;
-    let (readers, follower) = index.unzip();
+    let (readers, follower) = index::start(&config)?.unzip();
     let readers = readers.map(|readers| readers as Arc<dyn gateway::index::Index>);
     let gateway = Gateway::start_on(config, sockets, readers)?;
     announce(&gateway, threads, &summary);
@@ -159,9 +160,9 @@ struct Server {
     runtime: tokio::runtime::Runtime,
     requests: OperatorRequests,
     gateway: Gateway,
-    /// The thread that syncs the index, with `index.follow`.
+    /// The thread that syncs the index. `None` if `index.follow` is off or there is no index.
     follower: Option<Follower>,
-    /// The path of the program, for an upgrade.
+    /// The path of the program that an upgrade starts.
     program: PathBuf,
 }
 
@@ -190,21 +191,21 @@ impl Server {
 
     fn reload(&mut self) {
         if self.serve.source.file().is_none() {
-            let why = "there is no file to reload: the upstreams were given as arguments";
-            tracing::warn!("{why}");
-            return self.gateway.refuse_reload(why);
+            let reason = "there is no file to reload: the upstreams were given as arguments";
+            tracing::warn!("{reason}");
+            return self.gateway.refuse_reload(reason);
         }
-        // The state of the files is recorded before they are read. So a change during the read
-        // causes another reload.
+        // The gateway records the state of the files before it reads them. So a change during the
+        // read causes another reload.
         self.requests.record_file_states();
         match self.serve.read_config() {
             Ok(config)
                 if has_expired_certificate(&config)
                     && !has_expired_certificate(&self.gateway.config()) =>
             {
-                let why = "a certificate in it has expired, and clients would refuse it";
-                self.gateway.refuse_reload(why);
-                tracing::error!("the old configuration stays in use: {why}");
+                let reason = "a certificate in it has expired, and clients would refuse it";
+                self.gateway.refuse_reload(reason);
+                tracing::error!("the old configuration stays in use: {reason}");
             }
             Ok(config) => {
                 log_warnings(&config);
@@ -235,15 +236,15 @@ impl Server {
                 tracing::info!(process = id, "a new process serves; this one ends");
                 true
             }
-            Err(why) => {
-                self.gateway.refuse_upgrade(&why);
-                tracing::error!("no new process could take over; this one continues\n{why}");
+            Err(reason) => {
+                self.gateway.refuse_upgrade(&reason);
+                tracing::error!("no new process could take over; this one continues\n{reason}");
                 false
             }
         }
     }
 
-    /// Stops gracefully by `stop_gateway`, or at once at a second stop signal.
+    /// Stops the gateway with `stop_gateway`. A second stop signal ends the wait at once.
     fn stop(self, stop_gateway: impl FnOnce(Gateway) + Send + 'static) -> ExitCode {
         let Server { runtime, mut requests, gateway, follower, .. } = self;
         let (stopped_tx, stopped_rx) = tokio::sync::oneshot::channel();
@@ -255,7 +256,7 @@ impl Server {
             }
             stop_gateway(gateway);
             drop(follower);
-            // The receiver is dropped if a second signal came first.
+            // The send fails if a second signal has already ended the wait.
             let _ = stopped_tx.send(());
         });
         let second_signal = async { while requests.next(false).await != OperatorRequest::Stop {} };
@@ -316,7 +317,7 @@ fn init_log(log: &Log) {
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    // This fails only if a log is already set up. The function is called once.
+    // `try_init` fails only on a second call, and `run` calls this function once.
     let _ = match log.format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),

@@ -1,5 +1,5 @@
-//! The source of a command's gateway configuration (a file, or URLs on the command line), and
-//! sentences about the configuration.
+//! The source of a command's gateway configuration: a file, or URLs on the command line. Also
+//! describes a configuration in sentences.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -27,15 +27,17 @@ pub(crate) struct ConfigSource {
 }
 
 impl ConfigSource {
+    /// Creates the source for a path.
     pub(crate) fn of_file(file: &str) -> ConfigSource {
         ConfigSource { file: Some(file.into()), upstream: Vec::new() }
     }
 
+    /// Creates the source for URLs of upstreams.
     pub(crate) fn of_upstreams(upstreams: &[String]) -> ConfigSource {
         ConfigSource { file: None, upstream: upstreams.to_vec() }
     }
 
-    /// The file, if there is one.
+    /// Returns the configuration file. `None` means that the configuration comes from URLs.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -132,22 +134,22 @@ fn describe_access(config: &Config) -> String {
         let _ = writeln!(text, "rules {}", names.join(" "));
     }
     if let Some(log) = &config.access_log {
-        let per = if log.per_call { "call" } else { "request" };
+        let unit = if log.per_call { "call" } else { "request" };
         let target = match &log.target {
             LogTarget::Stdout => "standard output".to_owned(),
             LogTarget::File(file) => file.display().to_string(),
         };
         let share = match (log.sample, log.errors_always) {
-            (sample, _) if sample >= 1.0 => format!("of each {per}"),
-            (sample, true) => format!("of {} % of {per}s, and all with an error,", sample * 100.0),
-            (sample, false) => format!("of {} % of {per}s", sample * 100.0),
+            (sample, _) if sample >= 1.0 => format!("of each {unit}"),
+            (sample, true) => format!("of {} % of {unit}s, and all with an error,", sample * 100.0),
+            (sample, false) => format!("of {} % of {unit}s", sample * 100.0),
         };
         let _ = writeln!(text, "access log {share} to {target}");
     }
     text
 }
 
-/// Formats a number of things. The noun is in the singular.
+/// Formats a count with its noun, and adds the plural `s`. `noun` is in the singular.
 pub(crate) fn count_text(count: usize, noun: &str) -> String {
     let plural_suffix = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural_suffix}")

@@ -57,8 +57,8 @@ pub(crate) fn flag_on_signals(message: &'static str) -> Result<Arc<AtomicBool>> 
     Ok(stop)
 }
 
-/// Calls `on_first` and prints `message` at the first signal. Calls `on_second` at the second, and
-/// exits with this code.
+/// At the first signal, calls `on_first` and prints `message`. At the second, calls `on_second` and
+/// exits the process with `code`.
 ///
 /// # Errors
 /// Fails if the signal handlers cannot be installed, or the thread cannot start.
@@ -70,16 +70,16 @@ pub(crate) fn on_signals(
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { StopSignals::new() })?;
-    let wait = move || {
+    let handle_signals = move || {
         runtime.block_on(signals.next());
         on_first();
         eprintln!("{message} (again to end at once)");
         runtime.block_on(signals.next());
         on_second();
-        // No cleanup is needed: sockets close with the process.
+        // Skipping destructors is safe here: the kernel closes the sockets of the process.
         #[expect(clippy::disallowed_methods)]
         std::process::exit(i32::from(code));
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(handle_signals)?;
     Ok(())
 }

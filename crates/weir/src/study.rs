@@ -87,7 +87,8 @@ Exit codes:
      once and saves nothing. Without --duration and --until-height, Ctrl-C is the usual end of
      watching nodes, with code 0")]
 struct Sync {
-    // This field is before `given`: it reads the places of the variants before they are taken.
+    // This field must precede `given`. clap fills the fields in order, and `input` needs the
+    // positions of the variants before `given` removes the variants from the matches.
     #[command(flatten)]
     input: InputArgs,
 
@@ -251,16 +252,19 @@ impl Sync {
             height: self.live.until_height,
             folder: self.out.clone(),
         };
-        let polled = poll::poll(&nodes, &watch, &stop, &mut |at, states| {
+        let polled = poll::poll(&nodes, &watch, &stop, &mut |elapsed, states| {
             let texts: Vec<String> = states
                 .iter()
                 .map(|poll::NodeState { name, height, failed }| {
                     let failed =
                         if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
-                    format!("{name} {}{failed}", height.map_or("–".to_owned(), |h| h.to_string()))
+                    format!(
+                        "{name} {}{failed}",
+                        height.map_or("–".to_owned(), |height| height.to_string())
+                    )
                 })
                 .collect();
-            progress.message(format!("{:.0} s  {}", at.as_secs_f64(), texts.join("  ")));
+            progress.set_message(format!("{:.0} s  {}", elapsed.as_secs_f64(), texts.join("  ")));
         });
         progress.finish();
         let (family, variants) = polled?;
@@ -268,9 +272,9 @@ impl Sync {
         if self.analysis.block_time.is_none() {
             options.block_time = poll::block_time(family);
         }
-        // Without a limit, an interrupt is the normal end.
-        let limited = self.live.duration.is_some() || self.live.until_height.is_some();
-        options.partial = limited && stop.is_requested();
+        // Without a limit, an interrupt is the normal end of a study.
+        let has_limit = self.live.duration.is_some() || self.live.until_height.is_some();
+        options.partial = has_limit && stop.is_requested();
         let code = if options.partial { EXIT_INTERRUPTED } else { 0 };
         self.report(&variants, &[], options, code)
     }
@@ -293,18 +297,19 @@ impl Sync {
             Ok(study) => study,
             Err(faults) => return Ok(argument_error(&faults.to_string())),
         };
-        let weir = std::env::current_exe().context("cannot find the running program")?;
+        let weir_binary = std::env::current_exe().context("cannot find the running program")?;
         let folder = RunFolder::new(self.out.as_deref())?;
         let (stop, groups) = (Arc::new(Stop::new()), ProcessGroups::default());
         stop_study_on_signals(&stop, &groups)?;
         let progress = ProgressOutput::new(self.quiet);
         let on_event = &mut |event: Event<'_>| show_event(&progress, &event);
-        let runs = runner::run(&study, &weir, &folder.path, &stop, &groups, on_event);
+        let runs = runner::run(&study, &weir_binary, &folder.path, &stop, &groups, on_event);
         progress.finish();
-        let StudyRuns { variants, left_out, partial } = runs?;
-        if let Some(at) = variants.iter().position(|variant| variant.runs.is_empty()) {
-            eprintln!("weir: variant {:?} has no run that can be used", variants[at].name);
-            left_out[at].iter().for_each(|why| eprintln!("  {why}"));
+        let StudyRuns { variants, left_out: exclusion_reasons, partial } = runs?;
+        let without_runs = variants.iter().position(|variant| variant.runs.is_empty());
+        if let Some(index) = without_runs {
+            eprintln!("weir: variant {:?} has no run that can be used", variants[index].name);
+            exclusion_reasons[index].iter().for_each(|reason| eprintln!("  {reason}"));
             return Ok(ExitCode::from(if partial { EXIT_INTERRUPTED } else { EXIT_INVALID }));
         }
         let mut options = Options::new(&study.file.name, Source::Runs);
@@ -321,7 +326,12 @@ impl Sync {
         options.paired = true;
         let mut options = self.override_options(options);
         options.partial = partial;
-        self.report(&variants, &left_out, options, if partial { EXIT_INTERRUPTED } else { 0 })
+        self.report(
+            &variants,
+            &exclusion_reasons,
+            options,
+            if partial { EXIT_INTERRUPTED } else { 0 },
+        )
     }
 
     /// Overrides options of the study file with those of the command line.
@@ -338,11 +348,13 @@ impl Sync {
         options
     }
 
-    /// Analyses the runs, prints the result and writes its files.
+    /// Analyses the runs, prints the result and writes its files. `exclusion_reasons` has the
+    /// reason of each excluded run, by variant. Returns `code`, or the exit code of the result if
+    /// `code` is 0.
     fn report(
         &self,
         variants: &[VariantRuns],
-        left_out: &[Vec<String>],
+        exclusion_reasons: &[Vec<String>],
         options: Options,
         code: u8,
     ) -> Result<ExitCode> {
@@ -351,7 +363,7 @@ impl Sync {
             let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
             options.name = names.join(" against ");
         }
-        let result = analyse(variants, left_out, &options, &mut resampling_source())?;
+        let result = analyse(variants, exclusion_reasons, &options, &mut resampling_source())?;
         match () {
             () if self.json => println!("{}", serde_json::to_string_pretty(&result)?),
             () if self.markdown => print!("{}", Report::study(&result).markdown()),
@@ -378,11 +390,11 @@ fn stop_study_on_signals(stop: &Arc<Stop>, groups: &ProcessGroups) -> Result<()>
 
 /// Returns the exit code of a result: 0 if any variant could be compared, else [`EXIT_INVALID`].
 fn exit_code(result: &StudyResult) -> u8 {
-    let compared = |against| {
+    let is_compared = |against| {
         main_row(result, against).is_some_and(|row| !row.above_tip && row.comparison.is_some())
     };
-    let is_alone = result.against.is_empty();
-    if is_alone || result.against.iter().any(compared) { 0 } else { EXIT_INVALID }
+    let is_single_variant = result.against.is_empty();
+    if is_single_variant || result.against.iter().any(is_compared) { 0 } else { EXIT_INVALID }
 }
 
 fn argument_error(message: &str) -> ExitCode {
@@ -390,10 +402,11 @@ fn argument_error(message: &str) -> ExitCode {
     ExitCode::from(EXIT_FAULTY)
 }
 
-/// Folder of the runs: the output folder, or a temporary one that is removed at the end.
+/// Folder of the runs: the output folder, or a temporary folder.
 struct RunFolder {
     path: PathBuf,
-    temporary: bool,
+    /// True if `drop` removes the folder.
+    is_temporary: bool,
 }
 
 impl RunFolder {
@@ -402,48 +415,49 @@ impl RunFolder {
             // The path is absolute because variants may change their working directory.
             let path =
                 dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
-            return Ok(RunFolder { path, temporary: false });
+            return Ok(RunFolder { path, is_temporary: false });
         }
         let path = std::env::temp_dir().join(format!("weir-study-{}", std::process::id()));
         std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(RunFolder { path, temporary: true })
+        Ok(RunFolder { path, is_temporary: true })
     }
 }
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        if self.temporary {
-            // A failure leaves files in the system's temporary folder only.
+        if self.is_temporary {
+            // If this fails, files stay in the system's temporary folder.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// Shows an event of the study.
+/// Prints an event of the study as progress.
 fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
-    let height =
+    let format_height =
         |height: &Option<u64>| height.map_or("–".to_owned(), |height| height.to_string());
     match event {
         Event::Begins { repeat: 0, variants, .. } => {
-            progress.line(format_args!("warming up: {}", variants.join(", ")));
+            progress.print_line(format_args!("warming up: {}", variants.join(", ")));
         }
         Event::Begins { repeat, repeats, variants } => {
-            progress.line(format_args!("repeat {repeat} of {repeats}: {}", variants.join(", ")));
+            progress
+                .print_line(format_args!("repeat {repeat} of {repeats}: {}", variants.join(", ")));
         }
         Event::Second(variants) => {
             let texts: Vec<String> = variants
                 .iter()
-                .map(|VariantProgress { variant, elapsed, height: reached }| {
-                    format!("{variant} {} ({elapsed:.0} s)", height(reached))
+                .map(|VariantProgress { variant, elapsed, height }| {
+                    format!("{variant} {} ({elapsed:.0} s)", format_height(height))
                 })
                 .collect();
-            progress.message(texts.join("  "));
+            progress.set_message(texts.join("  "));
         }
-        Event::Ended { variant, seconds, height: reached, reason } => {
+        Event::Ended { variant, seconds, height, reason } => {
             let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-            progress.line(format_args!(
+            progress.print_line(format_args!(
                 "  {variant}: {seconds:.1} s, height {}{reason}",
-                height(reached)
+                format_height(height)
             ));
         }
     }

@@ -16,7 +16,7 @@ pub(crate) fn stdout_colour() -> Colour {
     if io::stdout().is_terminal() && !no_color() { Colour::Ansi } else { Colour::Plain }
 }
 
-/// Progress of a long command: a line for each finished part, and a spinner for the current one.
+/// Progress of a long command: a line for each finished part, and a spinner for the current part.
 pub(crate) struct ProgressOutput {
     bar: ProgressBar,
     quiet: bool,
@@ -31,14 +31,14 @@ impl ProgressOutput {
     }
 
     /// Prints a line above the spinner.
-    pub(crate) fn line(&self, text: impl Display) {
+    pub(crate) fn print_line(&self, text: impl Display) {
         if !self.quiet {
             self.bar.suspend(|| eprintln!("{text}"));
         }
     }
 
     /// Sets the text of the spinner.
-    pub(crate) fn message(&self, text: String) {
+    pub(crate) fn set_message(&self, text: String) {
         self.bar.set_message(text);
         self.bar.tick();
     }

@@ -1,8 +1,8 @@
 //! `weir top`: a live view of a running gateway in the terminal.
 //!
-//! A thread reads `/status` at the admin address each second. `status.rs` has the values that are
-//! read, `view.rs` computes rates from two of them, and `draw.rs` lays them out as lines. This file
-//! has the command, the keys and the terminal.
+//! A thread reads `/status` at the admin address each second. `status.rs` parses a status,
+//! `view.rs` computes rates from two statuses, and `draw.rs` lays out the values as lines. This
+//! file has the command, the keys and the terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use view::View;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time until a key takes effect.
 const KEY_POLL: Duration = Duration::from_millis(100);
-/// Width of the lines that are printed once: all columns fit.
+/// Width of the lines of `--once`. All columns fit.
 const PRINT_WIDTH: u16 = 160;
 
 /// Show the upstreams, rates and cache of a running gateway, live
@@ -63,51 +63,51 @@ pub(crate) struct Top {
 
 impl Top {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let first = parse(read_status_of_gateway(self.admin)?)?;
+        let first_status = parse(read_status_of_gateway(self.admin)?)?;
         let is_terminal =
             io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         if self.once || !is_terminal {
-            self.print_once(&first)?;
+            self.print_once(&first_status)?;
         } else {
-            self.show_live(first)?;
+            self.show_live(first_status)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
     /// Prints the values of one second.
-    fn print_once(&self, first: &Status) -> Result<()> {
+    fn print_once(&self, first_status: &Status) -> Result<()> {
         std::thread::park_timeout(INTERVAL);
-        let second = parse(read_status_of_gateway(self.admin)?)?;
-        let screen = Screen::new(self.admin, View::new(&second, Some(first)));
+        let second_status = parse(read_status_of_gateway(self.admin)?)?;
+        let screen = Screen::new(self.admin, View::new(&second_status, Some(first_status)));
         let text: String =
             screen.text(PRINT_WIDTH).iter().map(|line| format!("{line}\n")).collect();
         match io::stdout().write_all(text.as_bytes()) {
-            // The reader, such as `head`, has read enough.
+            // The reader of the pipe, such as `head`, needs no more.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             result => result.context("cannot print"),
         }
     }
 
     /// Shows the values until the user quits.
-    fn show_live(&self, first: Status) -> Result<()> {
+    fn show_live(&self, first_status: Status) -> Result<()> {
         let readings = start_reader(self.admin)?;
         let colour = !no_color();
-        let mut screen = Screen::new(self.admin, View::new(&first, None));
-        let (mut last, mut last_read) = (first, Instant::now());
+        let mut screen = Screen::new(self.admin, View::new(&first_status, None));
+        let (mut last_status, mut last_read) = (first_status, Instant::now());
         let _full_screen = FullScreen::enter().context("the terminal is not suitable")?;
         let mut terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
         loop {
             for reading in readings.try_iter() {
                 match reading {
                     Ok(status) => {
-                        screen.update(View::new(&status, Some(&last)));
-                        (last, last_read) = (status, Instant::now());
+                        screen.update(View::new(&status, Some(&last_status)));
+                        (last_status, last_read) = (status, Instant::now());
                     }
                     Err(error) => screen.report_error(&format!("{error:#}"), last_read.elapsed()),
                 }
             }
             terminal.draw(|frame| screen.draw(frame, colour))?;
-            if event::poll(KEY_POLL)? && handle(&event::read()?, &mut screen) {
+            if event::poll(KEY_POLL)? && handle_event(&event::read()?, &mut screen) {
                 return Ok(());
             }
         }
@@ -118,12 +118,12 @@ impl Top {
 fn start_reader(admin: SocketAddr) -> Result<Receiver<Result<Status>>> {
     let (sender, readings) = sync_channel(1);
     let read = move || {
-        let mut began = Instant::now();
+        let mut read_start = Instant::now();
         loop {
-            while let Some(remaining) = INTERVAL.checked_sub(began.elapsed()) {
+            while let Some(remaining) = INTERVAL.checked_sub(read_start.elapsed()) {
                 std::thread::park_timeout(remaining);
             }
-            began = Instant::now();
+            read_start = Instant::now();
             if sender.send(read_status(admin).and_then(parse)).is_err() {
                 return;
             }
@@ -138,9 +138,9 @@ fn parse(status: serde_json::Value) -> Result<Status> {
 }
 
 /// Handles an event. Returns true if the user quits.
-fn handle(event: &Event, screen: &mut Screen) -> bool {
+fn handle_event(event: &Event, screen: &mut Screen) -> bool {
     match event {
-        Event::Key(key) if key.kind == KeyEventKind::Press => match command(*key) {
+        Event::Key(key) if key.kind == KeyEventKind::Press => match command_of_key(*key) {
             Some(Command::Quit) => return true,
             Some(Command::Sort) => screen.sort_by_next(),
             Some(Command::Scroll(lines)) => screen.scroll(lines),
@@ -160,11 +160,11 @@ enum Command {
     Scroll(i16),
 }
 
-fn command(key: KeyEvent) -> Option<Command> {
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+fn command_of_key(key: KeyEvent) -> Option<Command> {
+    let has_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
-        KeyCode::Char('c') if control => Some(Command::Quit),
-        _ if control => None,
+        KeyCode::Char('c') if has_control => Some(Command::Quit),
+        _ if has_control => None,
         KeyCode::Char('q') | KeyCode::Esc => Some(Command::Quit),
         KeyCode::Char('s') => Some(Command::Sort),
         KeyCode::Down | KeyCode::Char('j') => Some(Command::Scroll(1)),

@@ -1,5 +1,5 @@
-//! Parses references to blocks in the formats of each chain family, and the number and hash of the
-//! blocks in a result.
+//! Parses references to blocks in calls, in the formats of each chain family. Also reads the number
+//! and the hash of the blocks that a result contains.
 
 use std::borrow::Cow;
 
@@ -18,11 +18,11 @@ mod tests;
 pub enum BlockRef {
     /// The block of this height.
     Number(u64),
-    /// The block with this hash, even if it is not canonical. It is an EIP-1898 object without
-    /// `requireCanonical`, or a string of 32 bytes.
+    /// The block with this hash, even if a reorg has dropped the block. The call has an EIP-1898
+    /// object without `requireCanonical: true`, or a string of 32 bytes.
     Hash([u8; 32]),
-    /// The block with this hash, with `requireCanonical: true` (EIP-1898). A reorg changes the
-    /// response.
+    /// The block with this hash, if the block is on the node's chain: `requireCanonical: true`
+    /// (EIP-1898). A reorg changes the response.
     CanonicalHash([u8; 32]),
     /// The block with this tag.
     Tag(BlockTag),
@@ -34,7 +34,7 @@ pub enum BlockRef {
 pub enum BlockTag {
     /// The newest block.
     Latest,
-    /// The first block of the node.
+    /// The first block that the node has.
     Earliest,
     /// The block that the node is building.
     Pending,
@@ -45,7 +45,7 @@ pub enum BlockTag {
 }
 
 impl BlockTag {
-    /// Returns the tag with this name.
+    /// Returns the tag with this name, or `None` if there is no such tag.
     pub fn parse(text: &[u8]) -> Option<BlockTag> {
         Some(match text {
             b"latest" => BlockTag::Latest,
@@ -86,8 +86,8 @@ pub enum BlockFormat {
     Digits,
 }
 
-/// The reason for which a call has no valid block. The gateway forwards such a call, and the node
-/// returns the error. The response must not be stored.
+/// The reason why a call has no valid block. The gateway forwards such a call, and the node returns
+/// the error. The response must not be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockRefError {
     /// The block parameter is missing and has no default, or a parameter before it is missing.
@@ -101,7 +101,7 @@ pub enum BlockRefError {
     Format,
 }
 
-/// The highest block number. go-ethereum rejects higher ones (`rpc/types.go`).
+/// The highest block number. go-ethereum rejects higher numbers (`rpc/types.go`).
 const NUMBER_MAX: u64 = i64::MAX as u64;
 
 /// Parses a raw JSON value as a reference to a block.
@@ -125,6 +125,7 @@ pub fn parse(raw: &[u8], format: BlockFormat) -> Result<BlockRef, BlockRefError>
     }
 }
 
+/// Parses [`BlockFormat::Hex`].
 fn parse_hex(raw: &[u8]) -> Option<BlockRef> {
     if raw.first() == Some(&b'{') {
         return parse_eip1898(raw);
@@ -142,13 +143,13 @@ fn parse_hex(raw: &[u8]) -> Option<BlockRef> {
 /// Parses `{blockNumber}`, or `{blockHash}` with an optional `requireCanonical`. Other members are
 /// invalid.
 fn parse_eip1898(raw: &[u8]) -> Option<BlockRef> {
-    let (mut number, mut hash, mut canonical) = (None, None, None);
+    let (mut number, mut hash, mut require_canonical) = (None, None, None);
     for (name, value) in walk::members(raw) {
         match &*name.decode() {
             b"blockNumber" => number = Some(JsonString::from_value(value)?.decode()),
             b"blockHash" => hash = Some(hash_from_value(value)?),
             b"requireCanonical" => {
-                canonical = Some(match value {
+                require_canonical = Some(match value {
                     b"true" => true,
                     b"false" => false,
                     _ => return None,
@@ -157,7 +158,7 @@ fn parse_eip1898(raw: &[u8]) -> Option<BlockRef> {
             _ => return None,
         }
     }
-    match (number, hash, canonical) {
+    match (number, hash, require_canonical) {
         (Some(text), None, None) => match BlockTag::parse(&text) {
             Some(tag) => Some(BlockRef::Tag(tag)),
             None => quantity::parse(&text).map(BlockRef::Number),
@@ -168,6 +169,7 @@ fn parse_eip1898(raw: &[u8]) -> Option<BlockRef> {
     }
 }
 
+/// Parses [`BlockFormat::Harmony`].
 fn parse_harmony(raw: &[u8]) -> Option<BlockRef> {
     let text = JsonString::from_value(raw).map_or(Cow::Borrowed(raw), JsonString::decode);
     match &*text {
@@ -192,8 +194,8 @@ fn parse_harmony(raw: &[u8]) -> Option<BlockRef> {
 const BODY_MEMBERS: [&[u8]; 5] =
     [b"transactions", b"uncles", b"withdrawals", b"size", b"totalDifficulty"];
 
-/// Returns the raw header of a raw block, as nodes send it to subscribers. The bytes of the members
-/// are unchanged.
+/// Returns the raw header of a raw block, as nodes send headers to subscribers. The bytes of the
+/// members are unchanged.
 pub fn header_from_block(block: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(2048);
     header.push(b'{');
@@ -243,14 +245,17 @@ pub struct BlockId {
     pub hash: [u8; 32],
 }
 
-/// Returns the first and the last block that a raw result names. Returns `None` if the result names
-/// no block, is null or an empty array, or is pending.
-pub fn read_response_blocks(kind: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
-    let both = |block| (block, block);
-    match kind {
+/// Returns the first and the last block that a raw result names. Both are the same unless the
+/// result is an array. Returns `None` if the result names no block, is null or an empty array, or
+/// belongs to a pending block.
+pub fn read_response_blocks(location: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
+    let as_first_and_last = |block| (block, block);
+    match location {
         ResponseBlock::None => None,
-        ResponseBlock::Itself => read_block_id(result, ["number", "hash"]).map(both),
-        ResponseBlock::Members => read_block_id(result, ["blockNumber", "blockHash"]).map(both),
+        ResponseBlock::Itself => read_block_id(result, ["number", "hash"]).map(as_first_and_last),
+        ResponseBlock::Members => {
+            read_block_id(result, ["blockNumber", "blockHash"]).map(as_first_and_last)
+        }
         ResponseBlock::ElementMembers => {
             let (first, last) = walk::first_and_last(result)?;
             let names = ["blockNumber", "blockHash"];
@@ -259,6 +264,7 @@ pub fn read_response_blocks(kind: ResponseBlock, result: &[u8]) -> Option<(Block
     }
 }
 
+/// Reads the number and the hash of a block from the members with these two names.
 fn read_block_id(raw: &[u8], names: [&str; 2]) -> Option<BlockId> {
     let [number, hash] = walk::fields_of(raw, names);
     Some(BlockId { number: quantity::from_value(number?)?, hash: hash_from_value(hash?)? })

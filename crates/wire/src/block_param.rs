@@ -25,11 +25,11 @@ pub struct BlockParam {
 }
 
 impl BlockParam {
-    /// Returns the block of a call, and the span of the parameter within the raw parameters. Pass
-    /// the span to [`write_params_at`].
+    /// Returns the block of a call, and the byte range of the parameter within the raw parameters.
+    /// Pass the range to [`write_params_at`] to replace the block.
     ///
-    /// If the parameter is absent, returns the default block with an empty span, or `None` if there
-    /// is no default.
+    /// If the parameter is absent, returns the default block with an empty range, or `None` if
+    /// there is no default.
     ///
     /// # Errors
     /// If the call has no valid block although the method needs one.
@@ -41,24 +41,25 @@ impl BlockParam {
             return Err(BlockRefError::ByName);
         }
         let raw = params.raw_or_empty();
-        let mut count = 0;
+        let mut position = 0;
         for span in walk::spans(raw) {
-            if count == self.at {
+            if position == self.at {
                 let block = block::parse(&raw[span.clone()], self.format)?;
                 return Ok(Some((block, span)));
             }
-            count += 1;
+            position += 1;
         }
-        if count < self.at {
+        // A parameter before the block is missing too.
+        if position < self.at {
             return Err(BlockRefError::Missing);
         }
-        let end = raw.len() - 1;
-        Ok(self.default.map(|tag| (BlockRef::Tag(tag), end..end)))
+        let closing_bracket = raw.len() - 1;
+        Ok(self.default.map(|tag| (BlockRef::Tag(tag), closing_bracket..closing_bracket)))
     }
 }
 
-/// Appends the raw parameters with `number` at `span`. [`BlockParam::read`] must have returned
-/// `span` for the same parameters. All other bytes are unchanged.
+/// Appends the raw parameters with `number` in place of the bytes at `span`. [`BlockParam::read`]
+/// must have returned `span` for the same parameters. All other bytes are unchanged.
 pub fn write_params_at(
     out: &mut Vec<u8>,
     params: &Params<'_>,

@@ -29,8 +29,8 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of public nodes: 5 MiB per body and 1000 calls per batch, as in go-ethereum
-    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`). The limits of
-    /// names, ids and nesting are far above any values in use.
+    /// (`rpc/http.go` `defaultBodyLimit`, `node/defaults.go` `BatchRequestLimit`). No known client
+    /// comes near the limits of names, ids and nesting.
     pub const DEFAULT: Limits = Limits {
         body_bytes_max: 5 * 1024 * 1024,
         depth_max: 128,
@@ -45,7 +45,7 @@ impl Limits {
 pub enum Params<'a> {
     /// There is no `params` member.
     Absent,
-    /// The member is `null`. It means the same as an absent member, and is forwarded unchanged.
+    /// The member is `null`, which means the same as an absent member. It is forwarded unchanged.
     Null,
     /// An array.
     Array(&'a [u8]),
@@ -84,7 +84,7 @@ pub struct Call<'a> {
     pub params: Params<'a>,
 }
 
-/// The error to return for a body, or for a member of a batch, that is not a call.
+/// The error response to a body, or to a member of a batch, that is not a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Rejection<'a> {
@@ -109,26 +109,31 @@ pub enum Body<'a> {
 ///
 /// # Errors
 /// If the whole body is rejected with one error. The code is -32700 if the body is not JSON or
-/// nested too deep. It is -32600 if the body is too large, neither an object nor an array, an empty
-/// batch, or a batch with too many calls. [`Body`] contains the rejection of a single call beside
-/// the valid calls.
+/// nested too deep. The code is -32600 if the body is too large, neither an object nor an array, an
+/// empty batch, or a batch with too many calls. Rejections of single calls are not errors; they are
+/// in [`Body`].
 pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     if body.len() > limits.body_bytes_max {
-        return Err(invalid_request(describe_excess("body", body.len(), limits.body_bytes_max)));
+        return Err(invalid_request_rejection(describe_excess(
+            "body",
+            body.len(),
+            limits.body_bytes_max,
+        )));
     }
     let mut scanner = Scanner::new(body, limits.depth_max);
-    let decoded = match scanner.peek().map_err(parse_error)? {
-        b'{' => Body::Single(decode_call(&mut scanner, limits).map_err(parse_error)?),
+    let decoded = match scanner.peek().map_err(syntax_error_rejection)? {
+        b'{' => Body::Single(decode_call(&mut scanner, limits).map_err(syntax_error_rejection)?),
         b'[' => decode_batch(&mut scanner, limits)?,
         _ => {
-            scanner.document().map_err(parse_error)?;
-            return Err(invalid_request("body is neither an object nor an array"));
+            scanner.document().map_err(syntax_error_rejection)?;
+            return Err(invalid_request_rejection("body is neither an object nor an array"));
         }
     };
-    scanner.finish().map_err(parse_error)?;
+    scanner.finish().map_err(syntax_error_rejection)?;
     Ok(decoded)
 }
 
+/// Decodes an array of calls.
 fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     let mut calls = Vec::new();
     let mut too_many = false;
@@ -145,28 +150,28 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
             } else {
                 scanner.value()?;
                 scanner.take_repeated();
-                calls.push(Err(invalid_request(format!(
+                calls.push(Err(invalid_request_rejection(format!(
                     "batch member at byte {offset} is not an object"
                 ))));
             }
             Ok(true)
         })
-        .map_err(parse_error)?;
+        .map_err(syntax_error_rejection)?;
     if too_many {
-        return Err(invalid_request(format!(
+        return Err(invalid_request_rejection(format!(
             "batch too large: at most {} calls are allowed",
             limits.batch_calls_max
         )));
     }
     if calls.is_empty() {
         // If other bytes follow the array, the body is not JSON and not an empty batch.
-        scanner.finish().map_err(parse_error)?;
-        return Err(invalid_request("empty batch"));
+        scanner.finish().map_err(syntax_error_rejection)?;
+        return Err(invalid_request_rejection("empty batch"));
     }
     Ok(Body::Batch(calls))
 }
 
-/// The raw members of a call before validation.
+/// The raw members of a call before validation; `None` if a member is absent.
 #[derive(Default)]
 struct RawMembers<'a> {
     id: Option<&'a [u8]>,
@@ -175,6 +180,8 @@ struct RawMembers<'a> {
     version: Option<&'a [u8]>,
 }
 
+/// Decodes one call. The outer error means that the whole body is not JSON. The inner error rejects
+/// this call alone.
 fn decode_call<'a>(
     scanner: &mut Scanner<'a>,
     limits: &Limits,
@@ -193,24 +200,30 @@ fn decode_call<'a>(
     Ok(validate_call(&members, scanner.take_repeated(), limits))
 }
 
+/// Validates the members of a call. `repeated_name` is the offset of a name that occurs twice, if
+/// any.
 fn validate_call<'a>(
     members: &RawMembers<'a>,
     repeated_name: Option<usize>,
     limits: &Limits,
 ) -> Result<Call<'a>, Rejection<'a>> {
     if let Some(offset) = repeated_name {
-        // The error has no id. If the call has two ids, the client may expect either id.
-        return Err(invalid_request(format!(
+        // The error has no id, because the repeated member may be the id.
+        return Err(invalid_request_rejection(format!(
             "member name at byte {offset} occurs twice in its object"
         )));
     }
     let id = members.id;
     if let Some(raw) = id {
         if !matches!(raw[0], b'"' | b'-' | b'0'..=b'9' | b'n') {
-            return Err(invalid_request("id must be a number, a string or null"));
+            return Err(invalid_request_rejection("id must be a number, a string or null"));
         }
         if raw.len() > limits.id_bytes_max {
-            return Err(invalid_request(describe_excess("id", raw.len(), limits.id_bytes_max)));
+            return Err(invalid_request_rejection(describe_excess(
+                "id",
+                raw.len(),
+                limits.id_bytes_max,
+            )));
         }
     }
     let reject = |code, message: Cow<'static, str>| Rejection { code, message, id };
@@ -234,6 +247,7 @@ fn validate_call<'a>(
     Ok(Call { id, method, params })
 }
 
+/// Parses the raw name of the method. The error is the message of a rejection.
 fn parse_method<'a>(
     raw: Option<&'a [u8]>,
     limits: &Limits,
@@ -249,30 +263,32 @@ fn parse_method<'a>(
     if name.len() > limits.method_bytes_max {
         return Err(describe_excess("method name", name.len(), limits.method_bytes_max).into());
     }
-    // Without an early exit, because nearly all names are valid.
+    // The loop has no early exit, because nearly all names are valid.
     if !name.bytes().fold(true, |is_valid, byte| is_valid & is_name_byte(byte)) {
         return Err("method holds a character other than A-Z, a-z, 0-9, _ and .".into());
     }
     Ok(name)
 }
 
-/// Returns true if a method's name may contain this byte. Nodes trim or ignore some other bytes, so
-/// an access list and the node could see different methods.
+/// Returns true if a method's name may contain this byte. Nodes trim or ignore some other bytes.
+/// With such a byte, an access list could allow one method and the node call another.
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }
 
-fn describe_excess(what: &str, bytes: usize, bytes_max: usize) -> String {
-    format!("{what} of {bytes} bytes, at most {bytes_max} are allowed")
+/// Returns the message for a subject that is larger than its limit.
+fn describe_excess(subject: &str, bytes: usize, bytes_max: usize) -> String {
+    format!("{subject} of {bytes} bytes, at most {bytes_max} are allowed")
 }
 
-fn invalid_request<'a>(message: impl Into<Cow<'static, str>>) -> Rejection<'a> {
+/// Returns a rejection without an id.
+fn invalid_request_rejection<'a>(message: impl Into<Cow<'static, str>>) -> Rejection<'a> {
     Rejection { code: ErrorCode::INVALID_REQUEST, message: message.into(), id: None }
 }
 
-/// Returns the rejection of a body that is not JSON. A body with too deep nesting has the same
-/// code, as in go-ethereum, whose decoder limits the nesting too.
-fn parse_error<'a>(error: SyntaxError) -> Rejection<'a> {
+/// Returns the rejection of a body that is not JSON or nested too deep. Both have the same code, as
+/// in go-ethereum, whose decoder limits the nesting too.
+fn syntax_error_rejection<'a>(error: SyntaxError) -> Rejection<'a> {
     let message = match error.kind {
         SyntaxErrorKind::Empty => Cow::Borrowed("empty body where a json-rpc call is needed"),
         _ => Cow::Owned(error.to_string()),
@@ -280,7 +296,7 @@ fn parse_error<'a>(error: SyntaxError) -> Rejection<'a> {
     Rejection { code: ErrorCode::PARSE, message, id: None }
 }
 
-/// Appends a call for a node with these raw parameters.
+/// Appends a call for a node with a raw id and raw parameters. `None` omits the parameters.
 pub fn write_call(out: &mut Vec<u8>, id: &[u8], method: &str, params: Option<&[u8]>) {
     out.reserve(call_bytes(id, method, params));
     write_envelope_start(out, id);
@@ -295,15 +311,16 @@ pub fn write_call(out: &mut Vec<u8>, id: &[u8], method: &str, params: Option<&[u
 
 /// Returns the number of bytes that [`write_call`] appends.
 pub fn call_bytes(id: &[u8], method: &str, params: Option<&[u8]>) -> usize {
-    let params = params.map_or(0, |params| PARAMS.len() + params.len());
-    START.len() + id.len() + METHOD.len() + string::written_bytes(method) + params + 1
+    let params_bytes = params.map_or(0, |params| PARAMS.len() + params.len());
+    START.len() + id.len() + METHOD.len() + string::written_bytes(method) + params_bytes + 1
 }
 
+// The constant parts of a written call, in order.
 const START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 const METHOD: &[u8] = br#","method":"#;
 const PARAMS: &[u8] = br#","params":"#;
 
-/// Appends the first members, which are the same in all calls and responses.
+/// Appends the opening bracket and the first members, `jsonrpc` and `id`, of a call or response.
 pub(crate) fn write_envelope_start(out: &mut Vec<u8>, id: &[u8]) {
     out.extend_from_slice(START);
     out.extend_from_slice(id);

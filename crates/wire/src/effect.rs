@@ -1,7 +1,7 @@
-//! The effect of a method: it reads, it submits a signed transaction, or it changes the node.
+//! The effect of a method: the method reads, submits a signed transaction, or changes the node.
 //!
-//! `crates/wire/methods/effect.toml` lists names and prefixes of names, so that a method without a
-//! row in a method table has an effect too.
+//! `crates/wire/methods/effect.toml` lists names and prefixes of names. Methods without a row in a
+//! method table have an effect too, because they may match a prefix.
 
 use std::sync::OnceLock;
 
@@ -33,10 +33,10 @@ pub fn effect_of(family: Family, name: &str) -> Effect {
         Family::Harmony => &[&effects.harmony, &effects.ethereum],
         Family::Bitcoin => &[&effects.bitcoin],
     };
-    let is_listed = |list: fn(&Patterns) -> &[String]| {
+    let is_listed = |list_of: fn(&Patterns) -> &[String]| {
         family_patterns
             .iter()
-            .any(|patterns| list(patterns).iter().any(|pattern| is_match(pattern, name)))
+            .any(|patterns| list_of(patterns).iter().any(|pattern| is_match(pattern, name)))
     };
     if is_listed(|patterns| &patterns.node) {
         Effect::Node
@@ -47,6 +47,8 @@ pub fn effect_of(family: Family, name: &str) -> Effect {
     }
 }
 
+/// Returns true if a pattern of `effect.toml` matches a name. A pattern is a name, or a prefix with
+/// `*` at its end. Letter case is ignored.
 fn is_match(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => starts_with_ignoring_case(name, prefix),
@@ -59,6 +61,7 @@ pub fn starts_with_ignoring_case(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
+// The content of `effect.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Effects {
@@ -67,6 +70,7 @@ struct Effects {
     bitcoin: Patterns,
 }
 
+// The methods of a family that submit a transaction or change the node. All other methods read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Patterns {

@@ -22,8 +22,9 @@ pub struct LogFilter<'a> {
     pub from: Option<BlockRef>,
     /// `toBlock`; `None` if it is absent, which means latest.
     pub to: Option<BlockRef>,
-    /// `blockHash`. A valid filter with `blockHash` has no bounds.
+    /// `blockHash`; `None` if it is absent. A valid filter with `blockHash` has no bounds.
     pub block_hash: Option<[u8; 32]>,
+    /// The raw filter object.
     raw: &'a [u8],
 }
 
@@ -31,7 +32,7 @@ impl<'a> LogFilter<'a> {
     /// Parses the parameters of a call: an array with one filter object.
     ///
     /// # Errors
-    /// If a part has an unknown format. The gateway forwards the call then, and the node returns
+    /// If a part has an unknown format. The gateway then forwards the call, and the node returns
     /// the error.
     pub fn from_params(params: &Params<'a>) -> Result<LogFilter<'a>, BlockRefError> {
         let Params::Array(params) = *params else { return Err(BlockRefError::ByName) };
@@ -59,17 +60,17 @@ impl<'a> LogFilter<'a> {
                 b"blockHash" if value != b"null" => {
                     filter.block_hash = Some(hash_from_value(value).ok_or(BlockRefError::Format)?);
                 }
-                // Some nodes accept a member in any letter case, and others ignore it. So only the
-                // node knows the range of this filter.
-                other if is_misspelt(other) => return Err(BlockRefError::Format),
+                // Some nodes accept a member in any letter case, and other nodes ignore the member.
+                // Only the node knows the range of this filter.
+                name if differs_in_letter_case(name) => return Err(BlockRefError::Format),
                 _ => {}
             }
         }
         Ok(filter)
     }
 
-    /// Appends raw parameters with this filter and other bounds. The bytes of the other members are
-    /// unchanged.
+    /// Appends raw parameters with this filter, but with the bounds `from` and `to`. The bytes of
+    /// the other members are unchanged.
     pub fn write_params(&self, out: &mut Vec<u8>, from: u64, to: u64) {
         out.extend_from_slice(br#"[{"fromBlock":"#);
         block::write_number(out, BlockFormat::Hex, from);
@@ -85,12 +86,13 @@ impl<'a> LogFilter<'a> {
 }
 
 /// Returns true if a name differs from the name of a filter's member only in letter case.
-fn is_misspelt(name: &[u8]) -> bool {
+fn differs_in_letter_case(name: &[u8]) -> bool {
     let mut members = MEMBERS.iter().map(|member| member.as_bytes());
     members.any(|member| member != name && member.eq_ignore_ascii_case(name))
 }
 
-/// Parses a bound, which is a quantity or a tag. `null` counts as absent, as in go-ethereum.
+/// Parses a bound, which is a quantity or a tag. Returns `None` for `null`, which counts as absent,
+/// as in go-ethereum.
 fn parse_bound(raw: &[u8]) -> Result<Option<BlockRef>, BlockRefError> {
     if raw == b"null" {
         return Ok(None);

@@ -1,7 +1,7 @@
-//! Properties that hold for any bytes, as functions for fuzzers.
+//! Properties that hold for any bytes, as functions that panic if a property does not hold.
 //!
-//! `fuzz/src/jsonrpc.rs` calls these functions for any length of time, and tests call them briefly.
-//! They are not part of the crate's interface.
+//! The fuzzer `fuzz/src/jsonrpc.rs` calls these functions for as long as its user wants. Tests call
+//! them for a second. The functions are not part of the crate's interface.
 
 use crate::block::{self, BlockFormat, BlockRef, ResponseBlock};
 use crate::block_param;
@@ -24,23 +24,23 @@ mod tests;
 pub fn jsonrpc(bytes: &[u8]) {
     let limits = Limits { body_bytes_max: 1 << 20, batch_calls_max: 50, ..Limits::DEFAULT };
     match decode(bytes, &limits) {
-        Ok(Body::Single(Ok(call))) => try_call(&call),
+        Ok(Body::Single(Ok(call))) => check_call(&call),
         Ok(Body::Batch(items)) => {
             assert!((1..=50).contains(&items.len()), "a batch of {} passed", items.len());
-            items.iter().flatten().for_each(try_call);
+            items.iter().flatten().for_each(check_call);
         }
         Ok(Body::Single(Err(rejection))) | Err(rejection) => {
             assert!(rejection.message.len() < 200, "a rejection repeats the body: {rejection}");
         }
     }
-    try_responses(bytes);
-    try_envelope(bytes);
+    check_responses(bytes);
+    check_envelope(bytes);
     // The iterators end on any bytes.
     let _ = walk::elements(bytes).count() + walk::members(bytes).count();
 }
 
 /// Checks that a call that is written for a node parses as the same call with the same key.
-fn try_call(call: &Call<'_>) {
+fn check_call(call: &Call<'_>) {
     let mut text = Vec::new();
     call::write_call(&mut text, b"77", &call.method, call.params.raw());
     let Ok(Body::Single(Ok(reparsed))) = decode(&text, &Limits::DEFAULT) else {
@@ -48,7 +48,7 @@ fn try_call(call: &Call<'_>) {
     };
     assert_eq!((&reparsed.method, reparsed.params), (&call.method, call.params), "a call changed");
     for family in Family::ALL {
-        // Two more methods have parameters of many types.
+        // The two additional methods have parameters of many types.
         for method in [&*call.method, "eth_getLogs", "eth_call"] {
             let Some(method) = methods_of(family).method(method) else { continue };
             let mut key = Vec::new();
@@ -62,7 +62,7 @@ fn try_call(call: &Call<'_>) {
                 "a key depends on the envelope"
             );
             if let Ok(Some((_, span))) = method.block_ref(&call.params) {
-                try_splice(&call.params, span, method.block.map(|block| block.format));
+                check_replaced_block(&call.params, span, method.block.map(|block| block.format));
             }
         }
     }
@@ -75,17 +75,22 @@ fn try_call(call: &Call<'_>) {
     }
 }
 
-/// Checks that parameters with another block are valid JSON.
-fn try_splice(params: &Params<'_>, span: std::ops::Range<usize>, format: Option<BlockFormat>) {
-    let mut spliced = Vec::new();
+/// Checks that parameters with a replaced block are valid JSON. `span` is the byte range of the
+/// block parameter.
+fn check_replaced_block(
+    params: &Params<'_>,
+    span: std::ops::Range<usize>,
+    format: Option<BlockFormat>,
+) {
+    let mut replaced = Vec::new();
     let format = format.expect("a span comes from a row with a block");
-    block_param::write_params_at(&mut spliced, params, span, format, 4096);
-    let valid = crate::json::validate(&spliced, Limits::DEFAULT.depth_max);
-    assert!(valid.is_ok(), "not json: {}", String::from_utf8_lossy(&spliced));
+    block_param::write_params_at(&mut replaced, params, span, format, 4096);
+    let result = crate::json::validate(&replaced, Limits::DEFAULT.depth_max);
+    assert!(result.is_ok(), "not json: {}", String::from_utf8_lossy(&replaced));
 }
 
 /// Checks that a response that is written for a client parses as the same response.
-fn try_responses(bytes: &[u8]) {
+fn check_responses(bytes: &[u8]) {
     let responses = match response::parse_responses(bytes, 128, 50) {
         Ok(Responses::Single(response)) => vec![response],
         Ok(Responses::Batch(list)) => list.into_iter().flatten().collect(),
@@ -108,51 +113,64 @@ fn try_responses(bytes: &[u8]) {
     }
 }
 
-/// Checks that the envelope does not depend on the chunks of a text, and parses like the text.
-pub(crate) fn try_envelope(bytes: &[u8]) {
+/// Checks that the envelope of a text does not depend on the size of its chunks. Also checks that
+/// parsing the envelope has the same outcome as parsing the text.
+pub(crate) fn check_envelope(bytes: &[u8]) {
     let mut whole_scanner = EnvelopeScanner::default();
     whole_scanner.feed(bytes);
-    for size in [1, 3, 64, 97] {
+    for chunk_bytes in [1, 3, 64, 97] {
         let mut chunked_scanner = EnvelopeScanner::default();
-        bytes.chunks(size).for_each(|chunk| chunked_scanner.feed(chunk));
+        bytes.chunks(chunk_bytes).for_each(|chunk| chunked_scanner.feed(chunk));
         assert_eq!(
             whole_scanner.envelope(),
             chunked_scanner.envelope(),
-            "chunks of {size} make a difference"
+            "chunks of {chunk_bytes} make a difference"
         );
     }
     let envelope = whole_scanner.envelope();
-    let single =
-        |text| response::parse_response(text, DEPTH_CEILING).map(|response| summary(&response));
-    assert_eq!(by_kind(single(bytes)), by_kind(single(envelope)), "{}", envelope.escape_ascii());
+    let parse_single =
+        |text| response::parse_response(text, DEPTH_CEILING).map(|response| summarize(&response));
+    assert_eq!(
+        without_offset(parse_single(bytes)),
+        without_offset(parse_single(envelope)),
+        "{}",
+        envelope.escape_ascii()
+    );
     for responses_max in [0, 1, 2, 50] {
-        let batch = |text| match response::parse_responses(text, DEPTH_CEILING, responses_max)? {
-            Responses::Single(response) => Ok(vec![by_kind(Ok(summary(&response)))]),
-            Responses::Batch(list) => Ok(list
-                .into_iter()
-                .map(|response| by_kind(response.map(|response| summary(&response))))
-                .collect()),
-        };
-        assert_eq!(by_kind(batch(bytes)), by_kind(batch(envelope)), "{}", envelope.escape_ascii());
+        let parse_batch =
+            |text| match response::parse_responses(text, DEPTH_CEILING, responses_max)? {
+                Responses::Single(response) => Ok(vec![without_offset(Ok(summarize(&response)))]),
+                Responses::Batch(list) => Ok(list
+                    .into_iter()
+                    .map(|response| without_offset(response.map(|response| summarize(&response))))
+                    .collect()),
+            };
+        assert_eq!(
+            without_offset(parse_batch(bytes)),
+            without_offset(parse_batch(envelope)),
+            "{}",
+            envelope.escape_ascii()
+        );
     }
 }
 
-/// Describes a response without its result. For a result, states only if it is null.
-fn summary(response: &Response<'_>) -> String {
+/// Describes a response. Instead of a result, the text states only if the result is null.
+fn summarize(response: &Response<'_>) -> String {
     match &response.outcome {
         Outcome::Result(raw) => format!("{:?} result {}", response.id, *raw == b"null"),
         error @ Outcome::Error { .. } => format!("{:?} {error:?}", response.id),
     }
 }
 
-/// Reduces an error to its kind, because the offsets of errors differ.
-fn by_kind<T>(
+/// Reduces an error to its variant, because the offsets of errors differ between a text and its
+/// envelope.
+fn without_offset<T>(
     parsed: Result<T, ResponseError>,
 ) -> Result<T, std::mem::Discriminant<ResponseError>> {
     parsed.map_err(|error| std::mem::discriminant(&error))
 }
 
-/// Seed inputs: recorded traffic and difficult cases.
+/// Returns the seed inputs: recorded traffic and difficult cases.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = [
         r#"{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"0xAb","data":"0x"},"latest"]}"#,
@@ -174,15 +192,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Tries mutated seed inputs as long as `should_continue` returns true, and returns their number.
-/// Equal values of `seed` give equal inputs.
+/// Passes mutated seed inputs to [`jsonrpc`] as long as `should_continue` returns true. The
+/// argument of `should_continue` is the number of inputs so far, which the function returns at the
+/// end. Equal values of `seed` give equal inputs.
 ///
 /// Prints an input for which a property does not hold, before the panic continues.
 pub fn mutate(seed: u64, should_continue: &mut dyn FnMut(u64) -> bool) -> u64 {
     mutate_all(&seeds(), jsonrpc, seed, should_continue)
 }
 
-/// Tries mutated inputs as [`mutate`] does, with other seed inputs and another decoder.
+/// Passes mutated inputs to `check` as [`mutate`] does, with `corpus` as seed inputs.
 pub fn mutate_all(
     corpus: &[Vec<u8>],
     check: fn(&[u8]),
@@ -208,7 +227,8 @@ pub fn mutate_all(
     count
 }
 
-/// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016).
+/// A pseudorandom number generator: xorshift64* (Vigna, "An experimental exploration of Marsaglia's
+/// xorshift generators", 2016).
 struct Rng(u64);
 
 impl Rng {
@@ -219,10 +239,12 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// Returns a number below `bound`.
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
+    /// Makes one random change to an input.
     fn edit(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>]) {
         const TOKENS: [&[u8]; 16] = [
             b"{",

@@ -1,4 +1,4 @@
-//! Hashes and addresses in hexadecimal.
+//! Parses hashes and addresses in hexadecimal. The functions return `None` for any other text.
 
 use crate::json::string::JsonString;
 
@@ -13,13 +13,14 @@ pub fn parse_digits<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
         return None;
     }
     let mut bytes = [0; N];
-    let mut invalid = 0;
+    // The values of all digits, combined by OR. The result exceeds 0xf if a digit is invalid.
+    let mut combined = 0;
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         let (high, low) = (NIBBLES[usize::from(pair[0])], NIBBLES[usize::from(pair[1])]);
-        invalid |= high | low;
+        combined |= high | low;
         *byte = high << 4 | low & 0xf;
     }
-    (invalid < 0x10).then_some(bytes)
+    (combined < 0x10).then_some(bytes)
 }
 
 /// The value of each hexadecimal digit. Other bytes have the value 0xff.

@@ -1,8 +1,9 @@
-//! The key of a call: a canonical encoding of chain, method and parameters.
+//! The key of a call: a canonical encoding of chain, method and parameters. The gateway uses keys
+//! to find stored responses and to coalesce equal calls.
 //!
 //! Two calls with equal keys have the same meaning by the specification. Every value starts with a
-//! tag byte and has a length or an end tag, so no value is a prefix of another. These differences
-//! disappear:
+//! tag byte and has a length or an end tag, so no value is a prefix of another. The encoding
+//! ignores these differences:
 //!
 //! - whitespace, escapes, and the order of an object's members;
 //! - the case of hexadecimal digits, if the method table says that a parameter is hexadecimal;
@@ -26,15 +27,16 @@ use crate::method::{Method, ParamType};
 #[cfg(test)]
 mod tests;
 
-/// The first byte of each key. It changes with the encoding, so a lookup never finds keys of older
-/// versions.
+/// The first byte of each key. A new encoding gets a new version, so a lookup never finds keys in
+/// an older encoding.
 const VERSION: u8 = 1;
 
 /// Maximum bytes of a call's parameters for which a key is built. Larger calls (contract creation,
 /// state overrides) rarely repeat, and their keys would displace responses.
 pub const PARAMS_BYTES_MAX: usize = 64 * 1024;
 
-// Tags. `END` is the end tag of arrays, sets and objects.
+// The first byte of an encoded value, by its type. `END` follows the last element of an array or
+// set, and the last member of an object.
 const NULL: u8 = b'n';
 const TRUE: u8 = b't';
 const FALSE: u8 = b'f';
@@ -80,7 +82,7 @@ pub struct KeyParts<'a> {
     pub block: Option<ResolvedBlock>,
 }
 
-/// The reason for which a call has no key. The call can still be forwarded.
+/// The reason why a call has no key. The call can still be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The parameters are too long.
@@ -94,8 +96,8 @@ pub enum KeyError {
     NoBlockParam,
 }
 
-/// Appends the key of a call. The parameters must be valid JSON, such as parameters from
-/// [`crate::call::decode`].
+/// Appends the key of a call. The parameters must be valid JSON, as [`crate::call::decode`] returns
+/// them.
 ///
 /// # Errors
 /// If the call has no key. `out` may then contain a part of a key.
@@ -104,22 +106,23 @@ pub fn write_key(out: &mut Vec<u8>, parts: &KeyParts<'_>) -> Result<(), KeyError
     if raw.len() > PARAMS_BYTES_MAX {
         return Err(KeyError::TooLong(raw.len()));
     }
+    // 16 bytes suffice for the version, the lengths of the names, and a few tags.
     out.reserve(parts.chain.len() + parts.method.name.len() + raw.len() + 16);
     out.push(VERSION);
     write_bytes(out, parts.chain.as_bytes());
     write_bytes(out, parts.method.name.as_bytes());
     if matches!(parts.params, Params::Object(_)) {
-        // Without positions, the types of the parameters are unknown.
+        // The method table knows the types of parameters by position, not by name.
         return match parts.block {
             None => write_value(out, raw, ParamType::Any, 0),
             Some(_) => Err(KeyError::NoBlockParam),
         };
     }
-    write_elements(out, parts, raw)
+    write_positional_params(out, parts, raw)
 }
 
-/// Appends the encoding of parameters without a row in a method table. Whitespace, escapes and the
-/// order of members make no difference.
+/// Appends the encoding of parameters of a method that may lack a row in a method table. The
+/// encoding ignores whitespace, escapes and the order of members.
 ///
 /// # Errors
 /// If the parameters have no encoding. `out` may then contain a part of an encoding.
@@ -131,40 +134,47 @@ pub fn write_params(out: &mut Vec<u8>, params: &Params<'_>) -> Result<(), KeyErr
     write_value(out, raw, ParamType::Any, 0)
 }
 
-fn write_elements(out: &mut Vec<u8>, parts: &KeyParts<'_>, raw: &[u8]) -> Result<(), KeyError> {
+/// Appends an array of parameters. A resolved block replaces the block parameter, or the bounds of
+/// a log filter.
+fn write_positional_params(
+    out: &mut Vec<u8>,
+    parts: &KeyParts<'_>,
+    raw: &[u8],
+) -> Result<(), KeyError> {
     let method = parts.method;
-    let mut is_replaced = parts.block.is_none();
-    let mut count = 0;
+    let mut needs_replacement = parts.block.is_some();
+    let mut position = 0;
     out.push(ARRAY);
     for value in walk::elements(raw) {
-        let param_type = method.params.get(count).copied().unwrap_or(ParamType::Any);
+        let param_type = method.params.get(position).copied().unwrap_or(ParamType::Any);
         match (method.block, parts.block) {
-            (Some(block), Some(resolved)) if block.at == count => {
-                write_resolved(out, resolved);
-                is_replaced = true;
+            (Some(block), Some(resolved)) if block.at == position => {
+                write_resolved_block(out, resolved);
+                needs_replacement = false;
             }
-            (Some(block), None) if block.at == count => write_block(out, value, block.format)?,
+            (Some(block), None) if block.at == position => write_block(out, value, block.format)?,
             (_, range @ Some(ResolvedBlock::Range { .. })) if param_type == ParamType::Filter => {
                 write_filter(out, value, range)?;
-                is_replaced = true;
+                needs_replacement = false;
             }
             _ if param_type == ParamType::Filter => write_filter(out, value, None)?,
             _ => write_value(out, value, param_type, 0)?,
         }
-        count += 1;
+        position += 1;
     }
+    // The block parameter may be absent if the method has a default block.
     if let Some(block) = method.block
-        && block.at == count
+        && block.at == position
         && let Some(tag) = block.default
     {
         match parts.block {
-            Some(resolved) => write_resolved(out, resolved),
+            Some(resolved) => write_resolved_block(out, resolved),
             None => write_block_ref(out, BlockRef::Tag(tag)),
         }
-        is_replaced = true;
+        needs_replacement = false;
     }
     out.push(END);
-    if is_replaced { Ok(()) } else { Err(KeyError::NoBlockParam) }
+    if needs_replacement { Err(KeyError::NoBlockParam) } else { Ok(()) }
 }
 
 /// Appends the length of the bytes as LEB128, and the bytes.
@@ -178,7 +188,8 @@ fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn write_resolved(out: &mut Vec<u8>, resolved: ResolvedBlock) {
+/// Appends a resolved block in the encoding of the same block in a call.
+fn write_resolved_block(out: &mut Vec<u8>, resolved: ResolvedBlock) {
     match resolved {
         ResolvedBlock::Number(number) => write_block_ref(out, BlockRef::Number(number)),
         ResolvedBlock::Hash(hash) => write_block_ref(out, BlockRef::Hash(hash)),
@@ -220,6 +231,7 @@ fn write_block(out: &mut Vec<u8>, raw: &[u8], format: BlockFormat) -> Result<(),
     }
 }
 
+/// Appends a value. `depth` is the number of arrays and objects around the value.
 fn write_value(
     out: &mut Vec<u8>,
     raw: &[u8],
@@ -257,8 +269,8 @@ fn write_value(
     Ok(())
 }
 
-/// Appends a text. If `ignore_case` is true and the text is hexadecimal, its letter case makes no
-/// difference.
+/// Appends a text. If `ignore_case` is true and the text is hexadecimal, the text is converted to
+/// lower case.
 fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, ignore_case: bool) {
     let bytes = text.decode();
     out.push(TEXT);
@@ -274,20 +286,21 @@ fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, ignore_case: bool) {
 fn is_hex_text(text: &[u8]) -> bool {
     let Some(digits) = text.strip_prefix(b"0x") else { return false };
     let invalid = digits.iter().fold(0u8, |invalid, byte| {
-        let digit = byte.wrapping_sub(b'0') < 10;
-        let letter = (byte | 0x20).wrapping_sub(b'a') < 6;
-        invalid | u8::from(!(digit | letter))
+        let is_digit = byte.wrapping_sub(b'0') < 10;
+        let is_letter = (byte | 0x20).wrapping_sub(b'a') < 6;
+        invalid | u8::from(!(is_digit | is_letter))
     });
     invalid == 0
 }
 
-/// The members of an object, sorted by decoded name.
+/// Decoded names and raw values of an object's members.
 type Members<'a> = SmallVec<[(Cow<'a, [u8]>, &'a [u8]); 12]>;
 
-fn sorted_members(raw: &[u8]) -> Members<'_> {
+/// Returns the members of a raw object, sorted by decoded name.
+fn sort_members(raw: &[u8]) -> Members<'_> {
     let mut members: Members<'_> =
         walk::members(raw).map(|(name, value)| (name.decode(), value)).collect();
-    members.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    members.sort_unstable_by(|(name, _), (other_name, _)| name.cmp(other_name));
     members
 }
 
@@ -302,7 +315,7 @@ fn write_object(
     let member_type =
         if param_type == ParamType::CallObject { ParamType::Data } else { ParamType::Any };
     out.push(OBJECT);
-    for (name, value) in sorted_members(raw) {
+    for (name, value) in sort_members(raw) {
         write_text(out, JsonString { raw: &name, escaped: false }, false);
         write_value(out, value, member_type, depth + 1)?;
     }
@@ -310,8 +323,8 @@ fn write_object(
     Ok(())
 }
 
-/// Appends a log filter. The addresses are a set, and so are the alternatives at each topic's
-/// position.
+/// Appends a log filter. The order of addresses makes no difference, nor does the order of the
+/// alternatives of a topic. `range` replaces the bounds of the filter, if present.
 fn write_filter(
     out: &mut Vec<u8>,
     raw: &[u8],
@@ -321,7 +334,7 @@ fn write_filter(
         return write_value(out, raw, ParamType::Any, 0);
     }
     out.push(OBJECT);
-    for (name, value) in sorted_members(raw) {
+    for (name, value) in sort_members(raw) {
         let is_bound = matches!(&*name, b"fromBlock" | b"toBlock");
         if is_bound && range.is_some() {
             continue;
@@ -330,11 +343,11 @@ fn write_filter(
         match &*name {
             _ if is_bound => write_block(out, value, BlockFormat::Hex)?,
             b"blockHash" => write_value(out, value, ParamType::Hash, 1)?,
-            b"address" => write_set(out, value)?,
+            b"address" => write_hex_set(out, value)?,
             b"topics" if value.first() == Some(&b'[') => {
                 out.push(ARRAY);
                 for topic in walk::elements(value) {
-                    write_set(out, topic)?;
+                    write_hex_set(out, topic)?;
                 }
                 out.push(END);
             }
@@ -342,15 +355,15 @@ fn write_filter(
         }
     }
     if let Some(range) = range {
-        write_resolved(out, range);
+        write_resolved_block(out, range);
     }
     out.push(END);
     Ok(())
 }
 
-/// Appends an array of hexadecimal strings as a set. A single string is a set of one. Other values
-/// are encoded as plain values.
-fn write_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), KeyError> {
+/// Appends an array of hexadecimal strings as a set: sorted, without duplicates, ignoring letter
+/// case. A single string is a set with one element. Other values are encoded as plain values.
+fn write_hex_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), KeyError> {
     let to_hex_text = |value| {
         JsonString::from_value(value).map(JsonString::decode).filter(|text| is_hex_text(text))
     };
@@ -370,6 +383,6 @@ fn write_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), KeyError> {
 }
 
 fn compare_ignoring_case(a: &[u8], b: &[u8]) -> Ordering {
-    let fold = |byte: &u8| byte.to_ascii_lowercase();
-    a.iter().map(fold).cmp(b.iter().map(fold))
+    let to_lowercase = |byte: &u8| byte.to_ascii_lowercase();
+    a.iter().map(to_lowercase).cmp(b.iter().map(to_lowercase))
 }

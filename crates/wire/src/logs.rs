@@ -1,7 +1,8 @@
-//! Logs, and the addresses and topics of a log filter.
+//! Parses logs, and matches them with the addresses and topics of a log filter.
 //!
-//! A filter matches as in go-ethereum (`eth/filters/api.go` `FilterCriteria.UnmarshalJSON`,
-//! `eth/filters/filter.go` `filterLogs`). `filter.rs` has the block range of a filter.
+//! A filter selects the same logs as in go-ethereum (`eth/filters/api.go`
+//! `FilterCriteria.UnmarshalJSON`, `eth/filters/filter.go` `filterLogs`). `filter.rs` has the block
+//! range of a filter.
 
 use smallvec::SmallVec;
 
@@ -28,7 +29,7 @@ pub struct LogMatcher {
     pub topics: Vec<Vec<[u8; 32]>>,
 }
 
-/// The reason for which a filter is invalid.
+/// The reason why a filter is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.as_str())]
 pub enum MatcherError {
@@ -78,12 +79,12 @@ impl LogMatcher {
         match topics {
             None | Some(b"null") => {}
             Some(raw) if raw.first() == Some(&b'[') => {
-                for position in walk::elements(raw) {
+                for alternatives in walk::elements(raw) {
                     if matcher.topics.len() == TOPICS_MAX {
                         return Err(MatcherError::TooMany);
                     }
                     let topics =
-                        parse_alternatives(position, hash_from_value, MatcherError::Topic)?;
+                        parse_alternatives(alternatives, hash_from_value, MatcherError::Topic)?;
                     matcher.topics.push(topics.unwrap_or_default());
                 }
             }
@@ -94,10 +95,10 @@ impl LogMatcher {
 
     /// Returns true if the filter matches a log.
     pub fn matches(&self, log: &LogFields) -> bool {
-        let mut pairs = self.topics.iter().zip(&log.topics);
-        admits(&self.addresses, || Some(log.address))
+        let mut topics = self.topics.iter().zip(&log.topics);
+        is_accepted(&self.addresses, || Some(log.address))
             && self.topics.len() <= log.topics.len()
-            && pairs.all(|(alternatives, topic)| admits(alternatives, || Some(*topic)))
+            && topics.all(|(alternatives, topic)| is_accepted(alternatives, || Some(*topic)))
     }
 
     /// Returns true if the filter matches a raw log. Returns false if the bytes are not a log. The
@@ -107,17 +108,17 @@ impl LogMatcher {
             return false;
         };
         let mut topics = walk::elements(topics);
-        admits(&self.addresses, || address_from_value(address))
+        is_accepted(&self.addresses, || address_from_value(address))
             && self.topics.iter().all(|alternatives| {
                 let topic = topics.next();
-                topic.is_some_and(|topic| admits(alternatives, || hash_from_value(topic)))
+                topic.is_some_and(|topic| is_accepted(alternatives, || hash_from_value(topic)))
             })
     }
 }
 
-/// Returns true if a value is among these sorted alternatives. If there are none, every value is
-/// admitted and not parsed.
-fn admits<const N: usize>(
+/// Returns true if a value is among these sorted alternatives. If the list is empty, accepts every
+/// value without parsing it.
+fn is_accepted<const N: usize>(
     alternatives: &[[u8; N]],
     parse: impl FnOnce() -> Option<[u8; N]>,
 ) -> bool {
@@ -125,8 +126,8 @@ fn admits<const N: usize>(
         || parse().is_some_and(|value| alternatives.binary_search(&value).is_ok())
 }
 
-/// Parses one value or an array of values, and sorts the values. Returns `None` if the value is
-/// null, or if null is among the alternatives of a topic, because null matches all values.
+/// Parses one value or an array of values, and sorts the values. Returns `None` if the filter
+/// accepts all values: the value is null, or null is among the alternatives of a topic.
 fn parse_alternatives<const N: usize>(
     raw: &[u8],
     parse_value: impl Fn(&[u8]) -> Option<[u8; N]>,
@@ -140,7 +141,6 @@ fn parse_alternatives<const N: usize>(
                 if values.len() == ALTERNATIVES_MAX {
                     return Err(MatcherError::TooMany);
                 }
-                // A null among the alternatives of a topic matches all.
                 if element == b"null" && error == MatcherError::Topic {
                     return Ok(None);
                 }
@@ -184,7 +184,8 @@ impl LogFields {
 /// The topics of a log.
 pub type Topics = SmallVec<[[u8; 32]; TOPICS_MAX]>;
 
-/// Parses the address and the topics of a raw log.
+/// Parses the address and the topics of a raw log. Returns `None` if a member is missing or
+/// invalid.
 pub fn parse_address_and_topics(raw: &[u8]) -> Option<([u8; 20], Topics)> {
     let [address, topics] = walk::fields_of(raw, ["address", "topics"]);
     let topics: Option<SmallVec<_>> = walk::elements(topics?).map(hash_from_value).collect();
@@ -194,8 +195,8 @@ pub fn parse_address_and_topics(raw: &[u8]) -> Option<([u8; 20], Topics)> {
 /// Returns the raw log with `"removed": true`, which means that a reorg dropped its block.
 pub fn mark_removed(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + 16);
-    let removed = walk::member_spans(raw).find(|(name, _)| *name.decode() == *b"removed");
-    match removed {
+    let removed_member = walk::member_spans(raw).find(|(name, _)| *name.decode() == *b"removed");
+    match removed_member {
         Some((_, span)) => {
             out.extend_from_slice(&raw[..span.start]);
             out.extend_from_slice(b"true");

@@ -1,8 +1,9 @@
-//! The method tables. A row describes what a response depends on, the position of the block
-//! parameter, and whether a call may be repeated.
+//! The method tables. A row states how long responses of a method are valid, the position of the
+//! block parameter, and whether a call may be repeated.
 //!
-//! The tables are data (`crates/wire/methods/*.toml`). They are read once, and tests check them. A
-//! method without a row is unknown; its calls must not be stored, coalesced or repeated.
+//! The tables are files (`crates/wire/methods/*.toml`) that are compiled in and parsed at the first
+//! use. A method without a row is unknown: its calls must not be coalesced or repeated, and their
+//! responses must not be stored.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,7 +25,7 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
-    /// The response depends on nothing: it never changes on one chain.
+    /// The response never changes on one chain.
     Constant,
     /// The response depends on the block that the block parameter names by number, tag or hash. If
     /// a call lacks the parameter and the method has no default, the validity is
@@ -89,7 +90,7 @@ pub enum ParamType {
 pub struct Method {
     /// The name.
     #[serde(deserialize_with = "leak_name")]
-    pub name: Leaked,
+    pub name: LeakedName,
     /// A row of a file with prefixes stands for one method per prefix.
     #[serde(default)]
     prefixes: Vec<String>,
@@ -106,6 +107,7 @@ pub struct Method {
     /// The types of the parameters by position. Further parameters are [`ParamType::Any`].
     #[serde(default)]
     pub params: Vec<ParamType>,
+    // Replaces the default of `coalesces`, if present.
     coalesce: Option<bool>,
     /// True if further calls must go to the node of this response, for example for filters and
     /// subscriptions.
@@ -142,24 +144,24 @@ impl Method {
         self.block.map_or(Ok(None), |block| block.read(params))
     }
 
-    /// Returns true if concurrent equal calls may share one response. By default, calls that change
-    /// nothing may.
+    /// Returns true if concurrent equal calls may share one response. By default, this is true for
+    /// calls that change nothing.
     pub fn coalesces(&self) -> bool {
         let changes_nothing = self.repeat == Repeat::Safe && !self.sticky && !self.write;
         self.coalesce.unwrap_or(changes_nothing)
     }
 
-    /// Returns the methods of a row of a file.
+    /// Returns one row for each prefix, or this row alone if it has no prefixes.
     fn expand(self, family: Family) -> Vec<Method> {
-        let names: Vec<Leaked> = match &self.prefixes[..] {
+        let names: Vec<LeakedName> = match &self.prefixes[..] {
             [] => vec![self.name],
             prefixes => {
-                let add = |prefix| &*format!("{prefix}{}", self.name).leak();
-                prefixes.iter().map(add).collect()
+                let add_prefix = |prefix| &*format!("{prefix}{}", self.name).leak();
+                prefixes.iter().map(add_prefix).collect()
             }
         };
-        let row = |name| Method { name, effect: effect_of(family, name), ..self.clone() };
-        names.into_iter().map(row).collect()
+        let to_row = |name| Method { name, effect: effect_of(family, name), ..self.clone() };
+        names.into_iter().map(to_row).collect()
     }
 }
 
@@ -174,7 +176,7 @@ pub fn equivalent_log_method(name: &str) -> Option<&'static str> {
     let is_in_namespace = |log_method: &&str| {
         log_method
             .strip_suffix("_getLogs")
-            .is_some_and(|other| other.eq_ignore_ascii_case(namespace))
+            .is_some_and(|log_namespace| log_namespace.eq_ignore_ascii_case(namespace))
     };
     log_methods.into_iter().find(is_in_namespace)
 }
@@ -184,7 +186,7 @@ pub struct MethodTable {
     /// The family.
     pub family: Family,
     rows: Vec<Method>,
-    /// The index of each row by the method's name.
+    /// For each method's name, the index of its row in `rows`.
     indexes: HashMap<&'static str, usize, RandomState>,
 }
 
@@ -213,8 +215,9 @@ impl MethodTable {
     }
 }
 
-/// Returns the methods of a family. The first call reads the table.
+/// Returns the methods of a family. The first call parses the files.
 pub fn methods_of(family: Family) -> &'static MethodTable {
+    /// One table per family, in the order of [`Family`].
     static TABLES: [OnceLock<MethodTable>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
     TABLES[family as usize].get_or_init(|| {
         let mut rows = Vec::new();
@@ -232,8 +235,8 @@ pub fn methods_of(family: Family) -> &'static MethodTable {
     })
 }
 
-/// Returns the files of a family. Each file has the prefixes of the names to include; without a
-/// prefix, all names are included.
+/// Returns the files of a family. Each file comes with prefixes: only the methods whose names start
+/// with one of the prefixes belong to the family. An empty list stands for all methods.
 fn files_of(family: Family) -> &'static [(&'static str, &'static [&'static str])] {
     const ETHEREUM: &str = include_str!("../methods/ethereum.toml");
     const HARMONY: &str = include_str!("../methods/harmony.toml");
@@ -253,13 +256,14 @@ struct TableFile {
     method: Vec<Method>,
 }
 
-/// A name that is leaked once per table. Behind this alias, serde does not borrow the name.
-type Leaked = &'static str;
+/// The name of a method. Its memory is never freed, because the tables live as long as the process.
+/// If the type were written as `&'static str`, serde would borrow the name from the file's text.
+type LeakedName = &'static str;
 
 fn default_weight() -> u32 {
     1
 }
 
-fn leak_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Leaked, D::Error> {
+fn leak_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LeakedName, D::Error> {
     String::deserialize(deserializer).map(|name| &*name.leak())
 }

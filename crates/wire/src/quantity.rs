@@ -1,5 +1,5 @@
-//! Numbers of JSON-RPC: hexadecimal quantities and decimals of 64 bits. The project keeps larger
-//! numbers as text.
+//! Numbers of JSON-RPC: parses and writes hexadecimal quantities and decimals of 64 bits. Larger
+//! numbers stay text throughout the project.
 
 use crate::json::string::JsonString;
 
@@ -16,13 +16,14 @@ pub fn parse(text: &[u8]) -> Option<u64> {
 /// Parses a quantity with or without leading zeros. Some nodes write and accept leading zeros.
 pub fn parse_lenient(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"0x")?;
-    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
-    match &digits[zeros..] {
-        [] if zeros > 0 => Some(0),
-        rest => parse_digits(rest),
+    let leading_zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    match &digits[leading_zeros..] {
+        [] if leading_zeros > 0 => Some(0),
+        significant_digits => parse_digits(significant_digits),
     }
 }
 
+/// Parses 1 to 16 hexadecimal digits.
 fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 16 {
         return None;
@@ -56,16 +57,18 @@ pub fn from_value(raw: &[u8]) -> Option<u64> {
 pub fn write(out: &mut Vec<u8>, number: u64) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.extend_from_slice(b"0x");
-    let nibbles = (64 - number.leading_zeros()).div_ceil(4).max(1);
-    for nibble in (0..nibbles).rev() {
-        out.push(DIGITS[(number >> (nibble * 4) & 0xf) as usize]);
+    let digit_count = (64 - number.leading_zeros()).div_ceil(4).max(1);
+    for index in (0..digit_count).rev() {
+        out.push(DIGITS[(number >> (index * 4) & 0xf) as usize]);
     }
 }
 
 /// The decimal digits of a number. The type needs no allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Decimal {
+    /// The digits at the end of the array. 2^64 - 1 has 20 digits.
     digits: [u8; 20],
+    /// The index of the first digit.
     start: u8,
 }
 

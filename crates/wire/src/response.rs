@@ -49,8 +49,8 @@ pub enum Responses<'a> {
     Batch(Vec<Result<Response<'a>, ResponseError>>),
 }
 
-/// The reason for which a body or an element of a batch is not a response. Offsets count from the
-/// start of the body.
+/// The reason why a body or an element of a batch is not a response. Offsets count from the start
+/// of the body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// The body is not JSON, such as an HTML page or a truncated response.
@@ -84,7 +84,7 @@ pub enum ResponseError {
 
 /// Parses the response to a single call and validates the whole body. The body may have at most
 /// `depth_max` nested arrays and objects. Repeated names are rejected in the response and in its
-/// error, because decisions depend on these members. They are allowed in the result.
+/// error, because decisions depend on these members. Repeated names are allowed in the result.
 ///
 /// A result beside `"error": null` is a result, because JSON-RPC 1.0 writes both members. An error
 /// beside `"result": null` is an error.
@@ -139,6 +139,8 @@ pub fn parse_responses(
     Ok(Responses::Batch(responses))
 }
 
+/// Parses one response object. The outer error means that the whole body is not JSON. The inner
+/// error rejects this response alone.
 fn parse_object<'a>(
     scanner: &mut Scanner<'a>,
 ) -> Result<Result<Response<'a>, ResponseError>, SyntaxError> {
@@ -162,11 +164,11 @@ fn parse_object<'a>(
     Ok(outcome.and_then(|outcome| Ok(Response { id: id.ok_or(ResponseError::NoId)?, outcome })))
 }
 
-/// Parses an error object, which begins `base` bytes into the body.
-fn parse_error(raw: &[u8], base: usize) -> Result<Outcome<'_>, ResponseError> {
-    // Decisions depend on the members of an error, so none may be repeated.
+/// Parses an error object, which starts at `error_offset` in the body.
+fn parse_error(raw: &[u8], error_offset: usize) -> Result<Outcome<'_>, ResponseError> {
+    // Decisions depend on the members of an error, so no name may be repeated.
     if let (_, Some(offset)) = validate(raw, DEPTH_CEILING)? {
-        return Err(ResponseError::Repeated { offset: base + offset });
+        return Err(ResponseError::Repeated { offset: error_offset + offset });
     }
     let [code, message, data] = walk::fields_of(raw, ["code", "message", "data"]);
     let code = code.and_then(parse_integer).ok_or(ResponseError::BadError)?;
@@ -183,9 +185,13 @@ fn parse_integer(raw: &[u8]) -> Option<i64> {
     std::str::from_utf8(raw).ok()?.parse().ok()
 }
 
+/// Bytes to reserve for the constant parts of a response, `{"jsonrpc":"2.0","id":,"result":}`,
+/// which take 33 bytes.
+const ENVELOPE_BYTES: usize = 40;
+
 /// Appends a response with a raw result. The members have go-ethereum's order.
 pub fn write_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
-    out.reserve(id.len() + result.len() + 40);
+    out.reserve(id.len() + result.len() + ENVELOPE_BYTES);
     write_envelope_start(out, id);
     out.extend_from_slice(br#","result":"#);
     out.extend_from_slice(result);
@@ -194,7 +200,7 @@ pub fn write_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
 
 /// Appends a response with a raw error object.
 pub fn write_error_raw(out: &mut Vec<u8>, id: &[u8], error: &[u8]) {
-    out.reserve(id.len() + error.len() + 40);
+    out.reserve(id.len() + error.len() + ENVELOPE_BYTES);
     write_envelope_start(out, id);
     out.extend_from_slice(br#","error":"#);
     out.extend_from_slice(error);

@@ -1,8 +1,8 @@
 //! WebSocket frame headers and masking (RFC 6455, section 5), for both sides of a connection.
 //!
-//! A frame is a header and a payload. A message is one data frame, or several: its fragments.
-//! Control frames may stand between fragments. A client masks its payloads with a key of four
-//! bytes. The callers join fragments.
+//! A frame is a header and a payload. A message is one data frame, or several data frames, which
+//! are its fragments. Control frames may stand between fragments. A client masks its payloads with
+//! a key of four bytes. This module does not join fragments; its callers do.
 
 #[cfg(test)]
 mod tests;
@@ -11,8 +11,25 @@ mod tests;
 const CONTROL_BYTES_MAX: u8 = 125;
 /// Maximum bytes of a header: two bytes, a length of eight, a key of four.
 const HEADER_BYTES_MAX: usize = 14;
-/// The header bit of a compressed message's first frame (RSV1; RFC 7692, section 6).
+// The bits of a header's first two bytes (RFC 6455, section 5.2).
+
+/// The bit of the first byte that marks the last frame of a message (FIN).
+const LAST: u8 = 0x80;
+/// The bit of the first byte that marks the first frame of a compressed message (RSV1; RFC 7692,
+/// section 6).
 const COMPRESSED: u8 = 0x40;
+/// The bits of the first byte that no supported extension uses (RSV2, RSV3).
+const RESERVED: u8 = 0x30;
+/// The bits of the first byte that hold the opcode.
+const OPCODE: u8 = 0x0f;
+/// The bit of the second byte that marks a masked payload.
+const MASKED: u8 = 0x80;
+/// The bits of the second byte that hold the payload's length, or the code of a longer length.
+const LENGTH: u8 = 0x7f;
+/// The code of a length in the next two bytes.
+const LENGTH_IN_2_BYTES: u8 = 126;
+/// The code of a length in the next eight bytes.
+const LENGTH_IN_8_BYTES: u8 = 127;
 
 /// The side of a connection that reads frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +70,7 @@ impl Opcode {
         })
     }
 
-    /// Returns true if the frame is not a part of a message.
+    /// Returns true for control frames, which are not part of a message.
     pub fn is_control(self) -> bool {
         matches!(self, Opcode::Close | Opcode::Ping | Opcode::Pong)
     }
@@ -115,25 +132,26 @@ pub struct Header {
     pub opcode: Opcode,
     /// Number of payload bytes, which follow the header.
     pub payload_bytes: u64,
-    /// The key that masks the payload.
+    /// The key that masks the payload; `None` if the payload is not masked.
     pub key: Option<Key>,
 }
 
-/// Reads headers from bytes that arrive in any pieces.
+/// Reads headers from bytes that arrive in chunks of any size.
 #[derive(Debug)]
 pub struct HeaderReader {
     role: Role,
     /// True if messages may be compressed.
     compression: bool,
-    /// The start of an incomplete header.
-    received: [u8; HEADER_BYTES_MAX],
-    received_bytes: usize,
+    /// The bytes of an incomplete header, in the first `partial_bytes` elements.
+    partial_header: [u8; HEADER_BYTES_MAX],
+    /// Number of bytes of the incomplete header; 0 between two headers.
+    partial_bytes: usize,
 }
 
 impl HeaderReader {
     /// Creates a reader for a new connection.
     pub fn new(role: Role, compression: bool) -> HeaderReader {
-        HeaderReader { role, compression, received: [0; HEADER_BYTES_MAX], received_bytes: 0 }
+        HeaderReader { role, compression, partial_header: [0; HEADER_BYTES_MAX], partial_bytes: 0 }
     }
 
     /// Reads the next bytes of a header. Returns the number of bytes used, and the header. The
@@ -142,16 +160,16 @@ impl HeaderReader {
     /// # Errors
     /// The protocol violation; the reader cannot be used further.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(usize, Option<Header>), ProtocolError> {
-        if self.received_bytes == 0
+        if self.partial_bytes == 0
             && let Some((header_bytes, header)) = self.parse(bytes)?
         {
             return Ok((header_bytes, Some(header)));
         }
         for (index, byte) in bytes.iter().enumerate() {
-            self.received[self.received_bytes] = *byte;
-            self.received_bytes += 1;
-            if let Some((_, header)) = self.parse(&self.received[..self.received_bytes])? {
-                self.received_bytes = 0;
+            self.partial_header[self.partial_bytes] = *byte;
+            self.partial_bytes += 1;
+            if let Some((_, header)) = self.parse(&self.partial_header[..self.partial_bytes])? {
+                self.partial_bytes = 0;
                 return Ok((index + 1, Some(header)));
             }
         }
@@ -160,35 +178,37 @@ impl HeaderReader {
 
     /// Parses a header. Returns its length and the header, or `None` while it is incomplete.
     fn parse(&self, bytes: &[u8]) -> Result<Option<(usize, Header)>, ProtocolError> {
-        let Some((first, rest)) = bytes.split_first() else { return Ok(None) };
-        let opcode = Opcode::from_code(first & 0x0f);
+        let Some((first_byte, rest)) = bytes.split_first() else { return Ok(None) };
+        let opcode = Opcode::from_code(first_byte & OPCODE);
         // Only the first frame of a message has the compression bit (RFC 7692, section 6.1).
         let starts_message = matches!(opcode, Some(Opcode::Text | Opcode::Binary));
-        let compressed = first & COMPRESSED != 0;
-        if first & 0x30 != 0 || (compressed && !(self.compression && starts_message)) {
+        let compressed = first_byte & COMPRESSED != 0;
+        let may_be_compressed = self.compression && starts_message;
+        if first_byte & RESERVED != 0 || (compressed && !may_be_compressed) {
             return Err(ProtocolError::Reserved);
         }
-        let (is_last, opcode) = (first & 0x80 != 0, opcode.ok_or(ProtocolError::Opcode)?);
-        let Some((second, rest)) = rest.split_first() else { return Ok(None) };
-        let is_masked = second & 0x80 != 0;
+        let (is_last, opcode) = (first_byte & LAST != 0, opcode.ok_or(ProtocolError::Opcode)?);
+        let Some((second_byte, rest)) = rest.split_first() else { return Ok(None) };
+        let is_masked = second_byte & MASKED != 0;
         if is_masked != (self.role == Role::Server) {
             return Err(ProtocolError::Masking);
         }
-        let length_field = second & 0x7f;
+        let length_field = second_byte & LENGTH;
         if opcode.is_control() && (!is_last || length_field > CONTROL_BYTES_MAX) {
             return Err(ProtocolError::Control);
         }
         let (payload_bytes, length_bytes) = match length_field {
-            126 => match rest.first_chunk() {
+            LENGTH_IN_2_BYTES => match rest.first_chunk() {
                 Some(length) => (u64::from(u16::from_be_bytes(*length)), 2),
                 None => return Ok(None),
             },
-            127 => match rest.first_chunk() {
+            LENGTH_IN_8_BYTES => match rest.first_chunk() {
                 Some(length) => (u64::from_be_bytes(*length), 8),
                 None => return Ok(None),
             },
             length => (u64::from(length), 0),
         };
+        // A length must be in its shortest form.
         let length_bytes_min = match payload_bytes {
             0..=125 => 0,
             126..=0xffff => 2,
@@ -210,16 +230,16 @@ impl HeaderReader {
 /// Appends the header of an unfragmented frame. The caller appends the payload, masked with `key`
 /// if there is one.
 pub fn write_header(out: &mut Vec<u8>, opcode: Opcode, payload_bytes: usize, key: Option<Key>) {
-    let mask_bit = if key.is_some() { 0x80 } else { 0 };
-    out.push(0x80 | opcode as u8);
+    let mask_bit = if key.is_some() { MASKED } else { 0 };
+    out.push(LAST | opcode as u8);
     match payload_bytes {
         0..=125 => out.push(mask_bit | payload_bytes as u8),
         126..=0xffff => {
-            out.push(mask_bit | 126);
+            out.push(mask_bit | LENGTH_IN_2_BYTES);
             out.extend_from_slice(&(payload_bytes as u16).to_be_bytes());
         }
         _ => {
-            out.push(mask_bit | 127);
+            out.push(mask_bit | LENGTH_IN_8_BYTES);
             out.extend_from_slice(&(payload_bytes as u64).to_be_bytes());
         }
     }
@@ -245,7 +265,7 @@ pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: Optio
     }
 }
 
-/// Masks or unmasks `bytes`, which start at `offset` in their payload.
+/// Masks `bytes`, or unmasks them if they are masked. The bytes start at `offset` in their payload.
 pub fn apply_mask(bytes: &mut [u8], key: Key, offset: usize) {
     let mut rotated_key = key;
     rotated_key.rotate_left(offset % key.len());
@@ -256,7 +276,7 @@ pub fn apply_mask(bytes: &mut [u8], key: Key, offset: usize) {
         let masked = u64::from_ne_bytes(chunk.try_into().expect("chunks are 8 bytes long")) ^ word;
         chunk.copy_from_slice(&masked.to_ne_bytes());
     }
-    for (byte, key) in words.into_remainder().iter_mut().zip(rotated_key.iter().cycle()) {
-        *byte ^= key;
+    for (byte, key_byte) in words.into_remainder().iter_mut().zip(rotated_key.iter().cycle()) {
+        *byte ^= key_byte;
     }
 }

@@ -9,14 +9,14 @@ use super::{Chain, Fault, HEAD_START, SERVED_METHOD, now_seconds, request_bounds
 
 fn chain() -> Chain {
     Chain {
-        started: now_seconds(),
+        started_secs: now_seconds(),
         served: Default::default(),
         latency: Duration::ZERO,
         fault_state: Default::default(),
     }
 }
 
-fn ask(body: &str) -> Value {
+fn call(body: &str) -> Value {
     serde_json::from_str(&chain().reply(body.as_bytes()).unwrap()).unwrap()
 }
 
@@ -29,7 +29,7 @@ fn the_id_is_returned_unchanged() {
 #[test]
 fn blocks_have_their_parents_and_earlier_times() {
     let block = |number: u64| {
-        ask(&format!(
+        call(&format!(
             r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#
         ))["result"]
             .clone()
@@ -44,7 +44,7 @@ fn blocks_have_their_parents_and_earlier_times() {
 #[test]
 fn tags_resolve_below_the_head() {
     let number = |tag: &str| {
-        ask(&format!(r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{tag}",false]}}"#))
+        call(&format!(r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{tag}",false]}}"#))
             ["result"]["number"]
             .clone()
     };
@@ -54,9 +54,9 @@ fn tags_resolve_below_the_head() {
 
 #[test]
 fn a_batch_has_responses_in_order_and_an_unknown_method_is_rejected() {
-    let answers = ask(r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_nothing"}]"#);
-    assert_eq!(answers[0]["id"], 1);
-    assert_eq!(answers[1]["error"]["code"], -32601);
+    let responses = call(r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_nothing"}]"#);
+    assert_eq!(responses[0]["id"], 1);
+    assert_eq!(responses[1]["error"]["code"], -32601);
 }
 
 #[test]

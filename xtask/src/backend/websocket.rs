@@ -1,5 +1,5 @@
-//! The constant node over WebSocket. As in geth, the responses to all calls of one read are sent in
-//! one write.
+//! The constant node over WebSocket. One write sends the responses to all calls that one read has
+//! received, as in geth.
 
 use anyhow::{Result, anyhow, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,8 +14,8 @@ mod frame;
 pub(super) fn websocket_key(head: &str) -> Option<&str> {
     let header = |name: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
-        let found = lines.find(|(other, _)| other.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.trim())
+        let matching = lines.find(|(line_name, _)| line_name.eq_ignore_ascii_case(name));
+        matching.map(|(_, value)| value.trim())
     };
     header("upgrade").filter(|value| value.eq_ignore_ascii_case("websocket"))?;
     header("sec-websocket-key")
@@ -47,6 +47,8 @@ pub(super) async fn serve_connection(
             )?
         {
             ensure!(flags & 0x80 != 0, "fragmented messages are not supported");
+            // Opcodes of RFC 6455, section 5.2: text and binary, ping (the response is a pong) and
+            // close.
             match flags & 0x0f {
                 0x1 | 0x2 => out.extend(frame::write(0x81, chain.reply(payload)?.as_bytes())),
                 0x9 => out.extend(frame::write(0x8a, payload)),

@@ -1,5 +1,6 @@
-//! Compares two builds. `bench before` saves the present build; `bench after` measures it against
-//! the new one in alternating rounds. The verdict is cheaper, dearer, or "cannot tell".
+//! Compares the CPU cost of two builds. `bench before` saves the present build. `bench after`
+//! measures the saved and the new build in alternating rounds. The verdict on the new build is
+//! "cheaper", "dearer" or "cannot tell".
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::{Bench, cost};
 /// # Errors
 /// Fails if the build cannot be copied.
 pub(crate) fn save_build(bench: &Bench) -> Result<()> {
-    let saved = saved_build(&bench.folder);
+    let saved = saved_build_path(&bench.folder);
     fs::copy(&bench.weir, &saved).with_context(|| format!("cannot write {}", saved.display()))?;
     println!("saved {}; change something and run: cargo xtask bench after", saved.display());
     Ok(())
@@ -25,22 +26,24 @@ pub(crate) fn save_build(bench: &Bench) -> Result<()> {
 /// # Errors
 /// Fails if no build was saved or a round is invalid.
 pub(crate) fn compare_builds(bench: &Bench) -> Result<()> {
-    let saved = saved_build(&bench.folder);
+    let saved = saved_build_path(&bench.folder);
     ensure!(saved.is_file(), "{} is missing: run cargo xtask bench before", saved.display());
     let old = Bench { weir: saved, ..bench.clone() };
     for builds in cost::measure_builds(bench, &old)? {
-        println!("{}: {}", builds.case, Comparison::of(&builds.before, &builds.after));
+        println!("{}: {}", builds.case, Comparison::new(&builds.before, &builds.after));
     }
     Ok(())
 }
 
-fn saved_build(folder: &Path) -> PathBuf {
+fn saved_build_path(folder: &Path) -> PathBuf {
     folder.join("weir.before")
 }
 
 /// The costs of two builds, compared within each repetition.
 struct Comparison {
+    /// Median cost of the saved build, in CPU microseconds per request.
     before: f64,
+    /// Median cost of the new build.
     after: f64,
     /// Smallest and largest `after / before` of any repetition.
     spread: (f64, f64),
@@ -52,7 +55,7 @@ struct Comparison {
 const PAIRS_MIN: usize = 6;
 
 impl Comparison {
-    fn of(before: &[f64], after: &[f64]) -> Self {
+    fn new(before: &[f64], after: &[f64]) -> Self {
         let ratios: Vec<f64> = before.iter().zip(after).map(|(old, new)| new / old).collect();
         let lowest = ratios.iter().copied().fold(f64::NAN, f64::min);
         let highest = ratios.iter().copied().fold(f64::NAN, f64::max);

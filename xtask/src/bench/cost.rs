@@ -1,33 +1,32 @@
-//! CPU time per request of a cache hit and of a miss, and its growth with connections, nodes and
-//! cache entries.
+//! Measures the CPU time per request of cache hits and of misses, and its growth with connections,
+//! nodes and cache entries.
 //!
-//! A case interleaves its contenders (A B C A B C …), so that a machine that slows down affects all
-//! of them. Ratios are computed within a repetition.
+//! A case measures its contenders in turn (A B C A B C …), so that a machine that slows down
+//! affects all of them. Ratios are computed within a repetition.
 
 use anyhow::{Context, Result, ensure};
 
 use super::http::{self, Connection};
-use super::load::{self, COUNTER_FIRST, Load, count_call};
-use super::row::{Row, Subject};
+use super::load::{self, COUNTER_FIRST, Load, transaction_count_call};
+use super::row::{Row, RowSpec};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 
-/// Requests a full block without transactions, far below the finalized one. Its response has 1.6
-/// kB.
+/// Requests a block without transactions, far below the finalized one. The response has 1.6 kB.
 pub(crate) const BLOCK_CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x10d4f",false]}"#;
-/// Seconds of load before every round. This load fills pools and caches and grows the kernel's
+/// Seconds of load before every round. This load fills pools and caches and enlarges the kernel's
 /// buffers.
 const WARM_SECONDS: u64 = 1;
 /// Calls in one batch that fills the cache.
 const WARM_BATCH: u64 = 500;
 /// Cache size that holds 10^6 small responses with their keys.
 const BIG_CACHE_BYTES: u64 = 2 << 30;
-/// Minimum share of requests that reach the node in a miss round. It is below 1 because of requests
-/// in flight when wrk stops.
+/// Minimum share of requests that reach the node in a round of misses. It is below 1 because some
+/// requests are in flight when wrk stops.
 const MISS_SHARE_MIN: f64 = 0.99;
-/// Factor on the duration of a round in which wrk opens 5,000 connections. Accepting a connection
-/// takes about 70 us (measured). In the longer round this is below 5 % of the CPU time.
+/// Factor on the duration of a round in which wrk opens 5,000 connections. To accept a connection
+/// takes about 70 us (measured), which is below 5 % of the CPU time of the longer round.
 const CONNECT_FACTOR: u64 = 3;
 const UNIT: &str = "CPU us/request";
 
@@ -35,7 +34,9 @@ const UNIT: &str = "CPU us/request";
 #[derive(Clone)]
 pub(crate) struct Figures {
     name: &'static str,
+    /// Cost in each repetition.
     costs: Vec<f64>,
+    /// Reasons why rounds are invalid.
     problems: Vec<String>,
 }
 
@@ -43,34 +44,34 @@ pub(crate) struct Figures {
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn hit(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_hits(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
-    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+    let response = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let contenders = [
-        bench.weir("weir", nodes.clone(), Cache::Default),
-        Contender::NginxReturn { answer: answer.clone() },
+        bench.weir_contender("weir", nodes.clone(), Cache::Default),
+        Contender::NginxReturn { response: response.clone() },
         Contender::NginxCache { node: nodes[0] },
     ];
     let figures = interleave(bench, "hit", &contenders, |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
-        let mut problems = check_response(&server, &answer)?;
+        let mut problems = check_response(&server, &response)?;
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
         problems.extend(check_hit(contender, &server, BLOCK_CALL)?);
         let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
         Ok((round, problems))
     })?;
-    Ok(rows("hit", &figures, &[Some(1.15), Some(0.75)]))
+    Ok(build_rows("hit", &figures, &[Some(1.15), Some(0.75)]))
 }
 
 /// Measures a miss, with our cache off, against two proxies.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_misses(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contenders = [
-        bench.weir("weir --no-cache", nodes.clone(), Cache::Off),
+        bench.weir_contender("weir --no-cache", nodes.clone(), Cache::Off),
         Contender::NginxProxy { node: nodes[0] },
         Contender::Haproxy { node: nodes[0] },
     ];
@@ -78,7 +79,7 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
         let server = Server::start(contender, BLOCK_CALL)?;
         measure_miss_round(bench, &server, &backend)
     })?;
-    Ok(rows("miss", &figures, &[Some(1.0), Some(1.0)]))
+    Ok(build_rows("miss", &figures, &[Some(1.0), Some(1.0)]))
 }
 
 /// Measures a miss over one WebSocket that carries all calls, against two proxies over pooled
@@ -86,7 +87,7 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_multiplexed_misses(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contenders = [
         Contender::WeirUncached {
@@ -96,7 +97,7 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
         },
         Contender::NginxProxy { node: nodes[0] },
         Contender::Haproxy { node: nodes[0] },
-        bench.weir("weir by http", nodes.clone(), Cache::Off),
+        bench.weir_contender("weir by http", nodes.clone(), Cache::Off),
         Contender::WeirConfigured {
             label: "weir by http in batches",
             program: bench.weir.clone(),
@@ -115,8 +116,9 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     };
     let by_websocket = [websocket, nginx, haproxy, http].map(Figures::clone);
     let in_batches = [batches, nginx, haproxy, http].map(Figures::clone);
-    let mut all_rows = rows("miss, by websocket", &by_websocket, &[Some(0.6), Some(0.6), None]);
-    all_rows.extend(rows("miss, by http in batches", &in_batches, &[None, None, None]));
+    let mut all_rows =
+        build_rows("miss, by websocket", &by_websocket, &[Some(0.6), Some(0.6), None]);
+    all_rows.extend(build_rows("miss, by http in batches", &in_batches, &[None, None, None]));
     Ok(all_rows)
 }
 
@@ -128,10 +130,10 @@ pub(crate) fn measure_miss_round(
     bench: &Bench,
     server: &Server,
     backend: &Server,
-) -> Result<Measured> {
-    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+) -> Result<MeasuredRound> {
+    let response = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
-    let mut problems = check_response(server, &answer)?;
+    let mut problems = check_response(server, &response)?;
     load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
     let before = count_served(backend)?;
     let round = load::measure_round(server, &load, CONNECTIONS, bench.seconds)?;
@@ -146,11 +148,11 @@ pub(crate) fn measure_miss_round(
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_flat_connections(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
-    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+    let response = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
-    let contender = bench.weir("weir", nodes, Cache::Bytes(64 << 20));
+    let contender = bench.weir_contender("weir", nodes, Cache::Bytes(64 << 20));
     let variants = [
         Variant { label: "5,000 connections", value: 5_000 },
         Variant { label: "ourselves, 10 connections", value: 10 },
@@ -158,42 +160,43 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
     let figures = interleave(bench, "flat connections", &variants, |variant| {
         let connections = variant.value;
         let server = Server::start(&contender, BLOCK_CALL)?;
-        let mut problems = check_response(&server, &answer)?;
+        let mut problems = check_response(&server, &response)?;
         load::run(server.address, &load, connections, WARM_SECONDS)?;
         problems.extend(check_hit(&contender, &server, BLOCK_CALL)?);
         let seconds = bench.seconds * CONNECT_FACTOR;
         Ok((load::measure_round(&server, &load, connections, seconds)?, problems))
     })?;
-    Ok(rows("hit, 5,000 connections", &figures, &[Some(1.5)]))
+    Ok(build_rows("hit, 5,000 connections", &figures, &[Some(1.5)]))
 }
 
 /// Measures the same miss with few and with many upstream nodes.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(64, BLOCK_CALL)?;
     let variants = [
         Variant { label: "64 nodes", value: 64 },
         Variant { label: "ourselves, 2 nodes", value: 2 },
     ];
     let figures = interleave(bench, "flat nodes", &variants, |variant| {
-        let contender = bench.weir("weir --no-cache", nodes[..variant.value].to_vec(), Cache::Off);
+        let contender =
+            bench.weir_contender("weir --no-cache", nodes[..variant.value].to_vec(), Cache::Off);
         let server = Server::start(&contender, BLOCK_CALL)?;
         measure_miss_round(bench, &server, &backend)
     })?;
-    Ok(rows("miss, 64 nodes", &figures, &[Some(1.5)]))
+    Ok(build_rows("miss, 64 nodes", &figures, &[Some(1.5)]))
 }
 
-/// Measures hits over few and over many cached responses. Both gateways keep running, because
-/// filling the large cache takes longer than all rounds; only one is under load at a time.
+/// Measures hits with few and with many cached responses. Both gateways keep running, because
+/// filling the large cache takes longer than all rounds. Only one gateway is under load at a time.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_flat_entries(bench: &Bench) -> Result<Vec<Row>> {
     let counts = [("10^6 entries", 1_000_000), ("ourselves, 10^3 entries", 1_000)];
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
-    let contender = bench.weir("weir", nodes, Cache::Bytes(BIG_CACHE_BYTES));
+    let contender = bench.weir_contender("weir", nodes, Cache::Bytes(BIG_CACHE_BYTES));
     let mut servers = Vec::new();
     for (label, count) in counts {
         let server = Server::start(&contender, BLOCK_CALL)?;
@@ -208,11 +211,15 @@ pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
         load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
         let mut problems = Vec::new();
         for sample in [0, count / 3, count / 2, count - 1] {
-            problems.extend(check_hit(contender, server, &count_call(COUNTER_FIRST + sample))?);
+            problems.extend(check_hit(
+                contender,
+                server,
+                &transaction_count_call(COUNTER_FIRST + sample),
+            )?);
         }
         Ok((load::measure_round(server, &load, CONNECTIONS, bench.seconds)?, problems))
     })?;
-    Ok(rows("hit, 10^6 entries", &figures, &[Some(1.5)]))
+    Ok(build_rows("hit, 10^6 entries", &figures, &[Some(1.5)]))
 }
 
 /// Fills the cache with `count` distinct responses.
@@ -221,8 +228,8 @@ fn fill(server: &Server, count: u64) -> Result<()> {
     let mut next = COUNTER_FIRST;
     let end = COUNTER_FIRST + count;
     while next < end {
-        let until = end.min(next + WARM_BATCH);
-        let calls: Vec<String> = (next..until).map(count_call).collect();
+        let batch_end = end.min(next + WARM_BATCH);
+        let calls: Vec<String> = (next..batch_end).map(transaction_count_call).collect();
         let reply = connection.post(&format!("[{}]", calls.join(",")))?;
         let errors = String::from_utf8_lossy(&reply.body).contains("\"error\"");
         ensure!(
@@ -230,17 +237,18 @@ fn fill(server: &Server, count: u64) -> Result<()> {
             "a batch that fills the cache failed: {}",
             reply.head
         );
-        next = until;
+        next = batch_end;
     }
     Ok(())
 }
 
-/// A subject with a label for tables: a contender, or a variant of the gateway.
-pub(crate) trait Named {
+/// A subject of measurements with a label for tables: a server, a generator, or a variant of the
+/// gateway.
+pub(crate) trait Labeled {
     fn label(&self) -> &'static str;
 }
 
-impl Named for Contender {
+impl Labeled for Contender {
     fn label(&self) -> &'static str {
         self.name()
     }
@@ -252,18 +260,18 @@ pub(crate) struct Variant<T> {
     pub(crate) value: T,
 }
 
-impl<T> Named for Variant<T> {
+impl<T> Labeled for Variant<T> {
     fn label(&self) -> &'static str {
         self.label
     }
 }
 
 /// Runs one round of every subject per repetition and collects costs and problems per subject.
-pub(crate) fn interleave<T: Named>(
+pub(crate) fn interleave<T: Labeled>(
     bench: &Bench,
     case: &str,
     subjects: &[T],
-    measure: impl Fn(&T) -> Result<Measured>,
+    measure: impl Fn(&T) -> Result<MeasuredRound>,
 ) -> Result<Vec<Figures>> {
     let mut figures: Vec<Figures> = subjects
         .iter()
@@ -276,42 +284,44 @@ pub(crate) fn interleave<T: Named>(
                 "{case} {repetition}/{}: {:<24} {:>7.2} us, {:>7.0}/s, {:>3.0} % of its core",
                 bench.repetitions,
                 figure.name,
-                round.cost(),
-                round.rate(),
-                round.busy() * 100.0
+                round.cpu_us_per_request(),
+                round.requests_per_second(),
+                round.core_share() * 100.0
             );
-            figure.costs.push(round.cost());
-            figure.problems.extend(problems.into_iter().chain(round.problem()));
+            figure.costs.push(round.cpu_us_per_request());
+            figure.problems.extend(problems.into_iter().chain(round.find_problems()));
         }
     }
     Ok(figures)
 }
 
 /// The figures of a round, and the problems that make it invalid.
-pub(crate) type Measured = (load::Round, Vec<String>);
+pub(crate) type MeasuredRound = (load::Round, Vec<String>);
 
-/// Attempts at a round while other processes disturb the core. The last one counts and is reported
-/// as disturbed.
+/// Maximum number of attempts at a round while other processes disturb the core. The last attempt
+/// counts, and is reported as disturbed.
 const ATTEMPTS_MAX: usize = 4;
 
-fn retry_disturbed(measure: impl Fn() -> Result<Measured>) -> Result<Measured> {
-    let mut measured = measure()?;
+/// Measures a round, and repeats it while other processes disturb the core.
+fn retry_disturbed(measure: impl Fn() -> Result<MeasuredRound>) -> Result<MeasuredRound> {
+    let (mut round, mut problems) = measure()?;
     for _ in 1..ATTEMPTS_MAX {
-        if !measured.0.is_disturbed() {
+        if !round.is_disturbed() {
             break;
         }
-        measured = measure()?;
+        (round, problems) = measure()?;
     }
-    Ok(measured)
+    Ok((round, problems))
 }
 
-/// Compares the first figure with each of the others; `targets` is in their order.
-pub(crate) fn rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
-    rows_with_unit(case, UNIT, figures, targets)
+/// Builds a row for each comparison of the first contender with another one. `targets` is in the
+/// order of the others.
+pub(crate) fn build_rows(case: &str, figures: &[Figures], targets: &[Option<f64>]) -> Vec<Row> {
+    build_rows_with_unit(case, UNIT, figures, targets)
 }
 
-/// As [`rows`], for costs in another unit.
-pub(crate) fn rows_with_unit(
+/// As [`build_rows`], for costs in another unit.
+pub(crate) fn build_rows_with_unit(
     case: &str,
     unit: &str,
     figures: &[Figures],
@@ -326,8 +336,8 @@ pub(crate) fn rows_with_unit(
                 .flat_map(|figure| figure.problems.iter().map(|problem| (figure.name, problem)))
                 .map(|(name, problem)| format!("{name}: {problem}"))
                 .collect();
-            let subject = Subject { case, unit, peer: theirs.name, target: *target };
-            Row::of(&subject, &ours.costs, &theirs.costs, problems)
+            let row_spec = RowSpec { case, unit, peer: theirs.name, target: *target };
+            Row::compare(&row_spec, &ours.costs, &theirs.costs, problems)
         })
         .collect()
 }
@@ -347,7 +357,10 @@ pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> 
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
     let builds = |cache| {
-        [old.weir("before", nodes.clone(), cache), bench.weir("after", nodes.clone(), cache)]
+        [
+            old.weir_contender("before", nodes.clone(), cache),
+            bench.weir_contender("after", nodes.clone(), cache),
+        ]
     };
     let hits = interleave(bench, "hit", &builds(Cache::Default), |contender| {
         let server = Server::start(contender, BLOCK_CALL)?;
@@ -371,7 +384,7 @@ pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> 
     Ok(pairs)
 }
 
-/// Returns the number of calls that the constant node has answered so far.
+/// Returns the number of calls that the constant node has served so far.
 pub(crate) fn count_served(backend: &Server) -> Result<u64> {
     let call =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
@@ -380,10 +393,10 @@ pub(crate) fn count_served(backend: &Server) -> Result<u64> {
     reply["result"].as_u64().with_context(|| format!("the constant node responds {reply}"))
 }
 
-/// Returns a problem if the response of `server` to the block call differs from `answer`.
-fn check_response(server: &Server, answer: &str) -> Result<Vec<String>> {
+/// Returns a problem if the response of `server` to the block call differs from `response`.
+fn check_response(server: &Server, response: &str) -> Result<Vec<String>> {
     let reply = http::post(server.address, BLOCK_CALL)?;
-    if reply.body == answer.as_bytes() {
+    if reply.body == response.as_bytes() {
         return Ok(Vec::new());
     }
     let start = String::from_utf8_lossy(&reply.body).chars().take(120).collect::<String>();
@@ -399,7 +412,7 @@ pub(crate) fn check_hit(
     server: &Server,
     call: &str,
 ) -> Result<Option<String>> {
-    let Some((name, value)) = contender.proof_of_hit() else { return Ok(None) };
+    let Some((name, value)) = contender.cache_hit_header() else { return Ok(None) };
     let reply = http::post(server.address, call)?;
     let actual = reply.header(name).unwrap_or("nothing");
     Ok((actual != value).then(|| format!("{name} is {actual}, {value} was expected")))

@@ -1,5 +1,5 @@
--- Distinct calls: the transaction count of block FIRST + n. n visits COUNT numbers in steps that
--- share no factor with COUNT, so that consecutive calls are not adjacent in the cache.
+-- Sends distinct calls: the transaction count of block FIRST + n. n visits COUNT numbers in steps
+-- that share no factor with COUNT, so consecutive calls are not adjacent in the cache.
 local first, count, step, n = @FIRST@, @COUNT@, @STEP@, 0
 local before = 'POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: @LENGTH@\r\n\r\n@BEFORE@'
 local after = '@AFTER@'

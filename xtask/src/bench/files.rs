@@ -1,5 +1,6 @@
-//! Lists the gateway's source files that execute during a cached call and during a miss, by the
-//! instructions that Valgrind counts in each. Inlined code counts for the file that contains it.
+//! Lists the gateway's source files that execute during a cached call and during a miss, with the
+//! instructions that Valgrind counts in each file. Inlined code counts for the file that contains
+//! its source.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,17 +10,17 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::http::Connection;
-use super::server::{Server, free_ports, scratch};
+use super::server::{Server, create_scratch_folder, find_free_ports};
 use crate::shell;
 
 /// Number of warm-up calls, and of measured calls.
 const CALLS: u64 = 500;
 /// Height of the simulated chain; each miss requests another block.
 const HEAD: u64 = 4_000;
-/// Request by which the start of a server is noticed.
+/// Request whose response shows that a server has started.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}"#;
-/// Smallest share of the gateway's instructions for a file to count as a step of the path. Files
-/// below it contribute single lines that read a clock, a counter or a label.
+/// Smallest share of the gateway's instructions with which a file counts as a step of the path.
+/// Files with a smaller share only read a clock, a counter or a label.
 const STEP_SHARE: f64 = 0.01;
 
 /// Whether the cache serves the measured calls.
@@ -47,7 +48,7 @@ impl CallKind {
 pub(crate) fn run(binary: Option<&Path>) -> Result<()> {
     let built = shell::root().join("target/debug/weir");
     if binary.is_none() {
-        shell::cargo(&["build", "--package", "weir"])?;
+        shell::run_cargo(&["build", "--package", "weir"])?;
     }
     let binary = binary.unwrap_or(&built);
     for kind in [CallKind::Hit, CallKind::Miss] {
@@ -71,12 +72,18 @@ pub(crate) fn run(binary: Option<&Path>) -> Result<()> {
 
 /// Returns the number of instructions per call, by file of the crate `gateway`.
 fn count_instructions(binary: &Path, kind: CallKind) -> Result<BTreeMap<String, f64>> {
-    let node = free_ports(1)?[0];
+    let node = find_free_ports(1)?[0];
     let mut command = Command::new(binary);
     command.args(["node", "--listen", &node.to_string(), "--head", &HEAD.to_string()]);
-    let _node = Server::spawn("the node", command, node.port(), scratch("files-node")?, PROBE)?;
-    let port = free_ports(1)?[0].port();
-    let folder = scratch("files")?;
+    let _node = Server::spawn(
+        "the node",
+        command,
+        node.port(),
+        create_scratch_folder("files-node")?,
+        PROBE,
+    )?;
+    let port = find_free_ports(1)?[0].port();
+    let folder = create_scratch_folder("files")?;
     let (config, out) = (folder.join("weir.toml"), folder.join("callgrind"));
     fs::write(
         &config,
@@ -107,7 +114,7 @@ fn count_instructions(binary: &Path, kind: CallKind) -> Result<BTreeMap<String, 
         Ok(())
     };
     let block = |index: u64| if kind == CallKind::Hit { 1 } else { 2 + index };
-    // The warm-up opens connections and fills lazy state, which later calls do not pay for.
+    // The warm-up opens connections and initializes lazy state, so the measured calls do not.
     (0..CALLS).try_for_each(|index| request_block(block(index)))?;
     let control = |option: &str| {
         shell::run(Command::new("callgrind_control").args([option, &gateway.group().to_string()]))
@@ -124,8 +131,9 @@ fn count_instructions(binary: &Path, kind: CallKind) -> Result<BTreeMap<String, 
     Ok(files.into_iter().map(|(file, sum)| (file, sum as f64 / CALLS as f64)).collect())
 }
 
-/// Sums the instructions by file of the crate `gateway`, without those of called functions, from a
-/// dump in Callgrind's format (Valgrind manual, "Callgrind Format Specification").
+/// Sums the instructions of a dump by file of the crate `gateway`. The instructions of called
+/// functions count only for their own files. The Valgrind manual has the format ("Callgrind Format
+/// Specification").
 fn sum_by_file(dump: &str) -> BTreeMap<String, u64> {
     let mut files = BTreeMap::new();
     let mut file = None;

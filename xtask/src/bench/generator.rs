@@ -1,6 +1,7 @@
-//! Load generators: `weir load` and its peers with the same load, and the report of each.
+//! Runs load generators, `weir load` and its peers, with the same load, and parses the report of
+//! each.
 //!
-//! Generators run pinned to the load's core. `lab.rs` reads their CPU cost from the kernel, and the
+//! Generators run pinned to the load's core. `lab.rs` reads their CPU time from the kernel, and the
 //! constant node counts their requests. Neither figure comes from a generator's own report.
 
 use std::fs::{self, File};
@@ -18,8 +19,8 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::Value;
 
-use super::cost::Named;
-use super::server::{LOAD_CORE, pinned, scratch};
+use super::cost::Labeled;
+use super::server::{LOAD_CORE, create_scratch_folder, pinned_command};
 use crate::shell;
 
 /// A load generator.
@@ -37,13 +38,14 @@ pub(crate) enum Generator {
 pub(crate) struct LoadSpec<'a> {
     pub(crate) target: SocketAddr,
     pub(crate) body: &'a str,
-    /// Requests per second, open loop; `None` sends as many as the connections can (closed loop).
+    /// Requests per second (open loop). With `None` each connection sends its next request after
+    /// the last response (closed loop).
     pub(crate) rate: Option<u32>,
     pub(crate) connections: usize,
     pub(crate) seconds: u64,
 }
 
-impl Named for Generator {
+impl Labeled for Generator {
     fn label(&self) -> &'static str {
         match self {
             Generator::Weir(_) => "weir load",
@@ -61,11 +63,11 @@ impl Generator {
     /// Fails if it cannot be started.
     pub(crate) fn start(&self, spec: &LoadSpec<'_>) -> Result<RunningGenerator> {
         let name = self.label();
-        let folder = scratch(name)?;
+        let folder = create_scratch_folder(name)?;
         let (url, seconds) = (format!("http://{}/", spec.target), spec.seconds.to_string());
         let connections = spec.connections.to_string();
         let rate = spec.rate.map(|rate| rate.to_string());
-        let mut command = pinned(LOAD_CORE);
+        let mut command = pinned_command(LOAD_CORE);
         match self {
             Generator::Weir(program) => {
                 command.arg(program).args(["load", &url, "-c", &connections]);
@@ -119,7 +121,7 @@ pub(crate) struct RunningGenerator {
 /// The report of a generator at the end of its run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Report {
-    /// Why its run is invalid; empty for a valid run.
+    /// Reasons why the run is invalid; empty for a valid run.
     pub(crate) problems: Vec<String>,
     /// 99th percentile of latencies.
     pub(crate) p99_ms: f64,
@@ -131,7 +133,7 @@ pub(crate) struct Report {
 }
 
 impl RunningGenerator {
-    /// Returns the leader of its process group.
+    /// Returns the id of the generator's process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
@@ -156,11 +158,12 @@ impl RunningGenerator {
         report.with_context(|| format!("{name} printed {}", self.log_tail()))
     }
 
+    /// Returns the text of an output file; empty if the file does not exist.
     fn read(&self, file: &str) -> String {
         fs::read_to_string(self.folder.join(file)).unwrap_or_default()
     }
 
-    /// Returns the end of its output, for error messages.
+    /// Returns the end of the generator's output, for error messages.
     fn log_tail(&self) -> String {
         let text = self.read("err") + &self.read("out");
         let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(index, _)| index);
@@ -178,7 +181,7 @@ impl Drop for RunningGenerator {
 }
 
 /// Reads the number at a path of object keys.
-fn number(json: &Value, path: &[&str]) -> Result<f64> {
+fn read_number(json: &Value, path: &[&str]) -> Result<f64> {
     let value = path.iter().try_fold(json, |value, name| value.get(*name));
     value.and_then(Value::as_f64).with_context(|| format!("no number at {}", path.join(".")))
 }
@@ -186,11 +189,11 @@ fn number(json: &Value, path: &[&str]) -> Result<f64> {
 fn parse_weir(folder: &Path) -> Result<Report> {
     let json: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
     let mut problems = Vec::new();
-    let failed = number(&json, &["overall", "failed_share"])?;
+    let failed = read_number(&json, &["overall", "failed_share"])?;
     if failed > 0.0 {
         problems.push(format!("{:.3} % of the calls failed", failed * 100.0));
     }
-    let delivered = number(&json, &["generator", "delivered_share"])?;
+    let delivered = read_number(&json, &["generator", "delivered_share"])?;
     if delivered < 0.99 {
         problems.push(format!(
             "only {:.1} % of the scheduled iterations were started",
@@ -199,18 +202,18 @@ fn parse_weir(folder: &Path) -> Result<Report> {
     }
     Ok(Report {
         problems,
-        p99_ms: number(&json, &["overall", "latency", "p99_ms"])?,
-        max_ms: number(&json, &["overall", "latency", "max_ms"])?,
+        p99_ms: read_number(&json, &["overall", "latency", "p99_ms"])?,
+        max_ms: read_number(&json, &["overall", "latency", "max_ms"])?,
         slow: Some(count_slow(&fs::read(folder.join("latency.hlog"))?)?),
         scheduling_delay_p99_us: Some(
-            number(&json, &["generator", "scheduling_delay", "p99_ms"])? * 1e3,
+            read_number(&json, &["generator", "scheduling_delay", "p99_ms"])? * 1e3,
         ),
     })
 }
 
 /// Counts the values above 100 ms in a histogram log of nanoseconds.
 fn count_slow(log: &[u8]) -> Result<u64> {
-    const LIMIT: u64 = 100_000_000;
+    const SLOW_NS: u64 = 100_000_000;
     let mut slow = 0;
     let mut reader = Deserializer::new();
     for entry in IntervalLogIterator::new(log) {
@@ -219,7 +222,7 @@ fn count_slow(log: &[u8]) -> Result<u64> {
         let bytes = BASE64_STANDARD.decode(interval.encoded_histogram())?;
         let histogram: Histogram<u64> =
             reader.deserialize(&mut &*bytes).map_err(|error| anyhow::anyhow!("{error}"))?;
-        slow += histogram.len() - histogram.count_between(0, LIMIT);
+        slow += histogram.len() - histogram.count_between(0, SLOW_NS);
     }
     Ok(slow)
 }
@@ -227,13 +230,15 @@ fn count_slow(log: &[u8]) -> Result<u64> {
 fn parse_wrk(out: &str) -> Result<Report> {
     let line = out.lines().find_map(|line| line.strip_prefix("STALL ")).context("no summary")?;
     let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-    let [p99, max, slow] = numbers[..] else { anyhow::bail!("{line:?}, 3 numbers are needed") };
+    let [p99_us, max_us, slow] = numbers[..] else {
+        anyhow::bail!("{line:?}, 3 numbers are needed")
+    };
     let markers = ["Socket errors", "Non-2xx"];
     let problems = out.lines().filter(|line| markers.iter().any(|marker| line.contains(marker)));
     Ok(Report {
         problems: problems.map(|line| line.trim().to_owned()).collect(),
-        p99_ms: p99 / 1e3,
-        max_ms: max / 1e3,
+        p99_ms: p99_us / 1e3,
+        max_ms: max_us / 1e3,
         slow: Some(slow as u64),
         scheduling_delay_p99_us: None,
     })
@@ -241,12 +246,12 @@ fn parse_wrk(out: &str) -> Result<Report> {
 
 fn parse_oha(out: &str) -> Result<Report> {
     let json: Value = serde_json::from_str(out)?;
-    let rate = number(&json, &["summary", "successRate"])?;
-    let problem = (rate < 1.0).then(|| format!("its success rate is {rate}"));
+    let success_rate = read_number(&json, &["summary", "successRate"])?;
+    let problem = (success_rate < 1.0).then(|| format!("its success rate is {success_rate}"));
     Ok(Report {
         problems: problem.into_iter().collect(),
-        p99_ms: number(&json, &["latencyPercentiles", "p99"])? * 1e3,
-        max_ms: number(&json, &["summary", "slowest"])? * 1e3,
+        p99_ms: read_number(&json, &["latencyPercentiles", "p99"])? * 1e3,
+        max_ms: read_number(&json, &["summary", "slowest"])? * 1e3,
         slow: None,
         scheduling_delay_p99_us: None,
     })
@@ -255,13 +260,13 @@ fn parse_oha(out: &str) -> Result<Report> {
 fn parse_k6(summary: &str) -> Result<Report> {
     let json: Value = serde_json::from_str(summary)?;
     let metrics = &json["metrics"];
-    let failed = number(metrics, &["http_req_failed", "value"])?;
+    let failed = read_number(metrics, &["http_req_failed", "value"])?;
     let problem = (failed > 0.0).then(|| format!("{:.3} % of its requests failed", failed * 100.0));
     Ok(Report {
         problems: problem.into_iter().collect(),
-        p99_ms: number(metrics, &["http_req_duration", "p(99)"])?,
-        max_ms: number(metrics, &["http_req_duration", "max"])?,
-        slow: Some(number(metrics, &["slow", "count"]).unwrap_or(0.0) as u64),
+        p99_ms: read_number(metrics, &["http_req_duration", "p(99)"])?,
+        max_ms: read_number(metrics, &["http_req_duration", "max"])?,
+        slow: Some(read_number(metrics, &["slow", "count"]).unwrap_or(0.0) as u64),
         scheduling_delay_p99_us: None,
     })
 }

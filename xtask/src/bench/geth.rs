@@ -1,4 +1,4 @@
-//! CPU cost of a call in geth and in the gateway, by the transport between them.
+//! Measures the CPU cost of a call in geth and in the gateway, by the transport between them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,8 +6,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use super::load::{self, Load};
-use super::row::{Row, Subject};
-use super::server::{Contender, LOAD_CORE, Server, free_ports, pinned, scratch};
+use super::row::{Row, RowSpec};
+use super::server::{
+    Contender, LOAD_CORE, Server, create_scratch_folder, find_free_ports, pinned_command,
+};
 use super::{Bench, CONNECTIONS, machine};
 use crate::shell;
 
@@ -28,7 +30,7 @@ struct Costs {
 ///
 /// # Errors
 /// Fails if geth is missing, or a program does not run.
-pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_transports(bench: &Bench) -> Result<Vec<Row>> {
     let (geth, folder) = start_geth()?;
     let ipc = folder.join("geth.ipc");
     let urls = [
@@ -53,11 +55,11 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
             eprintln!(
                 "geth {repetition}/{}: {label:<14} gateway {:>6.2} us, geth {geth_cost:>6.2} us, {:>6.0}/s",
                 bench.repetitions,
-                round.cost(),
-                round.rate()
+                round.cpu_us_per_request(),
+                round.requests_per_second()
             );
-            problems[index].extend(round.problem());
-            costs[index].push(Costs { gateway: round.cost(), geth: geth_cost });
+            problems[index].extend(round.find_problems());
+            costs[index].push(Costs { gateway: round.cpu_us_per_request(), geth: geth_cost });
         }
     }
     let mut rows = Vec::new();
@@ -68,23 +70,24 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
         for (process, pick) in figures {
             let case = format!("{process}, a call to geth {}", TRANSPORTS[index]);
             let peer = TRANSPORTS[0];
-            let subject = Subject { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
+            let row_spec = RowSpec { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
             let figures_of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
             let problems = [&problems[0][..], &problems[index]].concat();
-            rows.push(Row::of(&subject, &figures_of(index), &figures_of(0), problems));
+            rows.push(Row::compare(&row_spec, &figures_of(index), &figures_of(0), problems));
         }
     }
     Ok(rows)
 }
 
-/// Starts geth on the load's core with `GOMAXPROCS=1`; returns it with the folder of its socket.
+/// Starts geth on the load's core with `GOMAXPROCS=1`. Returns the server and the folder of its IPC
+/// socket.
 fn start_geth() -> Result<(Server, PathBuf)> {
     let program = find_geth()?;
-    let folder = scratch("geth")?;
+    let folder = create_scratch_folder("geth")?;
     import_chain(&program, &folder, &shell::root().join("testdata/execution-apis"))?;
-    let ports = free_ports(2)?;
+    let ports = find_free_ports(2)?;
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
-    let mut command = pinned(LOAD_CORE);
+    let mut command = pinned_command(LOAD_CORE);
     command.arg("env").arg("GOMAXPROCS=1").arg(&program);
     let mut command = with_datadir(command, &folder);
     command
@@ -115,7 +118,7 @@ pub(super) fn import_chain(geth: &Path, data_folder: &Path, chain: &Path) -> Res
     let mut import = with_datadir(Command::new(geth), data_folder);
     import.args(["--gcmode", "archive", "import"]).arg(chain.join("chain.rlp"));
     for mut command in [init, import] {
-        shell::output(command.stdin(Stdio::null()))?;
+        shell::read_output(command.stdin(Stdio::null()))?;
     }
     Ok(())
 }

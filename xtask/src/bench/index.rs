@@ -19,21 +19,22 @@ use serde_json::value::RawValue;
 
 use super::Bench;
 use super::http;
-use super::row::{Row, Subject};
-use super::server::{Folder, Server, scratch};
+use super::row::{Row, RowSpec};
+use super::server::{ScratchFolder, Server, create_scratch_folder};
 
-pub(crate) use self::query::query;
+pub(crate) use self::query::measure_queries;
 
 /// Number of blocks to sync, each as large as a mainnet block.
 const BLOCKS: u64 = 1536;
 /// Range of transactions per block, in the syntax of `weir node --txs`.
 const TRANSACTIONS: &str = "150..150";
-/// Number of addresses in logs. Chosen so that a block has about as many distinct addresses as a
+/// Number of addresses in logs. With this number a block has about as many distinct addresses as a
 /// mainnet block.
 const PARTIES: &str = "131072";
 /// Maximum number of blocks per database transaction, in `weir index sync` and in the baseline.
 const COMMIT_BLOCKS: i64 = 256;
-/// Largest ratio of our time to the baseline's. It corresponds to 60 % of the baseline's speed.
+/// Largest allowed ratio of our time to the baseline's. At this ratio a sync has 60 % of the
+/// baseline's speed.
 const SPEED_RATIO_MAX: f64 = 1.0 / 0.6;
 /// Largest ratio of the file's size to that of the node's JSON.
 const SIZE_RATIO_MAX: f64 = 0.25;
@@ -44,7 +45,7 @@ const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 ///
 /// # Errors
 /// Fails if a program does not run.
-pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_sync(bench: &Bench) -> Result<Vec<Row>> {
     let head = BLOCKS.to_string();
     let extra = [
         "--head",
@@ -62,7 +63,7 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let cached_node = CachedNode::record(node.address)?;
     let json_bytes: usize = cached_node.results.values().map(String::len).sum();
     let address = cached_node.serve()?;
-    let folder = Folder(scratch("index")?);
+    let folder = ScratchFolder(create_scratch_folder("index")?);
     let (mut ours, mut baseline, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     let mut into_database = Vec::new();
     for repetition in 1..=bench.repetitions {
@@ -91,13 +92,13 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
         baseline.push(bare_time.as_secs_f64() * 1e3 / BLOCKS as f64);
         sizes.push(size as f64 / BLOCKS as f64);
     }
-    let speed = Subject {
+    let speed = RowSpec {
         case: "sync, fully verified",
         unit: "ms/block",
         peer: "bare inserts of the same rows",
         target: Some(SPEED_RATIO_MAX),
     };
-    let size = Subject {
+    let size = RowSpec {
         case: "file",
         unit: "bytes/block",
         peer: "the node's JSON",
@@ -105,23 +106,23 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     };
     let json = vec![json_bytes as f64 / BLOCKS as f64; sizes.len()];
     let mut rows = vec![
-        Row::of(&speed, &ours, &baseline, Vec::new()),
-        Row::of(&size, &sizes, &json, Vec::new()),
+        Row::compare(&speed, &ours, &baseline, Vec::new()),
+        Row::compare(&size, &sizes, &json, Vec::new()),
     ];
     if !into_database.is_empty() {
-        let database = Subject {
+        let database = RowSpec {
             case: "sync into PostgreSQL",
             unit: "ms/block",
             peer: "ourselves into a file",
             target: None,
         };
-        rows.push(Row::of(&database, &into_database, &ours, Vec::new()));
+        rows.push(Row::compare(&database, &into_database, &ours, Vec::new()));
     }
     Ok(rows)
 }
 
-/// Measures a sync without the training of dictionaries. A first run trains them and syncs an empty
-/// range. The second run syncs all blocks and is measured.
+/// Measures a sync without the training of compression dictionaries. A first run trains them and
+/// syncs an empty range. The second run syncs all blocks and is measured.
 fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
         let started = Instant::now();
@@ -178,7 +179,7 @@ const TABLES: [Table; 5] = [
 /// The rows of a table, grouped by database transaction.
 type Batches = Vec<Vec<Vec<Cell>>>;
 
-/// Copies all rows of a file into another through memory and measures the inserts.
+/// Copies all rows of an index file into another file through memory, and measures the inserts.
 fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
     let source = Sqlite::open(from)?;
     let tables: Vec<Batches> =
@@ -218,11 +219,12 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, RowCounts)> {
         }
         transaction.commit()?;
     }
-    // Closing checkpoints the WAL into the file, as the program does at its end.
+    // `close` writes the WAL into the file, as `weir index sync` does at its end.
     target.close().map_err(|(_, error)| error)?;
     Ok((started.elapsed(), rows))
 }
 
+/// Reads all rows of a table.
 fn read_batches(source: &Sqlite, table: &Table) -> Result<Batches> {
     let Table { name, columns, block } = table;
     let first_column = columns.split(',').next().unwrap_or(columns);
@@ -266,6 +268,7 @@ struct Response<'a> {
     result: &'a RawValue,
 }
 
+/// Returns the result of a call to a node, as raw JSON.
 fn fetch(origin: SocketAddr, method: &str, params: &str) -> Result<String> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     let reply = http::post(origin, &body)?;
@@ -275,6 +278,7 @@ fn fetch(origin: SocketAddr, method: &str, params: &str) -> Result<String> {
 }
 
 impl CachedNode {
+    /// Fetches all blocks and receipts of a node.
     fn record(origin: SocketAddr) -> Result<Arc<CachedNode>> {
         eprintln!("index: the node computes its blocks");
         let mut results = HashMap::new();
@@ -335,6 +339,7 @@ impl CachedNode {
         }
     }
 
+    /// Returns the response to a call or a batch.
     fn respond(&self, body: &[u8]) -> Result<String> {
         let is_batch = body.first() == Some(&b'[');
         let calls: Vec<Call<'_>> = if is_batch {

@@ -1,4 +1,4 @@
--- One constant body under COUNT keys, in steps that share no factor with COUNT, so that consecutive
+-- Sends one constant body with COUNT keys, in steps that share no factor with COUNT. So consecutive
 -- keys are not adjacent in a table. Each run starts at another key.
 local count, step = @COUNT@, @STEP@
 local n = (os.time() * 104729) % count

@@ -1,48 +1,52 @@
 //! Measures `weir load`: CPU cost, scheduling delay, correctness of its figures, and memory growth.
 //!
-//! The generator runs alone on core 1, its server alone on core 0. The cost is the kernel's CPU
-//! time divided by the requests that the constant node counts. Both are read at two instants within
-//! the run, so startup does not count, and no generator measures itself.
+//! The generator runs alone on core 1, its server alone on core 0. The cost is the generator's CPU
+//! time, read from the kernel, divided by the requests that the constant node counts. Both figures
+//! are read at two instants within the run, so startup does not count.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cost::{BLOCK_CALL, Measured, count_served, interleave, rows};
+use super::cost::{BLOCK_CALL, MeasuredRound, build_rows, count_served, interleave};
 use super::generator::{Generator, LoadSpec, Report, RunningGenerator};
 use super::load::{Round, Summary};
 use super::machine::{self, MIB};
-use super::row::{Row, Subject, median};
+use super::row::{Row, RowSpec, median};
 use super::server::{LOAD_CORE, SERVER_CORE, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
 
-/// Duration of the warm-up after the first request. In it connections open and buffers grow.
+/// Duration of the warm-up after the first request. Meanwhile connections open and buffers grow.
 const WARM: Duration = Duration::from_secs(1);
-/// Seconds of a run beyond the warm-up and the measurement; k6 starts slowly.
+/// Seconds of a run beyond the warm-up and the measurement, because k6 starts slowly.
 const MARGIN_SECONDS: u64 = 4;
-/// Timeout for the first request; k6 compiles its script before it.
-const FIRST_LIMIT: Duration = Duration::from_secs(20);
+/// Timeout for the first request. k6 compiles its script before that.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for a generator to end after its scheduled end.
-const END_LIMIT: Duration = Duration::from_secs(60);
-/// The cheapest call that the constant node and the simulated one both answer.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
+/// The cheapest call that both the constant and the simulated node serve.
 const NUMBER_CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
 
 /// Measures CPU time per request against three peers.
 ///
 /// # Errors
 /// Fails if a generator or the server does not run.
-pub(crate) fn cost(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_cost(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let generators =
         [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::Oha, Generator::K6];
     let figures = interleave(bench, "cost", &generators, |generator| {
         measure_cost_round(bench, generator, &backend)
     })?;
-    Ok(rows("load, 60 connections", &figures, &[Some(1.1), Some(0.7), Some(0.1)]))
+    Ok(build_rows("load, 60 connections", &figures, &[Some(1.1), Some(0.7), Some(0.1)]))
 }
 
-fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) -> Result<Measured> {
+fn measure_cost_round(
+    bench: &Bench,
+    generator: &Generator,
+    backend: &Server,
+) -> Result<MeasuredRound> {
     let spec = LoadSpec {
         target: backend.address,
         body: BLOCK_CALL,
@@ -53,28 +57,33 @@ fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) ->
     let before = count_served(backend)?;
     let running = generator.start(&spec)?;
     wait_for_load(backend, before)?;
-    let core = machine::core_seconds(LOAD_CORE)?;
-    let cpu = machine::cpu_time(running.group())?;
+    let busy_secs_before = machine::core_busy_seconds(LOAD_CORE)?;
+    let cpu_before = machine::cpu_time(running.group())?;
     let (served_before, started) = (count_served(backend)?, Instant::now());
     shell::pause(Duration::from_secs(bench.seconds));
-    let cpu = machine::cpu_time(running.group())?.saturating_sub(cpu);
+    let cpu = machine::cpu_time(running.group())?.saturating_sub(cpu_before);
     let requests = count_served(backend)?.saturating_sub(served_before);
     let duration = started.elapsed();
-    let others = machine::core_seconds(LOAD_CORE)? - core - cpu.as_secs_f64();
-    let report = running.finish(END_LIMIT)?;
+    let busy_secs = machine::core_busy_seconds(LOAD_CORE)? - busy_secs_before;
+    let others_secs = busy_secs - cpu.as_secs_f64();
+    let report = running.finish(END_TIMEOUT)?;
     let summary = Summary { requests, bytes: 0, duration, errors: [0; 5] };
-    let disturbance = others / duration.as_secs_f64();
+    let disturbance = others_secs / duration.as_secs_f64();
     Ok((Round { cpu, disturbance, summary }, report.problems))
 }
 
-/// Waits until load arrives, and then for the warm-up.
+/// Waits until load arrives, and then until the warm-up ends. `before` is the number of calls that
+/// the node had served before the generator started.
 fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
-    /// Minimum number of requests that counts as load: more than our probes and a generator's probe
-    /// of its target.
+    /// Minimum number of requests that counts as load. It exceeds the number of probes by this
+    /// tool and by a generator.
     const REQUESTS_MIN: u64 = 1_000;
     let started = Instant::now();
     while count_served(backend)? < before + REQUESTS_MIN {
-        ensure!(started.elapsed() < FIRST_LIMIT, "no load arrived within {FIRST_LIMIT:?}");
+        ensure!(
+            started.elapsed() < FIRST_REQUEST_TIMEOUT,
+            "no load arrived within {FIRST_REQUEST_TIMEOUT:?}"
+        );
         shell::pause(Duration::from_millis(20));
     }
     shell::pause(WARM);
@@ -85,7 +94,7 @@ fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
 ///
 /// # Errors
 /// Fails if the generator or the server does not run.
-pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_punctuality(bench: &Bench) -> Result<Vec<Row>> {
     /// Documented scheduling delay at 20,000 requests per second on an idle core.
     const LIMIT_US: f64 = 100.0;
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
@@ -108,44 +117,47 @@ pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
                 bench.repetitions
             );
             delays.push(delay);
-            // The server cannot follow the highest rate. That does not affect the scheduling delay.
+            // The server cannot follow the highest rate. This does not affect the scheduling delay,
+            // so problems count only for the rate with a target.
             problems.extend(if target.is_some() { report.problems } else { Vec::new() });
         }
-        let subject = Subject {
+        let row_spec = RowSpec {
             case: &format!("scheduling delay p99, {rate}/s"),
             unit: "us",
             peer: "the limit",
             target,
         };
-        rows.push(Row::of(&subject, &delays, &vec![LIMIT_US; delays.len()], problems));
+        rows.push(Row::compare(&row_spec, &delays, &vec![LIMIT_US; delays.len()], problems));
     }
     Ok(rows)
 }
 
 fn run(bench: &Bench, spec: &LoadSpec<'_>) -> Result<Report> {
     let running = Generator::Weir(bench.weir.clone()).start(spec)?;
-    running.finish(Duration::from_secs(spec.seconds) + END_LIMIT)
+    running.finish(Duration::from_secs(spec.seconds) + END_TIMEOUT)
 }
 
 /// Duration of a run with a constant rate, in which the server stalls for [`STALL`].
 const STALL_SECONDS: u64 = 20;
-/// Requests per second. At this low rate the server drains the queue of a stall in negligible time,
-/// which [`truth_of`] does not include.
+/// Requests per second. At this low rate the server drains the queue of a stall in negligible time.
+/// [`compute_true_figures`] does not include this time.
 const STALL_RATE: u32 = 100;
 /// Time from the start of the load to the stall.
 const STALL_AFTER: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_secs(1);
-/// Requests slower than this are counted as slow.
+/// A request that takes longer than this is slow.
 const SLOW: Duration = Duration::from_millis(100);
-/// Workers: more than the requests that wait during the stall.
+/// Number of workers. It exceeds the number of requests that wait during the stall.
 const STALL_WORKERS: usize = 300;
-/// Largest relative deviation of a figure from the true value.
+/// Largest allowed relative deviation of a figure from the true value.
 const TRUTH_SHARE: f64 = 0.02;
 
-/// Computes p99, maximum and number of slow requests for a server without latency that stalls for
-/// `stall`. A request scheduled at time `t` of the stall waits for the rest of it, so waits are
-/// uniform between 0 and `stall`. One in a hundred of all requests waits longer than the p99.
-fn truth_of(stall: Duration) -> [f64; 3] {
+/// Computes p99 and maximum in milliseconds, and the number of slow requests, for a server without
+/// latency that stalls for `stall`.
+///
+/// A request that is scheduled during the stall waits until its end, so waits are uniform between 0
+/// and `stall`. One in a hundred of all requests waits longer than the p99.
+fn compute_true_figures(stall: Duration) -> [f64; 3] {
     let (stall, rate) = (stall.as_secs_f64(), f64::from(STALL_RATE));
     let requests = rate * STALL_SECONDS as f64;
     let p99_ms = (stall - 0.01 * requests / rate) * 1e3;
@@ -156,7 +168,7 @@ fn truth_of(stall: Duration) -> [f64; 3] {
 ///
 /// # Errors
 /// Fails if a generator or the server does not run.
-pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn compare_with_truth(bench: &Bench) -> Result<Vec<Row>> {
     /// Reported and true (p99, max, count above 100 ms), by repetition.
     type Pairs = Vec<([f64; 3], [f64; 3])>;
     let generators = [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::K6];
@@ -165,7 +177,7 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
         for (generator, (pairs, problems)) in generators.iter().zip(&mut results) {
             let (report, stall) = run_with_stall(bench, generator)?;
             let figures = [report.p99_ms, report.max_ms, report.slow.unwrap_or(0) as f64];
-            let truth = truth_of(stall);
+            let truth = compute_true_figures(stall);
             eprintln!(
                 "truth {repetition}/{}: {generator:?} reports {figures:.0?}, the truth is {truth:.0?}",
                 bench.repetitions
@@ -192,8 +204,8 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
             ("wrk", pick(wrk), Vec::new()),
             ("k6", pick(k6), Vec::new()),
         ] {
-            let subject = Subject { case: &case, unit, peer, target: None };
-            rows.push(Row::of(&subject, &pick(ours), &theirs, problems));
+            let row_spec = RowSpec { case: &case, unit, peer, target: None };
+            rows.push(Row::compare(&row_spec, &pick(ours), &theirs, problems));
         }
     }
     Ok(rows)
@@ -203,22 +215,22 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
 fn run_with_stall(bench: &Bench, generator: &Generator) -> Result<(Report, Duration)> {
     let server = Server::start_simulated(&bench.weir, &[], NUMBER_CALL)?;
     // wrk is closed loop: a connection sends its next request after the last response.
-    let open_loop = !matches!(generator, Generator::Wrk);
+    let is_open_loop = !matches!(generator, Generator::Wrk);
     let spec = LoadSpec {
         target: server.address,
         body: NUMBER_CALL,
-        rate: open_loop.then_some(STALL_RATE),
-        connections: if open_loop { STALL_WORKERS } else { CONNECTIONS },
+        rate: is_open_loop.then_some(STALL_RATE),
+        connections: if is_open_loop { STALL_WORKERS } else { CONNECTIONS },
         seconds: STALL_SECONDS,
     };
     let running = generator.start(&spec)?;
     shell::pause(STALL_AFTER);
-    server.signal("-STOP");
+    server.send_signal("-STOP");
     let started = Instant::now();
     shell::pause(STALL);
-    server.signal("-CONT");
+    server.send_signal("-CONT");
     let stall = started.elapsed();
-    Ok((running.finish(Duration::from_secs(STALL_SECONDS) + END_LIMIT)?, stall))
+    Ok((running.finish(Duration::from_secs(STALL_SECONDS) + END_TIMEOUT)?, stall))
 }
 
 /// Requests per second of the memory case.
@@ -232,7 +244,7 @@ const GROWTH_MAX: f64 = 1.05;
 ///
 /// # Errors
 /// Fails if the generator or the server does not run.
-pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_memory(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let seconds = bench.minutes * 60;
     let spec = LoadSpec {
@@ -247,19 +259,19 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     let running = Generator::Weir(bench.weir.clone()).start(&spec)?;
     wait_for_load(&backend, before)?;
     let samples = sample_memory(&running, seconds)?;
-    let mut problems = running.finish(END_LIMIT)?.problems;
-    let (settled, largest) = growth(&samples);
+    let mut problems = running.finish(END_TIMEOUT)?.problems;
+    let (settled, largest) = find_growth(&samples);
     if !largest.is_finite() {
         problems.push(format!("{} samples, more than {SETTLE_SECONDS} are needed", samples.len()));
     }
     eprintln!("memory: {settled:.1} MiB after a minute, {largest:.1} MiB at most");
-    let subject = Subject {
+    let row_spec = RowSpec {
         case: &format!("{} minutes at {MEMORY_RATE}/s", bench.minutes),
         unit: "MiB resident",
         peer: "ourselves, after a minute",
         target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[largest], &[settled], problems)])
+    Ok(vec![Row::compare(&row_spec, &[largest], &[settled], problems)])
 }
 
 /// Samples resident memory every second. Stops shortly before the end, when results are written.
@@ -278,12 +290,12 @@ fn sample_memory(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     Ok(samples)
 }
 
-/// Returns the settled memory, as the median of ten samples, and the largest memory after it.
-/// Returns NaN if there are too few samples.
-fn growth(samples: &[f64]) -> (f64, f64) {
-    let after = samples.get(SETTLE_SECONDS..).unwrap_or_default();
-    let window = &after[..after.len().min(10)];
-    (median(window), after.iter().copied().fold(f64::NAN, f64::max))
+/// Returns the settled memory and the largest memory from then on. The settled memory is the median
+/// of the first ten samples after [`SETTLE_SECONDS`]. Returns NaN if there are too few samples.
+fn find_growth(samples: &[f64]) -> (f64, f64) {
+    let settled = samples.get(SETTLE_SECONDS..).unwrap_or_default();
+    let first_settled = &settled[..settled.len().min(10)];
+    (median(first_settled), settled.iter().copied().fold(f64::NAN, f64::max))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Latency that a gateway adds to a call while its core is half busy: ours, nginx, and the node
-//! alone. The node shares the gateway's core. The generator has the other core to itself, because a
-//! generator that competes for CPU fails its own validity checks.
+//! Measures the latency that a gateway adds to a call while its core is half busy. Weir and nginx
+//! are compared with the node alone. The node shares the gateway's core. The generator runs alone
+//! on the other core, because a generator that competes for CPU fails its own validity checks.
 
 use std::process::Stdio;
 
@@ -9,18 +9,18 @@ use serde_json::Value;
 
 use super::cost::BLOCK_CALL;
 use super::load::{self, Load};
-use super::row::{Row, Subject};
-use super::server::{Cache, Contender, LOAD_CORE, SERVER_CORE, Server, pinned};
+use super::row::{Row, RowSpec};
+use super::server::{Cache, Contender, LOAD_CORE, SERVER_CORE, Server, pinned_command};
 use super::{Bench, CONNECTIONS};
 
 /// Rate of the load, as a share of the core's capacity.
-const SHARE: f64 = 0.5;
+const CAPACITY_SHARE: f64 = 0.5;
 /// Maximum number of attempts to get a round with the verdict "pass".
 const ATTEMPTS_MAX: usize = 6;
-/// Smallest added latency that is reported.
+/// Smallest added latency that is reported, in milliseconds.
 const RESOLUTION_MS: f64 = 0.001;
 /// Duration of a round as a multiple of `--seconds`, for a stable 99th percentile.
-const FACTOR: u64 = 2;
+const ROUND_FACTOR: u64 = 2;
 
 /// Median and 99th percentile of one round, in milliseconds from sending to the end of the
 /// response.
@@ -29,15 +29,15 @@ struct Times {
     p99: f64,
 }
 
-/// Measures added latency over HTTP and over WebSocket against nginx. The rate is half of the
-/// lowest capacity among them, so that none is overloaded.
+/// Measures added latency over HTTP and over WebSocket against nginx. All contenders get the same
+/// rate: half of the lowest capacity.
 ///
 /// # Errors
 /// Fails if a server or the generator does not run.
-pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_added_latency(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let contenders = [
-        bench.weir("weir by http", nodes.clone(), Cache::Off),
+        bench.weir_contender("weir by http", nodes.clone(), Cache::Off),
         Contender::WeirUncached {
             label: "weir by websocket",
             program: bench.weir.clone(),
@@ -49,7 +49,7 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     for contender in &contenders {
         let capacity = measure_capacity(contender)?;
         eprintln!("latency: {} and node sustain {capacity:.0}/s", contender.name());
-        rate = rate.min(SHARE * capacity);
+        rate = rate.min(CAPACITY_SHARE * capacity);
     }
     eprintln!("latency: at {rate:.0}/s");
     let mut times: [Vec<Times>; 3] = Default::default();
@@ -90,9 +90,9 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
         for (figure, pick) in figures {
             let case = format!("{figure} added at half of the capacity, node {name}");
             let peer = "nginx proxy_pass";
-            let subject = Subject { case: &case, unit: "ms", peer, target: Some(1.0) };
+            let row_spec = RowSpec { case: &case, unit: "ms", peer, target: Some(1.0) };
             let figures_of = |times: &[Times]| times.iter().map(pick).collect::<Vec<f64>>();
-            rows.push(Row::of(&subject, &figures_of(ours), &figures_of(&nginx), Vec::new()));
+            rows.push(Row::compare(&row_spec, &figures_of(ours), &figures_of(&nginx), Vec::new()));
         }
     }
     Ok(rows)
@@ -104,7 +104,7 @@ fn measure_capacity(contender: &Contender) -> Result<f64> {
     let load = Load::Constant(BLOCK_CALL.to_owned());
     load::run(server.address, &load, CONNECTIONS, 1)?;
     let round = load::measure_round(&server, &load, CONNECTIONS, 3)?;
-    Ok(round.rate())
+    Ok(round.requests_per_second())
 }
 
 /// Sends calls at a constant rate (open loop) and returns their times. Repeats the run until its
@@ -119,12 +119,12 @@ fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
     Ok(None)
 }
 
-/// Runs the generator once: the times, or the reason why its verdict is not "pass".
+/// Runs the generator once. Returns the times, or the reason why the verdict is not "pass".
 fn generate_once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, String>> {
-    let mut command = pinned(LOAD_CORE);
+    let mut command = pinned_command(LOAD_CORE);
     command.arg(&bench.weir).args(["load", url, "--json", "-", "--quiet", "--body", BLOCK_CALL]);
     command.args(["--rate", &format!("{rate:.0}"), "--warmup", "1s"]);
-    command.args(["--duration", &format!("{}s", bench.seconds * FACTOR + 1)]);
+    command.args(["--duration", &format!("{}s", bench.seconds * ROUND_FACTOR + 1)]);
     let output = command.stdin(Stdio::null()).output().context("cannot run weir load")?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)

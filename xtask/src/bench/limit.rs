@@ -1,12 +1,12 @@
-//! CPU cost of request limits: hits under a zone with 10^6 keys, where each call has another key,
-//! against the same hits without a limit.
+//! Measures the CPU cost of request limits: cache hits under a zone with 10^6 keys, against the
+//! same hits without a limit. Each call has another key than the call before.
 //!
-//! Both gateways keep running, because filling the zone takes longer than all rounds; only one is
-//! under load at a time. The limit rejects no call, so both send the same responses.
+//! Both gateways keep running, because filling the zone takes longer than all rounds. Only one
+//! gateway is under load at a time. The limit rejects no call, so both send the same responses.
 
 use anyhow::{Result, ensure};
 
-use super::cost::{self, BLOCK_CALL, Measured, Variant};
+use super::cost::{self, BLOCK_CALL, MeasuredRound, Variant};
 use super::load::{self, Load};
 use super::row::Row;
 use super::server::{Contender, Server};
@@ -37,7 +37,7 @@ const FILLS_MAX: u64 = 60;
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_request_limit(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Keyed { body: BLOCK_CALL.to_owned(), count: KEYS };
     let mut variants = Vec::new();
@@ -50,16 +50,20 @@ pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
     eprintln!("limit: filling the zone");
     let mut sent = 0;
     for _ in 0..FILLS_MAX {
-        // Each run starts at another key; together they send nearly all keys.
+        // Each run starts at another key, so all runs together send nearly all keys.
         sent += load::run(variants[0].value.address, &load, CONNECTIONS, FILL_SECONDS)?.requests;
         if sent >= 2 * KEYS {
             break;
         }
     }
     ensure!(sent >= 2 * KEYS, "only {sent} requests in {} s", FILLS_MAX * FILL_SECONDS);
-    let figures = cost::interleave(bench, "limit", &variants, |variant| -> Result<Measured> {
-        load::run(variant.value.address, &load, CONNECTIONS, WARM_SECONDS)?;
-        Ok((load::measure_round(&variant.value, &load, CONNECTIONS, bench.seconds)?, Vec::new()))
-    })?;
-    Ok(cost::rows("hit under a limit", &figures, &[Some(1.03)]))
+    let figures =
+        cost::interleave(bench, "limit", &variants, |variant| -> Result<MeasuredRound> {
+            load::run(variant.value.address, &load, CONNECTIONS, WARM_SECONDS)?;
+            Ok((
+                load::measure_round(&variant.value, &load, CONNECTIONS, bench.seconds)?,
+                Vec::new(),
+            ))
+        })?;
+    Ok(cost::build_rows("hit under a limit", &figures, &[Some(1.03)]))
 }

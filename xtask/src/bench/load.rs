@@ -1,4 +1,5 @@
-//! Runs wrk on the load's core: its scripts and its summary.
+//! Runs wrk on the load's core: writes its scripts, parses its summary, and measures the CPU time
+//! of the server.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::machine;
-use super::server::{LOAD_CORE, SERVER_CORE, Server, pinned};
+use super::server::{LOAD_CORE, SERVER_CORE, Server, pinned_command};
 use crate::shell;
 
 /// The requests that wrk sends.
@@ -21,11 +22,13 @@ pub(crate) enum Load {
     Keyed { body: String, count: u64 },
 }
 
-/// The smallest number with six hexadecimal digits, as the script of [`Load::Counter`] writes them.
+/// First block of [`Load::Counter`]: the smallest number with six hexadecimal digits. Its script
+/// writes numbers of this length only.
 pub(crate) const COUNTER_FIRST: u64 = 0x10_0000;
 /// Number of numbers with six hexadecimal digits.
 pub(crate) const COUNTER_MAX: u64 = 0x100_0000 - COUNTER_FIRST;
-/// A prime that divides no count in use. So steps of this size visit every number.
+/// Step from one number to the next. This prime divides no count in use, so the steps visit every
+/// number.
 const COUNTER_STEP: u64 = 7919;
 
 impl Load {
@@ -33,12 +36,13 @@ impl Load {
     pub(crate) fn probe(&self) -> String {
         match self {
             Self::Constant(body) | Self::Keyed { body, .. } => body.clone(),
-            Self::Counter { first, .. } => count_call(*first),
+            Self::Counter { first, .. } => transaction_count_call(*first),
         }
     }
 
-    fn script(&self) -> String {
-        let load = match self {
+    /// Returns the Lua script of this load, which prints the summary at the end.
+    fn build_script(&self) -> String {
+        let load_script = match self {
             Self::Constant(body) => include_str!("constant.lua").replace("@BODY@", body),
             Self::Keyed { body, count } => include_str!("keyed.lua")
                 .replace("@COUNT@", &count.to_string())
@@ -46,7 +50,7 @@ impl Load {
                 .replace("@LENGTH@", &body.len().to_string())
                 .replace("@BODY@", body),
             Self::Counter { first, count } => {
-                let call = count_call(*first);
+                let call = transaction_count_call(*first);
                 let digits = format!("{first:06x}");
                 let (before, after) = call.split_once(&digits).expect("a call names its block");
                 include_str!("counter.lua")
@@ -58,12 +62,12 @@ impl Load {
                     .replace("@AFTER@", after)
             }
         };
-        load + include_str!("summary.lua")
+        load_script + include_str!("summary.lua")
     }
 }
 
 /// Returns the call of [`Load::Counter`] for one block.
-pub(crate) fn count_call(number: u64) -> String {
+pub(crate) fn transaction_count_call(number: u64) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockTransactionCountByNumber","params":["{number:#x}"]}}"#
     )
@@ -75,7 +79,8 @@ pub(crate) struct Summary {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
     pub(crate) duration: Duration,
-    /// Errors: connect, read, write, timeout, status above 399. A valid run has none.
+    /// Numbers of errors: connect, read, write, timeout, status above 399. A valid run has no
+    /// error.
     pub(crate) errors: [u64; 5],
 }
 
@@ -100,33 +105,33 @@ impl Summary {
     }
 }
 
-/// CPU time of a server during one run of wrk.
+/// CPU time of a program under test during one run of load.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     /// CPU time of the whole process group.
     pub(crate) cpu: Duration,
-    /// Time of other processes on the server's core, as a share of the round.
+    /// CPU time of other processes on the same core, as a share of the round.
     pub(crate) disturbance: f64,
     pub(crate) summary: Summary,
 }
 
-/// Largest valid [`Round::disturbance`]. Other processes evict the server's CPU cache and so
-/// distort the cost.
+/// Largest valid [`Round::disturbance`]. Other processes evict the server's data from the CPU
+/// cache, which raises the cost.
 const DISTURBANCE_MAX: f64 = 0.1;
 
 impl Round {
     /// Returns the CPU microseconds per request.
-    pub(crate) fn cost(&self) -> f64 {
+    pub(crate) fn cpu_us_per_request(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.summary.requests as f64
     }
 
     /// Returns the requests per second.
-    pub(crate) fn rate(&self) -> f64 {
+    pub(crate) fn requests_per_second(&self) -> f64 {
         self.summary.requests as f64 / self.summary.duration.as_secs_f64()
     }
 
-    /// Returns the share of its core that the server used.
-    pub(crate) fn busy(&self) -> f64 {
+    /// Returns the share of the core's time that the server used.
+    pub(crate) fn core_share(&self) -> f64 {
         self.cpu.as_secs_f64() / self.summary.duration.as_secs_f64()
     }
 
@@ -137,7 +142,7 @@ impl Round {
     }
 
     /// Returns why this round is invalid, or `None` if it is valid.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn find_problems(&self) -> Option<String> {
         let names = ["connect errors", "read errors", "write errors", "timeouts", "error statuses"];
         let mut problems: Vec<String> = names
             .iter()
@@ -169,11 +174,13 @@ pub(crate) fn measure_round(
     connections: usize,
     seconds: u64,
 ) -> Result<Round> {
-    let (core, before) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
+    let busy_secs_before = machine::core_busy_seconds(SERVER_CORE)?;
+    let cpu_before = machine::cpu_time(server.group())?;
     let summary = run(server.address, load, connections, seconds)?;
-    let cpu = machine::cpu_time(server.group())?.saturating_sub(before);
-    let others = machine::core_seconds(SERVER_CORE)? - core - cpu.as_secs_f64();
-    let disturbance = others / summary.duration.as_secs_f64();
+    let cpu = machine::cpu_time(server.group())?.saturating_sub(cpu_before);
+    let busy_secs = machine::core_busy_seconds(SERVER_CORE)? - busy_secs_before;
+    let others_secs = busy_secs - cpu.as_secs_f64();
+    let disturbance = others_secs / summary.duration.as_secs_f64();
     Ok(Round { cpu, disturbance, summary })
 }
 
@@ -188,10 +195,10 @@ pub(crate) fn run(
     seconds: u64,
 ) -> Result<Summary> {
     let script = std::env::temp_dir().join(format!("weir-bench-{}.lua", std::process::id()));
-    fs::write(&script, load.script())?;
-    let mut wrk = pinned(LOAD_CORE);
+    fs::write(&script, load.build_script())?;
+    let mut wrk = pinned_command(LOAD_CORE);
     wrk.args(["wrk", "-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "-s"]);
-    let out = shell::output(wrk.arg(&script).arg(format!("http://{address}/")));
+    let out = shell::read_output(wrk.arg(&script).arg(format!("http://{address}/")));
     let _ignored = fs::remove_file(&script);
     Summary::parse(&out?)
 }

@@ -1,7 +1,7 @@
-//! Figures of processes and the machine: exact CPU time, memory, program versions.
+//! Reads figures of processes and the machine: exact CPU time, memory, program versions.
 //!
-//! CPU time comes from each thread's `schedstat` (nanoseconds on a CPU, first field; kernel
-//! Documentation/scheduler/sched-stats.rst), because `utime`/`stime` count 10 ms ticks.
+//! CPU time is the first field of each thread's `schedstat`: nanoseconds on a CPU (kernel
+//! Documentation/scheduler/sched-stats.rst). `utime` and `stime` only count ticks of 10 ms.
 
 use std::fs;
 use std::process::Command;
@@ -16,13 +16,13 @@ pub(crate) const MIB: f64 = (1 << 20) as f64;
 ///
 /// # Errors
 /// Fails if `/proc` cannot be read or the group has no process left.
-pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
+pub(crate) fn list_group(leader: u32) -> Result<Vec<u32>> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
         // A process may end between the listing and this read.
         let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        if group_of(&stat) == Some(leader) {
+        if parse_group(&stat) == Some(leader) {
             members.push(pid);
         }
     }
@@ -30,9 +30,9 @@ pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
     Ok(members)
 }
 
-/// Returns the process group in a line of `/proc/PID/stat`: the third field after the name. The
-/// name is in parentheses and may itself contain spaces and parentheses.
-fn group_of(stat: &str) -> Option<u32> {
+/// Parses the process group in a line of `/proc/PID/stat`: the third field after the name. The name
+/// is in parentheses and may itself contain spaces and parentheses.
+fn parse_group(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
 }
 
@@ -42,7 +42,7 @@ fn group_of(stat: &str) -> Option<u32> {
 /// Fails if the group is gone or the kernel keeps no `schedstat`.
 pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
     let mut nanos = 0u64;
-    for pid in group(leader)? {
+    for pid in list_group(leader)? {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
         for task in tasks.flatten() {
             let path = task.path().join("schedstat");
@@ -61,18 +61,18 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
 ///
 /// # Errors
 /// Fails if there is no such core.
-pub(crate) fn core_seconds(core: &str) -> Result<f64> {
+pub(crate) fn core_busy_seconds(core: &str) -> Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     busy_ticks(&text, core)
-        .map(|ticks| ticks as f64 / TICKS)
+        .map(|ticks| ticks as f64 / TICKS_PER_SECOND)
         .with_context(|| format!("no core {core}"))
 }
 
 /// Ticks per second (`USER_HZ`), fixed in the kernel's interface to programs.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Sums all columns except idle and iowait (the fourth and fifth) and guest time (from the ninth
-/// on), which user time includes already.
+/// Sums all columns of a core except idle and iowait (the fourth and fifth), and except guest time
+/// (from the ninth on), which user time includes already.
 fn busy_ticks(stat: &str, core: &str) -> Option<u64> {
     let name = format!("cpu{core} ");
     let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;
@@ -88,7 +88,7 @@ fn busy_ticks(stat: &str, core: &str) -> Option<u64> {
 /// Fails if the group is gone.
 pub(crate) fn resident_bytes(leader: u32) -> Result<u64> {
     let mut kibibytes = 0u64;
-    for pid in group(leader)? {
+    for pid in list_group(leader)? {
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
         kibibytes += resident_kibibytes(&status).unwrap_or(0);
     }
@@ -100,8 +100,8 @@ fn resident_kibibytes(status: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Raises the limit of open files to the hard limit, for this process and its children, and returns
-/// it.
+/// Raises the limit of open files to the hard limit, for this process and its children. Returns the
+/// new limit.
 ///
 /// # Errors
 /// Fails if `prlimit` (util-linux) is missing or refuses.
@@ -128,22 +128,22 @@ pub(crate) fn describe() -> String {
         "machine: {cores} cores, {}; kernel {}; {}; {}; {}",
         model.trim_start_matches([' ', '\t', ':']),
         kernel.trim(),
-        version("nginx", "-v", "nginx/"),
-        version("haproxy", "-v", "version "),
-        version("wrk", "-v", "wrk "),
+        describe_version("nginx", "-v", "nginx/"),
+        describe_version("haproxy", "-v", "version "),
+        describe_version("wrk", "-v", "wrk "),
     )
 }
 
 /// Returns `program` and its version, which is the word after `marker` in the output for `flag`.
-fn version(program: &str, flag: &str, marker: &str) -> String {
+fn describe_version(program: &str, flag: &str, marker: &str) -> String {
     let Ok(out) = Command::new(program).arg(flag).output() else {
         return format!("{program} missing");
     };
     let text = [out.stdout, out.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
-    let rest = text.split_once(marker).map_or("", |(_, rest)| rest);
-    let rest = rest.strip_prefix("debian/").unwrap_or(rest);
-    format!("{program} {}", rest.split_whitespace().next().unwrap_or("?"))
+    let after_marker = text.split_once(marker).map_or("", |(_, after)| after);
+    let version = after_marker.strip_prefix("debian/").unwrap_or(after_marker);
+    format!("{program} {}", version.split_whitespace().next().unwrap_or("?"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Resident memory with 10,000 idle connections, and while distinct responses pass through a full
-//! cache.
+//! Measures resident memory with 10,000 idle connections, and while distinct responses pass through
+//! a full cache.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::http::Connection;
-use super::load::{self, COUNTER_FIRST, COUNTER_MAX, Load, Summary, count_call};
+use super::load::{self, COUNTER_FIRST, COUNTER_MAX, Load, Summary, transaction_count_call};
 use super::machine::{self, MIB};
-use super::row::{Row, Subject, median};
+use super::row::{Row, RowSpec, median};
 use super::server::{Cache, Contender, Server};
 use super::{Bench, CONNECTIONS};
 use crate::shell;
@@ -18,29 +18,28 @@ use crate::shell;
 const IDLE_CONNECTIONS: usize = 10_000;
 /// Bytes of the cache, which distinct calls overflow.
 const CACHE_BYTES: u64 = 64 << 20;
-/// Largest allowed ratio of memory at the end of the second half to that at its start. It allows
-/// for noise.
+/// Largest allowed ratio of memory at the end to memory at half time. It allows for noise.
 const GROWTH_MAX: f64 = 1.05;
 /// Duration of the flow of distinct calls as a multiple of `--seconds`: 5 minutes for the default
 /// of 4 s.
 const FLOW_FACTOR: u64 = 75;
-/// Divisor of the second half that yields the window at its start and at its end.
-const WINDOW_SHARE: usize = 10;
+/// Memory is compared between the first and the last tenth of the second half.
+const WINDOW_DIVISOR: usize = 10;
 
 /// Measures memory with idle connections against nginx. The row has no target.
 ///
 /// # Errors
 /// Fails if a server does not run or closes a connection.
-pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
-    let call = count_call(COUNTER_FIRST);
+pub(crate) fn measure_idle_connections(bench: &Bench) -> Result<Vec<Row>> {
+    let call = transaction_count_call(COUNTER_FIRST);
     let (_backend, nodes) = Server::start_backend(1, &call)?;
-    let ours = bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES));
-    let answer = r#"{"jsonrpc":"2.0","id":1,"result":"0x8"}"#.to_owned();
-    let peer = Contender::NginxReturn { answer };
+    let ours = bench.weir_contender("weir", nodes, Cache::Bytes(CACHE_BYTES));
+    let response = r#"{"jsonrpc":"2.0","id":1,"result":"0x8"}"#.to_owned();
+    let peer = Contender::NginxReturn { response };
     let (mut our_figures, mut peer_figures) = (Vec::new(), Vec::new());
     for repetition in 1..=bench.repetitions {
         for (contender, figures) in [(&ours, &mut our_figures), (&peer, &mut peer_figures)] {
-            let mebibytes = idle_mebibytes(contender, &call)?;
+            let mebibytes = measure_idle_mebibytes(contender, &call)?;
             eprintln!(
                 "memory idle {repetition}/{}: {:<14} {mebibytes:.1} MiB",
                 bench.repetitions,
@@ -49,16 +48,16 @@ pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
             figures.push(mebibytes);
         }
     }
-    let subject = Subject {
+    let row_spec = RowSpec {
         case: "10,000 idle connections",
         unit: "MiB resident",
         peer: peer.name(),
         target: None,
     };
-    Ok(vec![Row::of(&subject, &our_figures, &peer_figures, Vec::new())])
+    Ok(vec![Row::compare(&row_spec, &our_figures, &peer_figures, Vec::new())])
 }
 
-fn idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
+fn measure_idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
     let server = Server::start(contender, call)?;
     let mut connections = Vec::with_capacity(IDLE_CONNECTIONS);
     for number in 0..IDLE_CONNECTIONS {
@@ -68,42 +67,45 @@ fn idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
         connections.push(connection);
     }
     let bytes = machine::resident_bytes(server.group())?;
-    // A connection that is open here may be closed at the server: check the first and the last.
+    // The server may have closed a connection that is still open on this side, so the first and the
+    // last connection are checked.
     for index in [0, IDLE_CONNECTIONS - 1] {
         connections[index].post(call).with_context(|| format!("idle connection {index}"))?;
     }
     Ok(bytes as f64 / MIB)
 }
 
-/// Measures memory while distinct calls pass through a small cache; it must not grow in the second
-/// half.
+/// Measures memory while distinct calls pass through a small cache. Memory must not grow in the
+/// second half.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_distinct_calls(bench: &Bench) -> Result<Vec<Row>> {
     // A very long flow restarts at the first number. The cache has evicted that entry by then, so
     // the call is a miss again.
     let load = Load::Counter { first: COUNTER_FIRST, count: COUNTER_MAX };
     let (_backend, nodes) = Server::start_backend(1, &load.probe())?;
-    let server =
-        Server::start(&bench.weir("weir", nodes, Cache::Bytes(CACHE_BYTES)), &load.probe())?;
+    let server = Server::start(
+        &bench.weir_contender("weir", nodes, Cache::Bytes(CACHE_BYTES)),
+        &load.probe(),
+    )?;
     let seconds = bench.seconds * FLOW_FACTOR;
     eprintln!("memory flow: {seconds} s of distinct calls");
     let (summary, samples) = sample_memory(&server, &load, seconds)?;
     let problems = find_problems(&summary, samples.len());
-    let (start, end) = growth(&samples);
+    let (start, end) = find_growth(&samples);
     eprintln!(
         "memory flow: {} calls, {:.1} MiB at the end",
         summary.requests,
         samples.last().copied().unwrap_or(f64::NAN)
     );
-    let subject = Subject {
+    let row_spec = RowSpec {
         case: "64 MiB cache, distinct calls",
         unit: "MiB resident",
         peer: "ourselves, at half time",
         target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[end], &[start], problems)])
+    Ok(vec![Row::compare(&row_spec, &[end], &[start], problems)])
 }
 
 /// Runs the load in one thread and samples memory every second in another.
@@ -130,16 +132,16 @@ fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
         let errors = summary.errors;
         problems.push(format!("{} responses, errors {errors:?}", summary.requests));
     }
-    if samples < 4 * WINDOW_SHARE {
-        problems.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_SHARE));
+    if samples < 4 * WINDOW_DIVISOR {
+        problems.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_DIVISOR));
     }
     problems
 }
 
 /// Returns the median memory in a window at the start and in one at the end of the second half.
-fn growth(samples: &[f64]) -> (f64, f64) {
+fn find_growth(samples: &[f64]) -> (f64, f64) {
     let half = &samples[samples.len() / 2..];
-    let window = (half.len() / WINDOW_SHARE).max(1).min(half.len());
+    let window = (half.len() / WINDOW_DIVISOR).max(1).min(half.len());
     (median(&half[..window]), median(&half[half.len() - window..]))
 }
 

@@ -1,9 +1,9 @@
-//! Behaviour at three times the nodes' capacity: goodput, p99 of the high-priority class, and the
-//! gateway's memory.
+//! Measures the gateway at three times the capacity of its nodes: goodput (successful calls per
+//! second), p99 of the high-priority class, and memory.
 //!
 //! Two simulated nodes of known capacity and the gateway run on core 0. Two processes of
-//! `weir load` run on core 1, one for each class of calls: only the high-priority class sends an
-//! API key. The load is open loop.
+//! `weir load` run on core 1, one for each class of calls. Calls of the high-priority class carry
+//! an API key. The load is open loop.
 //!
 //! Each repetition first loads a gateway without a concurrency limit at three times the capacity.
 //! Then it starts a gateway with the limit and loads it three times: below the capacity (calm), at
@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::machine::{self, MIB};
-use super::row::{Row, Subject};
-use super::search::scratch;
+use super::row::{Row, RowSpec};
+use super::search::create_result_folder;
 use super::server::{Contender, PROBE, Server};
 use super::{Bench, weir_load};
 use crate::shell;
@@ -35,8 +35,7 @@ const UNLIMITED: &str = "enabled = false";
 /// Duration of a load as a multiple of `--seconds` (20 s by default). The first fifth is the
 /// warm-up.
 const LOAD_FACTOR: u64 = 5;
-/// Largest ratio of peak goodput to goodput at three times the capacity: at least 90 % of the peak
-/// goodput remain.
+/// Largest ratio of peak goodput to goodput at three times the capacity. It allows a loss of 10 %.
 const PEAK_MAX: f64 = 1.0 / 0.9;
 /// Largest ratio of the high class's p99 at three times the capacity to that of the calm load.
 const P99_MAX: f64 = 2.0;
@@ -47,9 +46,12 @@ const UNLIMITED_MAX: f64 = 1.05;
 
 /// The result of a load of both classes.
 struct LoadResult {
+    /// Successful calls per second of both classes.
     goodput: f64,
+    /// 99th percentile latency of the high-priority class.
     high_p99_ms: f64,
-    high_failed: f64,
+    /// Share of failed calls of the high-priority class.
+    high_failed_share: f64,
     /// Resident bytes of the gateway after two fifths of the load.
     memory_start: u64,
     /// Resident bytes of the gateway shortly before the end of the load.
@@ -60,8 +62,8 @@ struct LoadResult {
 ///
 /// # Errors
 /// Fails if a process does not run or gives no result.
-pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
-    let folder = scratch(bench, "overload")?;
+pub(crate) fn measure_overload(bench: &Bench) -> Result<Vec<Row>> {
+    let folder = create_result_folder(bench, "overload")?;
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
     let mut problems = Vec::new();
     for repetition in 1..=bench.repetitions {
@@ -80,9 +82,10 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             };
             Server::start(&contender, PROBE)
         };
-        let unlimited = load(bench, &folder, &start_gateway(UNLIMITED)?, 3 * CAPACITY - HIGH_RATE)?;
+        let unlimited =
+            run_load(bench, &folder, &start_gateway(UNLIMITED)?, 3 * CAPACITY - HIGH_RATE)?;
         let gateway = start_gateway(LIMITED)?;
-        let load_at = |low_rate: u64| load(bench, &folder, &gateway, low_rate);
+        let load_at = |low_rate: u64| run_load(bench, &folder, &gateway, low_rate);
         let calm = load_at(CAPACITY / 4)?;
         let peak = load_at(CAPACITY - HIGH_RATE)?;
         let overload = load_at(3 * CAPACITY - HIGH_RATE)?;
@@ -100,12 +103,13 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             overload.memory_start as f64 / MIB,
             overload.memory_end as f64 / MIB,
         );
-        if overload.high_failed > 0.001 {
-            let percent = overload.high_failed * 100.0;
+        if overload.high_failed_share > 0.001 {
+            let percent = overload.high_failed_share * 100.0;
             problems.push(format!("{percent:.2} % of the high-priority class failed"));
         }
         let pairs = [
-            // The ratio is peak to overload, so that a larger one is worse, as in every other row.
+            // This is the ratio of peak to overload, so that a larger ratio is worse, as in every
+            // other row.
             (peak.goodput.max(overload.goodput), overload.goodput),
             (unlimited.goodput, overload.goodput),
             (overload.high_p99_ms, calm.high_p99_ms),
@@ -123,8 +127,8 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
         ("overload, memory", "MiB resident", "ourselves before", GROWTH_MAX),
     ];
     let rows = subjects.iter().zip(&figures).map(|((case, unit, peer, target), (ours, theirs))| {
-        let subject = Subject { case, unit, peer, target: Some(*target) };
-        Row::of(&subject, ours, theirs, problems.clone())
+        let row_spec = RowSpec { case, unit, peer, target: Some(*target) };
+        Row::compare(&row_spec, ours, theirs, problems.clone())
     });
     Ok(rows.collect())
 }
@@ -135,7 +139,7 @@ fn start_node(bench: &Bench) -> Result<Server> {
 
 /// Sends both classes of calls at once: high priority at its fixed rate, and low priority at
 /// `low_rate`.
-fn load(bench: &Bench, folder: &Path, gateway: &Server, low_rate: u64) -> Result<LoadResult> {
+fn run_load(bench: &Bench, folder: &Path, gateway: &Server, low_rate: u64) -> Result<LoadResult> {
     let high_load = start_load(bench, folder, gateway, "high", HIGH_RATE)?;
     let low_load = start_load(bench, folder, gateway, "low", low_rate)?;
     shell::pause(Duration::from_secs(2 * bench.seconds));
@@ -146,7 +150,7 @@ fn load(bench: &Bench, folder: &Path, gateway: &Server, low_rate: u64) -> Result
     Ok(LoadResult {
         goodput: high.goodput + low.goodput,
         high_p99_ms: high.p99_ms,
-        high_failed: high.failed_share,
+        high_failed_share: high.failed_share,
         memory_start,
         memory_end,
     })

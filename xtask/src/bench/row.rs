@@ -35,7 +35,7 @@ pub(crate) struct Row {
 
 /// The description of a row, without its figures.
 #[derive(Debug, Clone)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct RowSpec<'a> {
     pub(crate) case: &'a str,
     pub(crate) unit: &'a str,
     pub(crate) peer: &'a str,
@@ -43,10 +43,10 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Row {
-    /// Builds the row of figures measured in pairs: `ours[i]` and `theirs[i]` in the same
-    /// repetition.
-    pub(crate) fn of(
-        subject: &Subject<'_>,
+    /// Builds the row of figures that were measured in pairs: `ours[i]` and `theirs[i]` are of the
+    /// same repetition.
+    pub(crate) fn compare(
+        spec: &RowSpec<'_>,
         ours: &[f64],
         theirs: &[f64],
         problems: Vec<String>,
@@ -59,17 +59,17 @@ impl Row {
             ratios.iter().copied().fold(f64::NAN, f64::max),
         ];
         // NaN meets no target.
-        let meets_target = subject.target.map_or(ratio.is_finite(), |target| ratio <= target);
+        let meets_target = spec.target.map_or(ratio.is_finite(), |target| ratio <= target);
         Self {
-            case: subject.case.to_owned(),
-            unit: subject.unit.to_owned(),
+            case: spec.case.to_owned(),
+            unit: spec.unit.to_owned(),
             ours: round(our_median),
-            peer: subject.peer.to_owned(),
+            peer: spec.peer.to_owned(),
             theirs: round(their_median),
             ratio: round(ratio),
             repetitions: ratios.len(),
             spread: spread.map(round),
-            target: subject.target,
+            target: spec.target,
             met: meets_target && problems.is_empty(),
             problems,
         }
@@ -87,16 +87,16 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Rounds to three decimals; the spread makes further digits meaningless.
+/// Rounds to three decimals, because the spread makes further digits meaningless.
 fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
 /// Returns the table, followed by the problems of its rows.
-pub(crate) fn table(rows: &[Row]) -> String {
+pub(crate) fn format_table(rows: &[Row]) -> String {
     let head = ["case", "unit", "ours", "peer", "theirs", "ratio", "spread", "n", "target", "met"];
     let mut cells = vec![head.map(str::to_owned)];
-    cells.extend(rows.iter().map(row_cells));
+    cells.extend(rows.iter().map(format_cells));
     let widths: Vec<usize> = (0..head.len())
         .map(|column| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
@@ -115,7 +115,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
     text
 }
 
-fn row_cells(row: &Row) -> [String; 10] {
+fn format_cells(row: &Row) -> [String; 10] {
     [
         row.case.clone(),
         row.unit.clone(),

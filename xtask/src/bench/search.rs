@@ -1,5 +1,5 @@
-//! Checks the lab against known results: the capacity of nodes with an exact one, and A/A
-//! comparisons, which must find no difference.
+//! Checks the lab against known results. Capacity searches run against nodes of known capacity. A/A
+//! comparisons compare a node with itself, and must find no difference.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::Bench;
-use super::row::{Row, Subject};
-use super::server::{LOAD_CORE, PROBE, Server, pinned};
+use super::row::{Row, RowSpec};
+use super::server::{LOAD_CORE, PROBE, Server, pinned_command};
 
-/// Largest relative deviation of a measured capacity from the known one.
+/// Largest allowed relative deviation of a measured capacity from the known one.
 const CAPACITY_SHARE: f64 = 0.03;
 
 /// A node whose capacity is known.
 struct KnownCapacity {
     /// Arguments of `weir node`.
     node: [&'static str; 2],
-    /// Iterations per second. Each iteration calls one method and then the other. Random draws
-    /// would come in bursts, which overflow a queue at its limit.
+    /// The known capacity in iterations per second. Each iteration calls one method and then the
+    /// other. If methods were drawn at random, bursts would overflow a queue at its limit.
     rate: f64,
     /// The method that breaks the threshold first; `None` if both methods fail alike.
     breaking_method: Option<&'static str>,
@@ -35,8 +35,8 @@ const KNOWN: [KnownCapacity; 5] = [
         rate: 150.0,
         breaking_method: Some("eth_getLogs"),
     },
-    // The burst is 2. Without it, a call that arrives slightly early would hang although the rate
-    // is kept.
+    // The burst of 2 serves a call that arrives slightly early. Without the burst such a call would
+    // hang, although the rate is within the limit.
     KnownCapacity {
         node: ["--rate", "eth_getLogs=60:hang:2"],
         rate: 60.0,
@@ -48,17 +48,17 @@ const KNOWN: [KnownCapacity; 5] = [
 ///
 /// # Errors
 /// Fails if a node or the search does not run.
-pub(crate) fn capacity(bench: &Bench) -> Result<Vec<Row>> {
-    KNOWN.iter().map(|known| search(bench, known)).collect()
+pub(crate) fn search_known_capacities(bench: &Bench) -> Result<Vec<Row>> {
+    KNOWN.iter().map(|known| run_capacity_search(bench, known)).collect()
 }
 
-fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
-    let folder = scratch(bench, "capacity")?;
+fn run_capacity_search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
+    let folder = create_result_folder(bench, "capacity")?;
     let node = Server::start_simulated(&bench.weir, &known.node, PROBE)?;
     let plan = folder.join("plan.toml");
     let text = include_str!("capacity.toml").replace("@TARGET@", &node.address.to_string());
     fs::write(&plan, text)?;
-    let mut command = pinned(LOAD_CORE);
+    let mut command = pinned_command(LOAD_CORE);
     command.arg(&bench.weir).args(["capacity", "--json", "--yes", "--quiet"]).arg(&plan);
     let output = command.stdin(Stdio::null()).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -66,19 +66,19 @@ fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
         .with_context(|| format!("no capacity of {:?}: {stderr}", known.node))?;
     fs::write(folder.join(format!("{}.json", known.rate)), &output.stdout)?;
     let figure = |name: &str| json["answer"][name].as_f64();
-    let (pass, fail) = (figure("highest_pass"), figure("lowest_fail"));
+    let (highest_pass, lowest_fail) = (figure("highest_pass"), figure("lowest_fail"));
     let reported_method = json["binding"]["method"].as_str();
     let node_arguments = known.node.join(" ");
     eprintln!(
-        "capacity: {node_arguments} passes at {pass:?}, fails at {fail:?}, {reported_method:?} breaks \
-         first, {} s: {}",
+        "capacity: {node_arguments} passes at {highest_pass:?}, fails at {lowest_fail:?}, \
+         {reported_method:?} breaks first, {} s: {}",
         json["duration"].as_f64().unwrap_or_default().round(),
         json["answer"]["sentence"].as_str().unwrap_or_default(),
     );
     let mut problems = Vec::new();
-    let measured = pass.unwrap_or(f64::NAN);
+    let measured = highest_pass.unwrap_or(f64::NAN);
     let deviation = (measured / known.rate - 1.0).abs();
-    // NaN is a deviation as well.
+    // The deviation is NaN if the search found no passing rate.
     if deviation.is_nan() || deviation > CAPACITY_SHARE {
         problems.push(format!("more than {:.0} % off", CAPACITY_SHARE * 100.0));
     }
@@ -87,17 +87,17 @@ fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
         problems.push(format!("{reported_method:?} was reported, {expected:?} breaks first"));
     }
     let case = format!("capacity, {node_arguments}");
-    let subject =
-        Subject { case: &case, unit: "iterations/s", peer: "the known capacity", target: None };
-    Ok(Row::of(&subject, &[measured], &[known.rate], problems))
+    let row_spec =
+        RowSpec { case: &case, unit: "iterations/s", peer: "the known capacity", target: None };
+    Ok(Row::compare(&row_spec, &[measured], &[known.rate], problems))
 }
 
 /// Number of comparisons of a node with itself.
 const COMPARISONS: usize = 40;
 /// Runs per variant of a comparison.
 const RUNS: usize = 6;
-/// Offset in runs between two comparisons. Comparisons share runs, because separate runs would take
-/// hours.
+/// Number of runs from the start of one comparison to the start of the next. Comparisons share
+/// runs, because separate runs would take hours.
 const STEP: usize = 2;
 /// Largest share of comparisons that may report a difference.
 const DIFFERENT_SHARE: f64 = 0.05;
@@ -106,8 +106,8 @@ const DIFFERENT_SHARE: f64 = 0.05;
 ///
 /// # Errors
 /// Fails if the node, a run or a comparison does not run.
-pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
-    let folder = scratch(bench, "same")?;
+pub(crate) fn compare_same_node(bench: &Bench) -> Result<Vec<Row>> {
+    let folder = create_result_folder(bench, "same")?;
     let node = Server::start_simulated(&bench.weir, &["--latency", "1ms..5ms"], PROBE)?;
     let url = format!("http://{}", node.address);
     let count = 2 * RUNS + STEP * (COMPARISONS - 1);
@@ -115,7 +115,7 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     let runs: Vec<PathBuf> = (0..count)
         .map(|run| {
             let out = folder.join(run.to_string());
-            let mut command = pinned(LOAD_CORE);
+            let mut command = pinned_command(LOAD_CORE);
             command.arg(&bench.weir).args(["load", &url, "--quiet", "-r", "400", "-d", "1s"]);
             let output = command.arg("--out").arg(&out).stdin(Stdio::null()).output()?;
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -133,17 +133,18 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     eprintln!(
         "same: {different} of {COMPARISONS} comparisons report a difference, of {metrics} metrics"
     );
-    let subject = Subject {
+    let row_spec = RowSpec {
         case: &format!("A/A, {COMPARISONS} comparisons"),
         unit: "differences",
         peer: "the allowed number",
         target: Some(1.0),
     };
     let allowed = COMPARISONS as f64 * DIFFERENT_SHARE;
-    Ok(vec![Row::of(&subject, &[different as f64], &[allowed], Vec::new())])
+    Ok(vec![Row::compare(&row_spec, &[different as f64], &[allowed], Vec::new())])
 }
 
-/// Compares runs in the order A B B A; returns the number of metrics and of those that differ.
+/// Compares runs in the order A B B A. Returns the number of compared metrics and the number of
+/// metrics that differ.
 fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
     let variant = |name: &str, is_a: bool| {
         let runs = runs.iter().enumerate();
@@ -162,8 +163,8 @@ fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
     Ok((differences.len(), differences.iter().filter(differs).count()))
 }
 
-/// Creates an empty folder of this name.
-pub(super) fn scratch(bench: &Bench, name: &str) -> Result<PathBuf> {
+/// Creates an empty folder of this name among the results.
+pub(super) fn create_result_folder(bench: &Bench, name: &str) -> Result<PathBuf> {
     let folder = bench.folder.join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;

@@ -1,5 +1,5 @@
-//! The servers under test: Weir, its peers and the constant node. Each server is started for its
-//! round, pinned to a core, and ended with its whole process group.
+//! Starts and ends the servers under test: Weir, its peers and the constant node. Each server is
+//! started for its round, pinned to a core, and ended with its whole process group.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -18,13 +18,13 @@ use crate::shell;
 pub(crate) const SERVER_CORE: &str = "0";
 /// The core of the load and of the constant node.
 pub(crate) const LOAD_CORE: &str = "1";
-/// Timeout for a server's first response; Weir probes its nodes first.
-const READY_LIMIT: Duration = Duration::from_secs(15);
+/// Timeout for a server's first response. Weir probes its nodes before that.
+const READY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time from SIGTERM to SIGKILL for a server that does not end.
-const END_LIMIT: Duration = Duration::from_secs(5);
-/// A call that each node answers at once, by which servers are known to be ready.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// A call to which each node responds at once. A response shows that a server is ready.
 pub(crate) const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
-/// Limit of client connections of each server. No case opens more.
+/// Limit of client connections of each server. No case opens more connections.
 const CONNECTIONS: usize = 12_000;
 
 /// Cache settings of Weir.
@@ -34,7 +34,7 @@ pub(crate) enum Cache {
     Default,
     /// `--no-cache`.
     Off,
-    /// A limit in bytes.
+    /// A size limit in bytes.
     Bytes(u64),
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Cache {
 pub(crate) enum Contender {
     /// Weir in front of these nodes.
     Weir { label: &'static str, program: PathBuf, nodes: Vec<SocketAddr>, cache: Cache },
-    /// Weir with or without a cache of 64 MiB, and with extra lines in its configuration.
+    /// Weir with or without a cache of 64 MiB, and with the lines `extra` in its configuration.
     WeirConfigured {
         label: &'static str,
         program: PathBuf,
@@ -54,7 +54,7 @@ pub(crate) enum Contender {
     /// Weir without a cache, in front of one node at any URL.
     WeirUncached { label: &'static str, program: PathBuf, url: String },
     /// nginx with a constant response.
-    NginxReturn { answer: String },
+    NginxReturn { response: String },
     /// nginx with `proxy_cache` on POST.
     NginxCache { node: SocketAddr },
     /// nginx with `proxy_pass` over keep-alive connections.
@@ -68,7 +68,7 @@ pub(crate) enum Contender {
     /// Weir over TLS, with its cache.
     WeirTls { program: PathBuf, nodes: Vec<SocketAddr>, tls: TlsSettings },
     /// nginx with a constant response over TLS.
-    NginxTls { answer: String, tls: TlsSettings },
+    NginxTls { response: String, tls: TlsSettings },
 }
 
 impl Contender {
@@ -89,7 +89,7 @@ impl Contender {
     }
 
     /// Returns the header, and its value, that marks a response from this server's cache.
-    pub(crate) fn proof_of_hit(&self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn cache_hit_header(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Weir { .. } | Self::WeirConfigured { .. } => Some(("x-weir-cache", "hit")),
             Self::NginxCache { .. } => Some(("x-cache", "HIT")),
@@ -97,7 +97,7 @@ impl Contender {
         }
     }
 
-    /// Returns its TLS settings, or `None` without TLS.
+    /// Returns the TLS settings of the server, or `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&TlsSettings> {
         match self {
             Self::WeirTls { tls, .. } | Self::NginxTls { tls, .. } => Some(tls),
@@ -106,7 +106,7 @@ impl Contender {
     }
 
     /// Returns the command that serves on `port`, with its files in `folder`.
-    fn command(&self, port: u16, folder: &Path) -> Result<Command> {
+    fn build_command(&self, port: u16, folder: &Path) -> Result<Command> {
         let write_config =
             |template: &str, name: &str, values: &[(&str, String)]| -> Result<PathBuf> {
                 let path = folder.join(name);
@@ -114,7 +114,7 @@ impl Contender {
                     .replace("@PORT@", &port.to_string())
                     .replace("@DIR@", &folder.display().to_string())
                     .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
-                    // Each proxied client needs a second file descriptor.
+                    // A client whose call goes to the node needs a second file descriptor.
                     .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
                 for (placeholder, value) in values {
                     text = text.replace(placeholder, value);
@@ -124,25 +124,25 @@ impl Contender {
                 Ok(path)
             };
         let nginx = |template: &str, values: &[(&str, String)]| -> Result<Command> {
-            let mut command = pinned(SERVER_CORE);
+            let mut command = pinned_command(SERVER_CORE);
             command.args(["nginx", "-e"]).arg(folder.join("error.log")).arg("-p").arg(folder);
             command.arg("-c").arg(write_config(template, "nginx.conf", values)?);
             Ok(command)
         };
         let haproxy = |template: &str, values: &[(&str, String)]| -> Result<Command> {
-            let mut command = pinned(SERVER_CORE);
+            let mut command = pinned_command(SERVER_CORE);
             command.args(["haproxy", "-q", "-db", "-f"]);
             command.arg(write_config(template, "haproxy.cfg", values)?);
             Ok(command)
         };
         let weir = |program: &Path, template: &str, values: &[(&str, String)]| -> Result<Command> {
-            let mut command = pinned(SERVER_CORE);
+            let mut command = pinned_command(SERVER_CORE);
             command.arg(program).arg("serve");
             command.arg(write_config(template, "weir.toml", values)?);
             Ok(command)
         };
         let weir_by_options = |program: &Path, urls: &[String], cache: bool| {
-            let mut command = pinned(SERVER_CORE);
+            let mut command = pinned_command(SERVER_CORE);
             command.arg(program).arg("serve");
             for url in urls {
                 command.args(["--upstream", url]);
@@ -170,8 +170,8 @@ impl Contender {
             Self::WeirUncached { program, url, .. } => {
                 Ok(weir_by_options(program, std::slice::from_ref(url), false))
             }
-            Self::NginxReturn { answer } => {
-                nginx(include_str!("nginx_return.conf"), &[("@ANSWER@", answer.clone())])
+            Self::NginxReturn { response } => {
+                nginx(include_str!("nginx_return.conf"), &[("@ANSWER@", response.clone())])
             }
             Self::NginxCache { node } => {
                 nginx(include_str!("nginx_cache.conf"), &[("@BACKEND@", node.to_string())])
@@ -199,9 +199,9 @@ impl Contender {
                 values.push(("@NODES@", upstream_tables(nodes)));
                 weir(program, include_str!("weir_tls.toml"), &values)
             }
-            Self::NginxTls { answer, tls } => {
+            Self::NginxTls { response, tls } => {
                 let mut values = tls.values();
-                values.push(("@ANSWER@", answer.clone()));
+                values.push(("@ANSWER@", response.clone()));
                 nginx(include_str!("nginx_tls.conf"), &values)
             }
         }
@@ -231,8 +231,9 @@ fn upstream_tables(nodes: &[SocketAddr]) -> String {
     nodes.iter().enumerate().map(entry).collect()
 }
 
-/// Returns a command pinned to one core; the program is its first argument.
-pub(crate) fn pinned(core: &str) -> Command {
+/// Returns a command that runs a program on one core. The caller adds the program as the first
+/// argument.
+pub(crate) fn pinned_command(core: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core]);
     command
@@ -241,8 +242,9 @@ pub(crate) fn pinned(core: &str) -> Command {
 /// A running server; dropping it ends its process group and removes its files.
 pub(crate) struct Server {
     child: Child,
-    /// Its listen address.
+    /// Listen address of the server.
     pub(crate) address: SocketAddr,
+    /// Folder of its files, which is removed at the end.
     folder: PathBuf,
 }
 
@@ -250,11 +252,12 @@ impl Server {
     /// Starts `contender` and returns once it responds to `probe` with status 200.
     ///
     /// # Errors
-    /// Fails if it cannot be started or does not respond in time; the message quotes its output.
+    /// Fails if the server cannot be started or does not respond in time. The message quotes its
+    /// output.
     pub(crate) fn start(contender: &Contender, probe: &str) -> Result<Self> {
-        let folder = scratch(contender.name())?;
-        let port = free_ports(1)?[0].port();
-        let command = contender.command(port, &folder)?;
+        let folder = create_scratch_folder(contender.name())?;
+        let port = find_free_ports(1)?[0].port();
+        let command = contender.build_command(port, &folder)?;
         Self::spawn(contender.name(), command, port, folder, probe)
     }
 
@@ -266,7 +269,8 @@ impl Server {
         Self::start_backend_on(LOAD_CORE, ports, probe)
     }
 
-    /// As [`Server::start_backend`], on a given core: generators under test run on the other one.
+    /// As [`Server::start_backend`], on a given core. A generator under test runs on the other
+    /// core.
     ///
     /// # Errors
     /// Same as [`Server::start`].
@@ -275,31 +279,38 @@ impl Server {
         ports: usize,
         probe: &str,
     ) -> Result<(Self, Vec<SocketAddr>)> {
-        let addresses = free_ports(ports)?;
-        let mut command = pinned(core);
+        let addresses = find_free_ports(ports)?;
+        let mut command = pinned_command(core);
         command.arg(shell::root().join("target/release/xtask")).arg("backend");
         for address in &addresses {
             command.args(["--listen", &address.to_string()]);
         }
         let port = addresses[0].port();
-        let server = Self::spawn("the constant node", command, port, scratch("backend")?, probe)?;
+        let server = Self::spawn(
+            "the constant node",
+            command,
+            port,
+            create_scratch_folder("backend")?,
+            probe,
+        )?;
         Ok((server, addresses))
     }
 
-    /// Starts our simulated node, alone on the server's core.
+    /// Starts a simulated node (`weir node`), alone on the server's core. `extra` holds further
+    /// arguments.
     ///
     /// # Errors
     /// Same as [`Server::start`].
     pub(crate) fn start_simulated(weir: &Path, extra: &[&str], probe: &str) -> Result<Self> {
-        let address = free_ports(1)?[0];
-        let mut command = pinned(SERVER_CORE);
+        let address = find_free_ports(1)?[0];
+        let mut command = pinned_command(SERVER_CORE);
         command.arg(weir).args(["node", "--listen", &address.to_string()]).args(extra);
-        let folder = scratch("simnode")?;
+        let folder = create_scratch_folder("simnode")?;
         Self::spawn("the simulated node", command, address.port(), folder, probe)
     }
 
-    /// Starts a command with its own folder and returns once it answers `probe` with 200 on this
-    /// port.
+    /// Starts a command and returns once it responds to `probe` on this port with status 200.
+    /// `folder` holds the files of the server.
     ///
     /// # Errors
     /// Same as [`Server::start`].
@@ -322,7 +333,7 @@ impl Server {
                 return Ok(server);
             }
             let exited = server.child.try_wait()?;
-            if exited.is_some() || started.elapsed() > READY_LIMIT {
+            if exited.is_some() || started.elapsed() > READY_TIMEOUT {
                 let log = fs::read_to_string(server.folder.join("out.log")).unwrap_or_default();
                 let response = reply.map_or_else(
                     |error| format!("{error:#}"),
@@ -334,13 +345,13 @@ impl Server {
         }
     }
 
-    /// Returns the leader of its process group.
+    /// Returns the id of the server's process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends a signal (`-STOP`, `-CONT`, …) to the whole group.
-    pub(crate) fn signal(&self, name: &str) {
+    pub(crate) fn send_signal(&self, name: &str) {
         let group = format!("-{}", self.child.id());
         // The group may have ended already.
         let _ignored =
@@ -350,11 +361,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.signal("-TERM");
+        self.send_signal("-TERM");
         let started = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
-            if started.elapsed() > END_LIMIT {
-                self.signal("-KILL");
+            if started.elapsed() > END_TIMEOUT {
+                self.send_signal("-KILL");
                 break;
             }
             shell::pause(Duration::from_millis(10));
@@ -365,17 +376,17 @@ impl Drop for Server {
 }
 
 /// A temporary folder outside any server; dropping it removes it.
-pub(crate) struct Folder(pub(crate) PathBuf);
+pub(crate) struct ScratchFolder(pub(crate) PathBuf);
 
-impl Drop for Folder {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         let _ignored = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Creates an empty folder, in memory if possible. So the speed of a disk does not affect the
+/// Creates an empty folder, in memory if possible, so that the speed of a disk does not affect the
 /// results.
-pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
+pub(crate) fn create_scratch_folder(name: &str) -> Result<PathBuf> {
     let memory_folder = Path::new("/dev/shm");
     let base = match memory_folder.is_dir() {
         true => memory_folder.to_owned(),
@@ -395,9 +406,9 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
     anyhow::bail!("1000 scratch folders in {} are taken", base.display())
 }
 
-/// Finds free ports. The kernel does not assign a port twice in a row. So, on a machine that runs
-/// only the bench, a port is still free when the server binds it.
-pub(crate) fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
+/// Finds free ports. The kernel does not assign a port twice in a row. On a machine that runs only
+/// the bench, each port is therefore still free when the server binds it.
+pub(crate) fn find_free_ports(count: usize) -> Result<Vec<SocketAddr>> {
     ensure!(count > 0, "count is 0, at least 1 is needed");
     let listeners: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;

@@ -1,4 +1,5 @@
--- One constant POST per request; prints latencies in microseconds.
+-- Sends one constant POST per request. Prints the p99 and the maximum latency in microseconds, and
+-- the number of responses slower than 100 ms.
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
 wrk.body = '@BODY@'

@@ -1,10 +1,11 @@
-//! Effect of failing nodes on clients: failed calls, p99.9 of the latency and the slowest call
-//! while one or two of three nodes fail. The peers are nginx and HAProxy in front of the same
-//! nodes.
+//! Measures the effect of failing nodes on clients: failed calls, p99.9 of the latency and the
+//! slowest call while one or two of three nodes fail. The peers are nginx and HAProxy in front of
+//! the same nodes.
 //!
 //! The gateway under test runs on core 0. Three constant nodes with 3 ms of latency, each in its
-//! own process, and `weir load` run on core 1. Each round starts all of them. The load is open
-//! loop. The fault begins after its first second and ends a second before its end.
+//! own process, and `weir load` run on core 1. Each round starts all of these processes. The load
+//! is open loop. The fault begins one second after the start of the load and ends one second before
+//! the end of the load.
 
 use std::path::Path;
 use std::process::Child;
@@ -13,9 +14,11 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 
 use super::cost::count_served;
-use super::row::{Row, Subject};
-use super::search::scratch as result_folder;
-use super::server::{Contender, LOAD_CORE, PROBE, Server, free_ports, pinned, scratch};
+use super::row::{Row, RowSpec};
+use super::search::create_result_folder;
+use super::server::{
+    Contender, LOAD_CORE, PROBE, Server, create_scratch_folder, find_free_ports, pinned_command,
+};
 use super::weir_load::{self, CallFigures};
 use super::{Bench, Cache, http};
 use crate::backend::{CALLED_METHOD, Fault};
@@ -25,7 +28,9 @@ const NODES: usize = 3;
 const NODE_LATENCY_MS: u64 = 3;
 /// Calls per second.
 const RATES: [u64; 2] = [500, 2_000];
+/// Largest allowed p99.9 of the latency.
 const P999_MAX_MS: f64 = 300.0;
+/// Largest allowed latency.
 const SLOWEST_MAX_MS: f64 = 1_000.0;
 /// Seconds of load without the fault: one second before it and one second after it.
 const CALM_SECONDS: u64 = 2;
@@ -67,7 +72,7 @@ impl Gateway {
 ///
 /// # Errors
 /// Fails if the failure mode is unknown, or a process fails.
-pub(crate) fn stalls(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_stalls(bench: &Bench) -> Result<Vec<Row>> {
     let only = bench.stall_case.as_deref();
     let selected: Vec<_> =
         FAILURE_MODES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
@@ -119,7 +124,12 @@ fn compare(
     let limit = |value: f64| vec![value; ours.len()];
     let row = |figure: &str, peer, target, ours: &[f64], theirs: &[f64]| {
         let case = format!("{case}: {figure}");
-        Row::of(&Subject { case: &case, unit: "ms", peer, target }, ours, theirs, problems.clone())
+        Row::compare(
+            &RowSpec { case: &case, unit: "ms", peer, target },
+            ours,
+            theirs,
+            problems.clone(),
+        )
     };
     Ok(vec![
         row("p99.9", "the limit", Some(1.0), &ours, &limit(P999_MAX_MS)),
@@ -140,12 +150,12 @@ fn measure_round(
     let nodes: Vec<Server> = (0..NODES).map(|_| start_node()).collect::<Result<_>>()?;
     let addresses = nodes.iter().map(|node| node.address).collect();
     let contender = match gateway {
-        Gateway::Weir => bench.weir("weir", addresses, Cache::Off),
+        Gateway::Weir => bench.weir_contender("weir", addresses, Cache::Off),
         Gateway::Nginx => Contender::NginxBalancer { nodes: addresses },
         Gateway::Haproxy => Contender::HaproxyBalancer { nodes: addresses },
     };
     let server = Server::start(&contender, PROBE)?;
-    let folder = result_folder(bench, "stalls")?;
+    let folder = create_result_folder(bench, "stalls")?;
     let before = count_served(&nodes[0])?;
     let load = start_load(bench, &folder, &server, rate)?;
     while count_served(&nodes[0])? < before + rate / NODES as u64 {
@@ -153,8 +163,8 @@ fn measure_round(
     }
     for node in &nodes[..count] {
         match failure {
-            FailureMode::Kill => node.signal("-KILL"),
-            FailureMode::Stop => node.signal("-STOP"),
+            FailureMode::Kill => node.send_signal("-KILL"),
+            FailureMode::Stop => node.send_signal("-STOP"),
             FailureMode::Fault(fault) => set_fault(node, fault)?,
         }
     }
@@ -162,7 +172,7 @@ fn measure_round(
     for node in &nodes[..count] {
         match failure {
             FailureMode::Kill => {}
-            FailureMode::Stop => node.signal("-CONT"),
+            FailureMode::Stop => node.send_signal("-CONT"),
             FailureMode::Fault(_) => set_fault(node, Fault::None)?,
         }
     }
@@ -170,12 +180,18 @@ fn measure_round(
 }
 
 fn start_node() -> Result<Server> {
-    let address = free_ports(1)?[0];
-    let mut command = pinned(LOAD_CORE);
+    let address = find_free_ports(1)?[0];
+    let mut command = pinned_command(LOAD_CORE);
     command.arg(shell::root().join("target/release/xtask")).arg("backend");
     command.args(["--listen", &address.to_string()]);
     command.args(["--latency-ms", &NODE_LATENCY_MS.to_string()]);
-    Server::spawn("the constant node", command, address.port(), scratch("backend")?, PROBE)
+    Server::spawn(
+        "the constant node",
+        command,
+        address.port(),
+        create_scratch_folder("backend")?,
+        PROBE,
+    )
 }
 
 fn set_fault(node: &Server, fault: Fault) -> Result<()> {

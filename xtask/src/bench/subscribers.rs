@@ -1,4 +1,4 @@
-//! Fan-out time of a new head to 10,000 subscribers, and memory per subscriber.
+//! Measures how long a new head takes to reach 10,000 subscribers, and the memory per subscriber.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use tokio::task::LocalSet;
 
 use super::Bench;
 use super::machine::{self, MIB};
-use super::row::{Row, Subject};
+use super::row::{Row, RowSpec};
 use super::server::{Contender, PROBE, Server};
 
 /// Number of clients that subscribe to new heads.
@@ -26,7 +26,7 @@ const NODE: [&str; 2] = ["--block-time", "2s"];
 const FAN_OUT_MAX_MS: f64 = 250.0;
 /// Maximum resident memory per subscriber, in KiB.
 const MEMORY_MAX_KIB: f64 = 20.0;
-/// Clients that connect concurrently.
+/// Number of clients that connect concurrently.
 const CONNECT_AT_ONCE: usize = 64;
 /// Timeout of the whole measurement.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -40,7 +40,8 @@ const UPGRADE: &[u8] =
 #[derive(Debug, Default)]
 struct Arrivals(BTreeMap<u64, Arrival>);
 
-/// When the first and the last client received a head, and how many did.
+/// The times at which the first and the last client received a head, and the number of clients that
+/// received it.
 #[derive(Debug)]
 struct Arrival {
     first: Instant,
@@ -49,6 +50,7 @@ struct Arrival {
 }
 
 impl Arrivals {
+    /// Records that a client received the head at a height now.
     fn record(&mut self, number: u64) {
         let now = Instant::now();
         let first_arrival = Arrival { first: now, last: now, clients: 0 };
@@ -68,7 +70,7 @@ impl Arrivals {
 ///
 /// # Errors
 /// Fails if the gateway or the node does not run, or a client cannot subscribe.
-pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_fan_out(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &NODE, PROBE)?;
     let url = format!("ws://{}", node.address);
     let ours = Contender::WeirUncached { label: "weir", program: bench.weir.clone(), url };
@@ -92,8 +94,8 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     }
     let kib = mebibytes * 1024.0 / SUBSCRIBERS as f64;
     let row = |case, unit, ours: &[f64], target: f64| {
-        let subject = Subject { case, unit, peer: "the limit", target: Some(1.0) };
-        Row::of(&subject, ours, &vec![target; ours.len()], Vec::new())
+        let row_spec = RowSpec { case, unit, peer: "the limit", target: Some(1.0) };
+        Row::compare(&row_spec, ours, &vec![target; ours.len()], Vec::new())
     };
     Ok(vec![
         row("a head to 10,000 subscribers", "ms until the last", &figures, FAN_OUT_MAX_MS),
@@ -101,8 +103,9 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// Returns the arrivals of heads at all clients, those at a client of the node itself (the
-/// reference), and the clients' memory in MiB.
+/// Subscribes all clients and records heads. Returns the arrivals at the clients of the gateway,
+/// the arrivals at one client of the node itself (the reference), and the clients' memory in the
+/// gateway in MiB.
 async fn measure(server: &Server, node: SocketAddr) -> Result<(Arrivals, Arrivals, f64)> {
     let before = machine::resident_bytes(server.group())?;
     let (received, reference) =
@@ -117,11 +120,11 @@ async fn measure(server: &Server, node: SocketAddr) -> Result<(Arrivals, Arrival
     }
     eprintln!("subscribers: {SUBSCRIBERS} clients have subscribed");
     let bytes = machine::resident_bytes(server.group())?.saturating_sub(before);
-    for (stream, rest) in clients {
-        tokio::task::spawn_local(listen(stream, rest, Rc::clone(&received)));
+    for (stream, unread) in clients {
+        tokio::task::spawn_local(record_heads(stream, unread, Rc::clone(&received)));
     }
-    let (stream, rest) = subscribe(node).await?;
-    tokio::task::spawn_local(listen(stream, rest, Rc::clone(&reference)));
+    let (stream, unread) = subscribe(node).await?;
+    tokio::task::spawn_local(record_heads(stream, unread, Rc::clone(&reference)));
     // The first heads arrive while clients still connect, so not all clients receive them.
     while (received.borrow().complete(SUBSCRIBERS).len() as u64) < HEADS {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -145,7 +148,7 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     buffer.clear();
     loop {
         ensure!(stream.read_buf(&mut buffer).await? > 0, "closed before the response");
-        if let Some((start, end)) = frame(&buffer) {
+        if let Some((start, end)) = find_frame(&buffer) {
             let response = String::from_utf8_lossy(&buffer[start..end]);
             ensure!(response.contains("\"result\""), "{response}");
             buffer.drain(..end);
@@ -157,7 +160,7 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
 
 /// Returns the start and the end of the first frame's payload, or `None` if the frame is
 /// incomplete.
-fn frame(bytes: &[u8]) -> Option<(usize, usize)> {
+fn find_frame(bytes: &[u8]) -> Option<(usize, usize)> {
     let (start, length) = match bytes.get(1)? & 0x7f {
         126 => (4, usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))),
         127 => (10, usize::try_from(u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?)).ok()?),
@@ -166,11 +169,11 @@ fn frame(bytes: &[u8]) -> Option<(usize, usize)> {
     (bytes.len() >= start + length).then_some((start, start + length))
 }
 
-/// Records each head until the connection ends.
-async fn listen(mut stream: TcpStream, mut buffer: Vec<u8>, received: Rc<RefCell<Arrivals>>) {
+/// Records each head until the connection ends. `buffer` holds bytes that were already received.
+async fn record_heads(mut stream: TcpStream, mut buffer: Vec<u8>, received: Rc<RefCell<Arrivals>>) {
     loop {
-        while let Some((start, end)) = frame(&buffer) {
-            if let Some(number) = number_of(&buffer[start..end]) {
+        while let Some((start, end)) = find_frame(&buffer) {
+            if let Some(number) = parse_height(&buffer[start..end]) {
                 received.borrow_mut().record(number);
             }
             buffer.drain(..end);
@@ -182,8 +185,9 @@ async fn listen(mut stream: TcpStream, mut buffer: Vec<u8>, received: Rc<RefCell
 }
 
 /// Parses the height of a header.
-fn number_of(text: &[u8]) -> Option<u64> {
+fn parse_height(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
-    let (_, rest) = text.split_once("\"number\":\"0x")?;
-    u64::from_str_radix(rest.split_once('"')?.0, 16).ok()
+    let (_, after_prefix) = text.split_once("\"number\":\"0x")?;
+    let (digits, _) = after_prefix.split_once('"')?;
+    u64::from_str_radix(digits, 16).ok()
 }

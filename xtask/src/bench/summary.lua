@@ -1,6 +1,6 @@
--- Appended to every script: prints the figures of wrk for `Summary`.
+-- This part is appended to every script. It prints wrk's figures for `Summary` (load.rs).
 function done(summary, latency, requests)
-  local e = summary.errors
+  local errors = summary.errors
   io.write(string.format("SUMMARY %d %d %d %d %d %d %d %d\n", summary.requests, summary.bytes,
-    summary.duration, e.connect, e.read, e.write, e.timeout, e.status))
+    summary.duration, errors.connect, errors.read, errors.write, errors.timeout, errors.status))
 end

@@ -1,10 +1,10 @@
-//! CPU cost of TLS: full and resumed handshakes, and requests on keep-alive connections. The peer
-//! is nginx with the same certificate, key, version and cipher.
+//! Measures the CPU cost of TLS: full and resumed handshakes, and requests on keep-alive
+//! connections. The peer is nginx with the same certificate, key, version and cipher.
 //!
-//! Both answer the call of the case `hit` with the same bytes: Weir from its cache, nginx by
-//! `return`. `weir load` runs on the other core, with one request per connection where handshakes
-//! are measured. Its result proves that the handshakes were full or resumed as intended. The cost
-//! is the CPU time of the server's processes during the load, divided by handshakes or requests.
+//! Both servers send the same response to the call of the case `hit`: Weir from its cache, nginx by
+//! `return`. `weir load` runs on the other core. To measure handshakes it sends one request per
+//! connection, and its result shows how many handshakes were full and resumed. The cost is the CPU
+//! time of the server's processes during the load, divided by handshakes or requests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,11 +15,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cost::{BLOCK_CALL, Figures, Measured, interleave, rows_with_unit};
+use super::cost::{BLOCK_CALL, Figures, MeasuredRound, build_rows_with_unit, interleave};
 use super::load::{Round, Summary};
 use super::row::Row;
 use super::server::{
-    Contender, Folder, LOAD_CORE, SERVER_CORE, Server, free_ports, pinned, scratch,
+    Contender, LOAD_CORE, SERVER_CORE, ScratchFolder, Server, create_scratch_folder,
+    find_free_ports, pinned_command,
 };
 use super::{Bench, CONNECTIONS, http, machine};
 use crate::shell;
@@ -27,8 +28,8 @@ use crate::shell;
 /// Number of concurrent connections if each carries one request. A rustls client stores 8 tickets
 /// per server. With more connections, some would find no ticket for resumption.
 const SHORT_CONNECTIONS: usize = 8;
-/// Minimum share of handshakes of the measured kind. It is below 1, because the first handshakes
-/// are always full.
+/// Minimum share of handshakes of the measured kind (full or resumed). It is below 1, because the
+/// first handshakes are always full.
 const KIND_SHARE_MIN: f64 = 0.98;
 
 /// TLS settings of one measurement.
@@ -38,14 +39,15 @@ struct Mode {
     version: &'static str,
     cipher: &'static str,
     key: Key,
-    /// True if each connection resumes a session, false if each makes a full handshake. In both
-    /// cases a connection carries one request. `None` keeps connections alive.
+    /// True if each connection resumes a session, false if each connection makes a full handshake.
+    /// In both cases a connection carries one request. `None` keeps connections alive.
     resume: Option<bool>,
     /// Largest ratio of our CPU time to nginx's. It is [`HANDSHAKE_RATIO_MAX`] if handshakes are
     /// measured.
     target: f64,
 }
 
+/// Type of the certificate's key.
 #[derive(Debug, Clone, Copy)]
 enum Key {
     Rsa,
@@ -129,10 +131,10 @@ impl TlsSettings {
 /// Fails if a server, the load or openssl does not run.
 pub(crate) fn measure_modes(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
-    let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
-    let files = Folder(scratch("tls")?);
+    let response = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
+    let files = ScratchFolder(create_scratch_folder("tls")?);
     for (name, kind) in [("rsa", "rsa:2048"), ("p256", "ec")] {
-        certificate(&files.0, name, kind)?;
+        create_certificate(&files.0, name, kind)?;
     }
     let mut rows = Vec::new();
     for mode in &MODES {
@@ -142,7 +144,7 @@ pub(crate) fn measure_modes(bench: &Bench) -> Result<Vec<Row>> {
         };
         let tls = || -> Result<TlsSettings> {
             Ok(TlsSettings {
-                port: free_ports(1)?[0].port(),
+                port: find_free_ports(1)?[0].port(),
                 version: mode.version,
                 cipher: mode.cipher,
                 chain: files.0.join(format!("{name}.pem")),
@@ -151,19 +153,20 @@ pub(crate) fn measure_modes(bench: &Bench) -> Result<Vec<Row>> {
         };
         let contenders = [
             Contender::WeirTls { program: bench.weir.clone(), nodes: nodes.clone(), tls: tls()? },
-            Contender::NginxTls { answer: answer.clone(), tls: tls()? },
+            Contender::NginxTls { response: response.clone(), tls: tls()? },
         ];
         let figures: Vec<Figures> = interleave(bench, mode.name, &contenders, |contender| {
             let server = Server::start(contender, BLOCK_CALL)?;
-            measure_round(bench, mode, contender, &server, &answer)
+            measure_round(bench, mode, contender, &server, &response)
         })?;
         let unit = if mode.resume.is_some() { "CPU us/handshake" } else { "CPU us/request" };
-        rows.extend(rows_with_unit(mode.name, unit, &figures, &[Some(mode.target)]));
+        rows.extend(build_rows_with_unit(mode.name, unit, &figures, &[Some(mode.target)]));
     }
     Ok(rows)
 }
 
-fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
+/// Creates a self-signed certificate and its key with openssl.
+fn create_certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
     ensure!(shell::find("openssl").is_some(), "openssl is missing: it makes the certificates");
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=bench"]);
@@ -173,7 +176,7 @@ fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
     }
     command.arg("-keyout").arg(folder.join(format!("{name}.key")));
     command.arg("-out").arg(folder.join(format!("{name}.pem")));
-    shell::output(&mut command).map(drop)
+    shell::read_output(&mut command).map(drop)
 }
 
 fn measure_round(
@@ -181,27 +184,29 @@ fn measure_round(
     mode: &Mode,
     contender: &Contender,
     server: &Server,
-    answer: &str,
-) -> Result<Measured> {
+    response: &str,
+) -> Result<MeasuredRound> {
     let tls = contender.tls().context("a contender without TLS")?;
     let target = SocketAddr::from(([127, 0, 0, 1], tls.port));
     let mut problems = Vec::new();
     let reply = http::post(server.address, BLOCK_CALL)?;
-    if reply.body != answer.as_bytes() {
+    if reply.body != response.as_bytes() {
         problems.push("the response differs from the node's".to_owned());
     }
     // This load fills caches and pools. It is not measured.
-    load(bench, mode, target, 1)?;
-    let (core, cpu) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
-    let result = load(bench, mode, target, bench.seconds)?;
-    let cpu = machine::cpu_time(server.group())?.saturating_sub(cpu);
-    let others = machine::core_seconds(SERVER_CORE)? - core - cpu.as_secs_f64();
+    run_load(bench, mode, target, 1)?;
+    let busy_secs_before = machine::core_busy_seconds(SERVER_CORE)?;
+    let cpu_before = machine::cpu_time(server.group())?;
+    let result = run_load(bench, mode, target, bench.seconds)?;
+    let cpu = machine::cpu_time(server.group())?.saturating_sub(cpu_before);
+    let busy_secs = machine::core_busy_seconds(SERVER_CORE)? - busy_secs_before;
+    let others_secs = busy_secs - cpu.as_secs_f64();
     let count = match mode.resume {
         None => result.requests,
         Some(resume) => {
             let handshakes = result.full + result.resumed;
-            let measured = if resume { result.resumed } else { result.full };
-            let share = measured as f64 / handshakes as f64;
+            let as_intended = if resume { result.resumed } else { result.full };
+            let share = as_intended as f64 / handshakes as f64;
             if share < KIND_SHARE_MIN {
                 let percent = share * 100.0;
                 let kind = if resume { "resumed" } else { "full" };
@@ -214,22 +219,25 @@ fn measure_round(
         problems.push(format!("{:.3} % of the requests failed", result.failed_share * 100.0));
     }
     let summary = Summary { requests: count, bytes: 0, duration: result.duration, errors: [0; 5] };
-    let disturbance = others / result.duration.as_secs_f64();
+    let disturbance = others_secs / result.duration.as_secs_f64();
     Ok((Round { cpu, disturbance, summary }, problems))
 }
 
 /// The result of a run of `weir load`.
 struct LoadResult {
     requests: u64,
+    /// Number of full handshakes.
     full: u64,
+    /// Number of resumed handshakes.
     resumed: u64,
     failed_share: f64,
     duration: Duration,
 }
 
-fn load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<LoadResult> {
-    let folder = Folder(scratch("tls-load")?);
-    let mut command = pinned(LOAD_CORE);
+/// Runs `weir load` in this mode.
+fn run_load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<LoadResult> {
+    let folder = ScratchFolder(create_scratch_folder("tls-load")?);
+    let mut command = pinned_command(LOAD_CORE);
     command.arg(&bench.weir).args(["load", &format!("https://{target}/"), "--insecure"]);
     command.args(["-d", &format!("{seconds}s"), "--body", BLOCK_CALL, "--threads", "1"]);
     command.args(["--tls-version", mode.version, "--ciphers", mode.cipher, "--quiet"]);

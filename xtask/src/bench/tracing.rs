@@ -1,5 +1,5 @@
-//! CPU cost of tracing: hits and misses of which 1 % are sampled, against the same calls without
-//! tracing.
+//! Measures the CPU cost of tracing: hits and misses of which 1 % are sampled, against the same
+//! calls without tracing.
 
 use anyhow::Result;
 
@@ -11,16 +11,16 @@ use super::{Bench, CONNECTIONS};
 
 /// Seconds of load before every round.
 const WARM_SECONDS: u64 = 1;
-/// Maximum cost in relation to that without tracing.
+/// Largest allowed ratio of the cost with tracing to the cost without tracing.
 const TARGET: f64 = 1.01;
 
 /// Measures hits and misses with and without tracing.
 ///
 /// # Errors
 /// Fails if a server or wrk does not run.
-pub(crate) fn tracing(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_tracing(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
-    // The constant node accepts spans with the status 200, as it accepts calls.
+    // A constant node serves as the collector. It responds to spans with status 200.
     let (_collector, collectors) = Server::start_backend(1, BLOCK_CALL)?;
     let sampling =
         format!("[tracing]\nendpoint = \"http://{}\"\nsample_ratio = 0.01\n", collectors[0]);
@@ -44,7 +44,7 @@ pub(crate) fn tracing(bench: &Bench) -> Result<Vec<Row>> {
         let server = Server::start(contender, BLOCK_CALL)?;
         cost::measure_miss_round(bench, &server, &backend)
     })?;
-    let mut rows = cost::rows("hit, 1 % traced", &hits, &[Some(TARGET)]);
-    rows.extend(cost::rows("miss, 1 % traced", &misses, &[Some(TARGET)]));
+    let mut rows = cost::build_rows("hit, 1 % traced", &hits, &[Some(TARGET)]);
+    rows.extend(cost::build_rows("miss, 1 % traced", &misses, &[Some(TARGET)]));
     Ok(rows)
 }

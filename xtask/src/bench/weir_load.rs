@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::Bench;
-use super::server::{LOAD_CORE, pinned};
+use super::server::{LOAD_CORE, pinned_command};
 
-/// Figures of all calls of a load, without its warm-up. Latencies are those of successful calls.
+/// Figures of all calls of a load after its warm-up. The latencies are of successful calls only.
 pub(crate) struct CallFigures {
     pub(crate) calls: f64,
     pub(crate) failed_share: f64,
@@ -28,7 +28,7 @@ pub(crate) struct CallFigures {
 /// Fails if the file cannot be written, or the program cannot be started.
 pub(crate) fn start(bench: &Bench, plan: &Path, text: &str) -> Result<Child> {
     fs::write(plan, text)?;
-    let mut command = pinned(LOAD_CORE);
+    let mut command = pinned_command(LOAD_CORE);
     command.arg(&bench.weir).args(["load", "--json", "-", "--quiet"]).arg(plan);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().context("cannot start weir load")

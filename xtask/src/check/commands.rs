@@ -1,7 +1,8 @@
 //! Checks that every command in a page's ```sh block exists.
 //!
-//! It does not run them. It parses `cargo xtask` lines with our own parser and compares `weir`
-//! lines with the output of `weir COMMAND --help`. Other programs must be on a short list.
+//! The check runs none of these commands. It parses `cargo xtask` lines with the parser of this
+//! tool, and compares `weir` lines with the output of `weir COMMAND --help`. Other programs must be
+//! in [`OTHER_PROGRAMS`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use clap::Parser;
 use crate::shell;
 
 /// Other programs that a page may use.
-const OTHERS: &[&str] = &[
+const OTHER_PROGRAMS: &[&str] = &[
     "apt-get",
     "cat",
     "cp",
@@ -36,12 +37,13 @@ const OTHERS: &[&str] = &[
     "sqlite3",
 ];
 /// Subcommands of cargo that a page may use, besides `xtask` and `run`.
-const CARGO: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "bench"];
+const CARGO_SUBCOMMANDS: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "bench"];
 
 /// A command line and its location.
 #[derive(Debug, PartialEq, Eq)]
 struct PageCommand {
     page: String,
+    /// Line of the page, counted from 1.
     line: usize,
     words: Vec<String>,
 }
@@ -52,9 +54,9 @@ struct PageCommand {
 /// Fails if a command does not exist, or no page has a command.
 pub(crate) fn check() -> Result<()> {
     let mut commands = Vec::new();
-    for page in pages()? {
+    for page in list_pages()? {
         let text = fs::read_to_string(shell::root().join(&page))?;
-        commands.extend(in_page(&page, &text));
+        commands.extend(read_commands(&page, &text));
     }
     ensure!(!commands.is_empty(), "no page has a ```sh block");
     let mut helps = BTreeMap::new();
@@ -70,7 +72,8 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-fn pages() -> Result<Vec<String>> {
+/// Lists the pages to check, relative to the root.
+fn list_pages() -> Result<Vec<String>> {
     let mut pages: Vec<String> = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "RELEASE.md"]
         .map(str::to_owned)
         .into_iter()
@@ -88,9 +91,9 @@ fn pages() -> Result<Vec<String>> {
 
 /// Reads the command lines in the ```sh blocks of a page. Joins continued lines and skips
 /// here-documents.
-fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
+fn read_commands(page: &str, text: &str) -> Vec<PageCommand> {
     let mut commands = Vec::new();
-    let (mut inside, mut joined, mut start) = (false, String::new(), 0);
+    let (mut in_sh_block, mut joined_line, mut first_line) = (false, String::new(), 0);
     let mut in_here_document = false;
     for (index, line) in text.lines().enumerate() {
         let trimmed = line.trim();
@@ -98,23 +101,23 @@ fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
             in_here_document = trimmed != "EOF";
             continue;
         }
-        in_here_document = inside && trimmed.ends_with("<<'EOF'");
+        in_here_document = in_sh_block && trimmed.ends_with("<<'EOF'");
         if trimmed.starts_with("```") {
-            inside = trimmed == "```sh";
+            in_sh_block = trimmed == "```sh";
             continue;
         }
-        if !inside || trimmed.is_empty() || trimmed.starts_with('#') {
+        if !in_sh_block || trimmed.is_empty() || trimmed.starts_with('#') {
             continue;
         }
-        if joined.is_empty() {
-            start = index + 1;
+        if joined_line.is_empty() {
+            first_line = index + 1;
         }
         match trimmed.strip_suffix('\\') {
-            Some(part) => joined.push_str(part),
+            Some(part) => joined_line.push_str(part),
             None => {
-                joined.push_str(trimmed);
-                for words in split(&std::mem::take(&mut joined)) {
-                    commands.push(PageCommand { page: page.to_owned(), line: start, words });
+                joined_line.push_str(trimmed);
+                for words in split_commands(&std::mem::take(&mut joined_line)) {
+                    commands.push(PageCommand { page: page.to_owned(), line: first_line, words });
                 }
             }
         }
@@ -124,7 +127,7 @@ fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
 
 /// Splits a line into commands and their words, without quotes, comments and variable assignments.
 /// `&&`, `;`, `|` and `&` end a command.
-fn split(line: &str) -> Vec<Vec<String>> {
+fn split_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -180,12 +183,12 @@ fn check_command(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>)
                 separator.with_context(|| format!("{line}: no -- before weir's arguments"))?;
             check_weir_command(&rest[separator + 1..], help)
         }
-        ["cargo", second, ..] if CARGO.contains(second) => Ok(()),
+        ["cargo", second, ..] if CARGO_SUBCOMMANDS.contains(second) => Ok(()),
         [program, rest @ ..] if *program == "weir" || program.ends_with("/weir") => {
             check_weir_command(rest, help)
         }
         [".ci/run"] => Ok(()),
-        [program, ..] if OTHERS.contains(program) => Ok(()),
+        [program, ..] if OTHER_PROGRAMS.contains(program) => Ok(()),
         _ => anyhow::bail!("{line}: not a command that a page may name"),
     }
 }
@@ -219,8 +222,8 @@ fn read_help(name: &str, cache: &mut BTreeMap<String, String>) -> Result<String>
     if let Some(text) = cache.get(name) {
         return Ok(text.clone());
     }
-    // The program that the tests have built. A `cargo run` would build another one, because it
-    // compiles dependencies with other features.
+    // This is the program that the tests have built. `cargo run` would build another one, with
+    // other features of the dependencies.
     let weir = std::env::current_exe()?.with_file_name("weir");
     let mut command = Command::new(weir);
     let out = command.args(name.split(' ')).arg("--help").output().context("cannot run weir")?;

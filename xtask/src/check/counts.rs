@@ -32,7 +32,8 @@ impl AddAssign for Counts {
 }
 
 impl Counts {
-    /// Moves tests from passed to skipped: cargo counts a test that returns early as passed.
+    /// Moves tests from passed to skipped. A test that skips itself returns early, so cargo counts
+    /// it as passed.
     pub(crate) fn move_to_skipped(&mut self, tests: usize) {
         let skipped = tests.min(self.passed);
         self.passed -= skipped;
@@ -65,12 +66,12 @@ pub(crate) struct Slowest(Vec<(Duration, String)>);
 impl Slowest {
     /// Records the test of a line such as `test limits::waits::it_waits ... ok <1.234s>`.
     fn record(&mut self, line: &str) {
-        let Some((name, rest)) =
-            line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
+        let Some((name, result)) =
+            line.strip_prefix("test ").and_then(|test| test.split_once(" ... "))
         else {
             return;
         };
-        let seconds = rest.split_once(" <").and_then(|(_, time)| time.strip_suffix("s>"));
+        let seconds = result.split_once(" <").and_then(|(_, time)| time.strip_suffix("s>"));
         let Some(seconds) = seconds.and_then(|digits| digits.parse().ok()) else { return };
         let Ok(time) = Duration::try_from_secs_f64(seconds) else { return };
         self.0.push((time, name.to_owned()));
@@ -79,7 +80,7 @@ impl Slowest {
     }
 
     /// Formats a line per test; empty if no test was timed.
-    pub(crate) fn table(&self) -> String {
+    pub(crate) fn format_table(&self) -> String {
         let line =
             |(time, name): &(Duration, String)| format!("{:>19.1}  {name}\n", time.as_secs_f64());
         let lines: String = self.0.iter().map(line).collect();
@@ -99,14 +100,14 @@ pub(crate) fn run(
     silence_max: Duration,
     slowest: &mut Slowest,
 ) -> Result<(bool, Counts)> {
-    let name = crate::shell::line(command);
+    let name = crate::shell::format_command(command);
     let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
     let output = child.stdout.take().context("the output is not piped")?;
     let (sender, lines) = sync_channel(LINES_WAITING_MAX);
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n') {
             let failed = line.is_err();
-            // A closed channel means that the process is being killed.
+            // The channel is closed if `run` has returned, because it kills the silent process.
             if sender.send(line).is_err() || failed {
                 return;
             }
@@ -136,8 +137,8 @@ pub(crate) fn run(
     Ok((child.wait()?.success(), total))
 }
 
-/// Kills a process and all of its descendants. It lists the children first, because the kernel
-/// assigns them to another parent when the process ends.
+/// Kills a process and all of its descendants. The children are listed first, because the kernel
+/// gives them another parent when the process ends.
 fn kill_tree(process: u32) {
     let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
     let parse_ids =

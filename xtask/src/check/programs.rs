@@ -1,9 +1,9 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages need root on Debian. geth, Helm, nfpm, actionlint, the OpenTelemetry Collector
-//! and the API server of Kubernetes come from the Go toolchain, cargo-deny from cargo, client
-//! libraries from npm and pip, mdBook from pip. Tests find the programs by themselves
-//! (`crates/test-support/src/programs.rs`).
+//! Debian packages are installed only by root on Debian. geth, Helm, nfpm, actionlint, the
+//! OpenTelemetry Collector and the API server of Kubernetes are built by Go, and cargo-deny by
+//! cargo. Client libraries come from npm and pip, mdBook from pip. Tests find the programs by
+//! themselves (`crates/test-support/src/programs.rs`).
 
 use std::env;
 use std::path::Path;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use crate::static_program::RELEASE_PROFILE;
 use crate::{shell, site};
 
-/// Program and Debian package.
+/// Programs, each with its Debian package.
 const PACKAGES: &[(&str, &str)] = &[
     ("nginx", "nginx"),
     ("haproxy", "haproxy"),
@@ -38,7 +38,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("etcd", "etcd-server"),
     ("man", "man-db"),
 ];
-/// Program and Go module.
+/// Programs, each with its Go module and version.
 const GO_PROGRAMS: &[(&str, &str)] = &[
     // The version with which the recorded responses in testdata were verified.
     ("geth", "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9"),
@@ -48,23 +48,24 @@ const GO_PROGRAMS: &[(&str, &str)] = &[
     ("helm", "helm.sh/helm/v3/cmd/helm@v3.22.0"),
     ("nfpm", NFPM),
 ];
-/// Program, the folder of its module, and further arguments of `go install`.
+/// Programs built from modules of this repository: the program, the folder of its module, and
+/// further arguments of `go install`.
 const GO_FOLDERS: &[(&str, &str, &[&str])] = &[
-    // The OpenTelemetry Collector with the few components that the tests need: the release with all
-    // components takes many times as long to build.
+    // The OpenTelemetry Collector with only the components that the tests need. The release with
+    // all components takes many times as long to build.
     ("otelcol", "xtask/otelcol", &[]),
-    // The API server of Kubernetes. Without inlining it takes an eighth less time to build. Only
-    // packages that Helm lacks are built so, because Go reuses the others.
+    // The API server of Kubernetes. Without inlining its build takes an eighth less time. Packages
+    // that Helm uses too are built with inlining, because Go then builds them only once.
     (
         "kube-apiserver",
         "xtask/kube-apiserver",
         &["-gcflags=k8s.io/kubernetes/...=-l", "-gcflags=k8s.io/apiserver/...=-l"],
     ),
 ];
-/// Value of `GOGC` for large builds: the compiler collects garbage less often, which saves a
-/// quarter of its time for some hundred megabytes of memory.
+/// Value of `GOGC` for large builds. The compiler collects garbage less often, which saves a
+/// quarter of its time and costs some hundred megabytes of memory.
 const GOGC: &str = "400";
-/// Builds the deb and the rpm.
+/// Go module and version of nfpm, which builds the deb and the rpm.
 const NFPM: &str = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4";
 /// Version of cargo-deny. It is pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
@@ -89,7 +90,8 @@ pub(crate) fn fetch_packager() -> Result<()> {
     run_quietly(Command::new("go").args(["install", NFPM]))
 }
 
-/// Installs the missing tools that list the crates of a release. Other profiles do not use them.
+/// Installs the missing tools that list the crates of a release. Builds with other profiles do not
+/// use these tools.
 ///
 /// # Errors
 /// Fails if a tool cannot be installed.
@@ -163,7 +165,7 @@ pub(crate) fn fetch() -> Result<String> {
     if build_grafana_check()? {
         installed.push("the check of dashboards");
     }
-    // The build cache takes more than 3 GB, and a machine of CI builds these programs once.
+    // The build cache takes more than 3 GB, and a machine of CI builds these programs only once.
     if env::var_os("CI").is_some() && installed.contains(&"kube-apiserver") {
         run_quietly(Command::new("go").args(["clean", "-cache"]))?;
     }
@@ -199,10 +201,11 @@ pub(crate) fn fetch() -> Result<String> {
 fn fetch_clients() -> Result<bool> {
     let source = shell::root().join("crates/weir/tests/gateway/clients");
     let folder = shell::root().join("target/clients");
-    let lists = ["package.json", "package-lock.json", "requirements.txt"];
-    let crates = ["alloy/Cargo.toml", "alloy/Cargo.lock", "alloy/src/main.rs"];
-    let read = |list| std::fs::read_to_string(source.join(list)).unwrap_or_default();
-    let (list_texts, crate_texts) = (lists.map(read), crates.map(read).concat());
+    let package_lists = ["package.json", "package-lock.json", "requirements.txt"];
+    let crate_files = ["alloy/Cargo.toml", "alloy/Cargo.lock", "alloy/src/main.rs"];
+    let read = |file| std::fs::read_to_string(source.join(file)).unwrap_or_default();
+    let (list_texts, crate_texts) = (package_lists.map(read), crate_files.map(read).concat());
+    // This file holds the sources of the last complete installation.
     let stamp = folder.join("fetched");
     let sources = list_texts.concat() + &crate_texts;
     if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == sources) {
@@ -213,7 +216,7 @@ fn fetch_clients() -> Result<bool> {
     }
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
-    for (list, text) in lists.iter().zip(&list_texts) {
+    for (list, text) in package_lists.iter().zip(&list_texts) {
         std::fs::write(folder.join(list), text)?;
     }
     run_quietly(
@@ -254,11 +257,12 @@ fn install_wheels(folder: &Path, list: &Path, options: &[&str]) -> Result<()> {
     run_quietly(pip.args(["install", "--quiet"]).args(options).arg("--requirement").arg(list))
 }
 
+/// Installs Debian packages.
 fn fetch_packages(missing: &[&str]) -> Result<()> {
-    let root = shell::output(Command::new("id").arg("-u"))? == "0";
-    let debian = Path::new("/etc/debian_version").exists();
+    let is_root = shell::read_output(Command::new("id").arg("-u"))? == "0";
+    let is_debian = Path::new("/etc/debian_version").exists();
     ensure!(
-        root && debian,
+        is_root && is_debian,
         "missing: {}; install them (they are fetched only by root on Debian)",
         missing.join(", ")
     );
@@ -285,5 +289,5 @@ fn fetch_cargo_deny() -> Result<()> {
 
 /// Runs a command and prints its output only if it fails.
 fn run_quietly(command: &mut Command) -> Result<()> {
-    shell::output(command.stdin(Stdio::null())).map(drop)
+    shell::read_output(command.stdin(Stdio::null())).map(drop)
 }

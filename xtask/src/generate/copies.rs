@@ -1,10 +1,10 @@
-//! Files of which a copy must stand in a second folder.
+//! Writes and checks copies of files that must also exist in a second folder.
 
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// Original and copy. Helm reads only files of the chart's folder.
+/// Originals and their copies. Helm reads only files in the folder of the chart.
 const COPIES: &[(&str, &str)] =
     &[("deploy/prometheus/weir.rules.yml", "deploy/helm/weir/files/weir.rules.yml")];
 

@@ -1,4 +1,5 @@
-//! Reads the last stage of the Containerfile, with the few instructions that it uses.
+//! Parses the last stage of the Containerfile. Only the instructions that this stage uses are
+//! known.
 
 use std::fs;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::{Effort, gzip, list_sizes, sha256, write_checksums, write_tar};
+use super::{Effort, compress, compute_sha256, list_sizes, write_checksums, write_tar};
 use crate::shell;
 
 #[test]
@@ -17,7 +17,7 @@ fn equal_files_give_equal_archives() {
         }
         let tar = folder.path().join(format!("{name}.tar"));
         write_tar(&source, &["b", "a"], &tar).unwrap();
-        fs::read(gzip(&tar, Effort::Best).unwrap()).unwrap()
+        fs::read(compress(&tar, Effort::Best).unwrap()).unwrap()
     };
     assert_eq!(archive("first"), archive("second"));
 }
@@ -27,11 +27,11 @@ fn checksums_are_those_of_sha256sum() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("abc"), "abc").unwrap();
     let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-    assert_eq!(sha256(&folder.path().join("abc")).unwrap(), digest);
+    assert_eq!(compute_sha256(&folder.path().join("abc")).unwrap(), digest);
     write_checksums(folder.path(), "SUMS").unwrap();
     let check = || {
         let mut command = Command::new("sha256sum");
-        shell::output(command.args(["--check", "SUMS"]).current_dir(folder.path()))
+        shell::read_output(command.args(["--check", "SUMS"]).current_dir(folder.path()))
     };
     assert_eq!(check().unwrap(), "abc: OK");
     assert_eq!(list_sizes(folder.path()).unwrap().lines().count(), 2);

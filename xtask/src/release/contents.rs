@@ -23,19 +23,19 @@ const FILES: &[&str] = &[
 /// Maintainer of the packages.
 pub(super) const MAINTAINER: &str = "The Weir authors <weir@users.noreply.github.com>";
 
-/// Writes everything but the program into `folder`.
+/// Writes all files except the program into `folder`.
 pub(super) fn write(program: &Path, folder: &Path) -> Result<()> {
     for file in FILES {
         copy_into(folder, file)?;
     }
-    let man = files::empty_folder(&folder.join("man"))?;
-    shell::output(Command::new(program).args(["generate-docs", "--man"]).arg(&man))?;
+    let man = files::create_empty_folder(&folder.join("man"))?;
+    shell::read_output(Command::new(program).args(["generate-docs", "--man"]).arg(&man))?;
     let pages = fs::read_dir(&man)?.collect::<Result<Vec<_>, _>>()?;
     for page in pages {
-        files::gzip(&page.path(), Effort::Best)?;
+        files::compress(&page.path(), Effort::Best)?;
     }
-    write_completions(program, &files::empty_folder(&folder.join("completions"))?)?;
-    let examples = files::empty_folder(&folder.join("examples"))?;
+    write_completions(program, &files::create_empty_folder(&folder.join("completions"))?)?;
+    let examples = files::create_empty_folder(&folder.join("examples"))?;
     for entry in fs::read_dir(shell::root().join("examples"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name.ends_with(".toml") {
@@ -48,7 +48,7 @@ pub(super) fn write(program: &Path, folder: &Path) -> Result<()> {
 
 fn write_completions(program: &Path, folder: &Path) -> Result<()> {
     for (shell, name) in [("bash", "weir.bash"), ("fish", "weir.fish"), ("zsh", "_weir")] {
-        let script = shell::output(Command::new(program).args(["completions", shell]))?;
+        let script = shell::read_output(Command::new(program).args(["completions", shell]))?;
         fs::write(folder.join(name), script + "\n")?;
     }
     Ok(())
@@ -63,13 +63,13 @@ fn write_unit(folder: &Path) -> Result<()> {
     Ok(fs::write(folder.join("weir.service"), unit)?)
 }
 
-/// Writes the changelog in Debian's format. CHANGELOG.md is too long for it.
+/// Writes a changelog in Debian's format that refers to CHANGELOG.md.
 fn write_changelog(folder: &Path) -> Result<()> {
-    let date = files::commit_date("+%a, %d %b %Y %H:%M:%S +0000")?;
+    let date = files::format_commit_date("+%a, %d %b %Y %H:%M:%S +0000")?;
     let text = format!(
         "weir ({VERSION}) unstable; urgency=medium\n\n  * CHANGELOG.md of the release lists the \
          changes.\n\n -- {MAINTAINER}  {date}\n"
     );
     fs::write(folder.join("changelog"), text)?;
-    files::gzip(&folder.join("changelog"), Effort::Best).map(drop)
+    files::compress(&folder.join("changelog"), Effort::Best).map(drop)
 }

@@ -27,11 +27,11 @@ const ARCHIVED: &[&str] = &[
 const SCRIPTS: &[&str] =
     &["deb.postinst", "deb.prerm", "deb.postrm", "rpm.post", "rpm.preun", "rpm.postun"];
 
-/// Writes `weir-VERSION-linux-ARCH.tar.gz`, whose files are in one folder.
+/// Writes `weir-VERSION-linux-ARCH.tar.gz`. The archive contains one folder with all files.
 pub(super) fn write_archive(sources: &Path, folder: &Path) -> Result<()> {
     let name = format!("weir-{VERSION}-linux-{}", Architecture::of_machine()?.name());
-    let parent = files::empty_folder(&sources.join("archive"))?;
-    let inside = files::empty_folder(&parent.join(&name))?;
+    let parent = files::create_empty_folder(&sources.join("archive"))?;
+    let inside = files::create_empty_folder(&parent.join(&name))?;
     for file in ARCHIVED {
         let mut command = Command::new("cp");
         shell::run(command.args(["--recursive", "--"]).arg(sources.join(file)).arg(&inside))?;
@@ -39,7 +39,7 @@ pub(super) fn write_archive(sources: &Path, folder: &Path) -> Result<()> {
     let archive = folder.join(format!("{name}.tar"));
     files::write_tar(&parent, &[&name], &archive)?;
     fs::remove_dir_all(&parent)?;
-    files::gzip(&archive, Effort::Normal).map(drop)
+    files::compress(&archive, Effort::Normal).map(drop)
 }
 
 /// Writes the deb and the rpm, as `deploy/packages/nfpm.yaml` describes them.
@@ -53,8 +53,8 @@ pub(super) fn write_packages(sources: &Path, folder: &Path) -> Result<()> {
         let mut command = Command::new(&nfpm);
         command.current_dir(sources).args(["package", "--packager", packager, "--target"]);
         command.arg(folder).env("VERSION", VERSION).env("ARCH", Architecture::of_machine()?.name());
-        command.env("MAINTAINER", MAINTAINER).env("SOURCE_DATE_EPOCH", files::commit_time()?);
-        shell::output(&mut command)?;
+        command.env("MAINTAINER", MAINTAINER).env("SOURCE_DATE_EPOCH", files::read_commit_time()?);
+        shell::read_output(&mut command)?;
     }
     Ok(())
 }

@@ -16,12 +16,12 @@ pub(super) fn write(path: &Path) -> Result<()> {
     let mut command = shell::cargo_command();
     command.args(["cyclonedx", "--format", "json", "--spec-version", "1.5", "--quiet"]);
     command.args(["--override-filename", NAME, "--manifest-path", "crates/weir/Cargo.toml"]);
-    command.env("SOURCE_DATE_EPOCH", package_files::commit_time()?);
+    command.env("SOURCE_DATE_EPOCH", package_files::read_commit_time()?);
     shell::run(&mut command)?;
     let file = format!("{NAME}.json");
     let written = shell::root().join("crates/weir").join(&file);
     fs::copy(&written, path).with_context(|| format!("no {}", written.display()))?;
-    // It writes a file for each crate of the workspace.
+    // cargo-cyclonedx writes a file for each crate of the workspace; all of them are removed.
     let mut folders = vec![shell::root().join("xtask")];
     for entry in fs::read_dir(shell::root().join("crates"))? {
         folders.push(entry?.path());

@@ -1,12 +1,13 @@
-//! Allowed dependencies between our crates: the arrows of ARCHITECTURE.md.
+//! Checks dependencies between the crates of this repository. The allowed ones are the arrows of
+//! ARCHITECTURE.md.
 
 use toml::Table;
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Each of our crates, with those that its manifest may depend on, including dev and build
-/// dependencies. The binary `weir` uses all of them; `xtask` uses only files and commands.
+/// Each crate of this repository, and the crates that its manifest may depend on, including dev and
+/// build dependencies.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("settings", &[]),
@@ -54,7 +55,7 @@ pub(crate) fn find_forbidden(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::new(path, 1, RULE, "not TOML"));
             continue;
         };
-        for dependency in dependencies(&manifest) {
+        for dependency in list_dependencies(&manifest) {
             let ours = ARROWS.iter().any(|(known, _)| *known == dependency);
             if ours && !allowed.contains(&dependency.as_str()) {
                 let line = text.lines().position(|line| line.trim_start().starts_with(&dependency));
@@ -66,8 +67,8 @@ pub(crate) fn find_forbidden(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Names of all dependencies, for every target; renamed ones by their real name.
-fn dependencies(manifest: &Table) -> Vec<String> {
+/// Returns the names of all dependencies, for every target. A renamed dependency has its real name.
+fn list_dependencies(manifest: &Table) -> Vec<String> {
     let mut names = Vec::new();
     for (key, value) in manifest {
         let Some(table) = value.as_table() else { continue };
@@ -77,7 +78,9 @@ fn dependencies(manifest: &Table) -> Vec<String> {
                 real.unwrap_or(name).to_owned()
             }));
         } else if key == "target" {
-            names.extend(table.values().filter_map(toml::Value::as_table).flat_map(dependencies));
+            names.extend(
+                table.values().filter_map(toml::Value::as_table).flat_map(list_dependencies),
+            );
         }
     }
     names

@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn pages_that_the_summary_lacks_or_repeats_are_found() {
-        let tree = Tree::of(&[
+        let tree = Tree::from_texts(&[
             ("docs/SUMMARY.md", "- [A](a.md)\n- [B](b.md)\n- [B](b.md)\n"),
             ("docs/a.md", "# A"),
             ("docs/b.md", "# B"),

@@ -1,9 +1,9 @@
 //! Checks that the modules of a folder import only from lower layers (ARCHITECTURE.md).
 //!
 //! A layer is a set of modules that do not import from each other. The layers of a folder are
-//! ordered, so its modules have no dependency cycle. An import is any path that begins with `crate`,
-//! `self` or `super`, in macros too. Tests are not checked. `arrows.rs` checks dependencies between
-//! crates.
+//! ordered, so its modules have no dependency cycle. An import is any path that begins with
+//! `crate`, `self` or `super`, in macros too. Tests are not checked. `arrows.rs` checks
+//! dependencies between crates.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -136,22 +136,22 @@ pub(crate) fn find_upward_imports(tree: &Tree) -> Vec<Finding> {
 
 fn check_folder(tree: &Tree, folder: &LayeredFolder) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let layer_of = |name: &str| folder.layers.iter().position(|layer| layer.contains(&name));
+    let find_layer = |name: &str| folder.layers.iter().position(|layer| layer.contains(&name));
     let prefix = format!("{}/", folder.path);
-    let base = module_path(folder.path);
+    let base = split_module_path(folder.path);
     for (path, text) in tree.texts(".rs") {
-        let Some(inside) = path.strip_prefix(&prefix) else { continue };
-        if is_test(path) || matches!(inside, "lib.rs" | "main.rs") {
+        let Some(path_in_folder) = path.strip_prefix(&prefix) else { continue };
+        if is_test(path) || matches!(path_in_folder, "lib.rs" | "main.rs") {
             continue;
         }
-        let module = inside.split('/').next().unwrap_or_default();
+        let module = path_in_folder.split('/').next().unwrap_or_default();
         let module = module.strip_suffix(".rs").unwrap_or(module);
-        let Some(layer) = layer_of(module) else {
+        let Some(layer) = find_layer(module) else {
             let message = format!("{module} has no layer in {}", folder.path);
             findings.push(Finding::new(path, 1, RULE, message));
             continue;
         };
-        let imports = match parse_imports(&module_path(path), text) {
+        let imports = match parse_imports(&split_module_path(path), text) {
             Ok(imports) => imports,
             Err(reason) => {
                 findings.push(Finding::new(path, 1, RULE, reason));
@@ -160,10 +160,10 @@ fn check_folder(tree: &Tree, folder: &LayeredFolder) -> Vec<Finding> {
         };
         for import in imports {
             let Some([name, ..]) = import.path.strip_prefix(&base[..]) else { continue };
-            // A name without a layer is an item of the folder's own module, or a module that is
-            // reported for its own file.
-            let Some(other) = layer_of(name) else { continue };
-            if name != module && other >= layer {
+            // A name without a layer is an item of the folder's own module, or a module that has a
+            // finding in its own file.
+            let Some(other_layer) = find_layer(name) else { continue };
+            if name != module && other_layer >= layer {
                 let message = format!("{module} must not import from {name}");
                 findings.push(Finding::new(path, import.line, RULE, message));
             }
@@ -175,9 +175,9 @@ fn check_folder(tree: &Tree, folder: &LayeredFolder) -> Vec<Finding> {
 
 /// Returns the segments of a module's path: `crates/gateway/src/cache/memory.rs` is `cache`,
 /// `memory`.
-fn module_path(path: &str) -> Vec<String> {
-    let inside = path.split_once("/src").map_or("", |(_, inside)| inside);
-    let segments = inside.split('/').filter(|segment| !segment.is_empty());
+fn split_module_path(path: &str) -> Vec<String> {
+    let path_in_folder = path.split_once("/src").map_or("", |(_, path_in_folder)| path_in_folder);
+    let segments = path_in_folder.split('/').filter(|segment| !segment.is_empty());
     let names = segments.map(|segment| segment.strip_suffix(".rs").unwrap_or(segment));
     names.filter(|name| !matches!(*name, "lib" | "main")).map(str::to_owned).collect()
 }
@@ -290,14 +290,14 @@ fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     hash.as_char() == '#' && text.starts_with("cfg(") && text.contains("test")
 }
 
-/// Returns the end of the item that begins at `start`: the index after its `;` or its body.
+/// Returns the end of the item that begins at `start`: the index after its `;` or after its body.
 fn end_of_item(tokens: &[TokenTree], start: usize) -> usize {
-    let ends = |token: &TokenTree| match token {
+    let ends_item = |token: &TokenTree| match token {
         TokenTree::Punct(punct) => punct.as_char() == ';',
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
         _ => false,
     };
-    tokens[start..].iter().position(ends).map_or(tokens.len(), |length| start + length + 1)
+    tokens[start..].iter().position(ends_item).map_or(tokens.len(), |length| start + length + 1)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::Finding;
 use super::tree::{Tree, join};
 
-/// Folders at the root: a path in backticks that begins with one of them belongs to this
+/// Folders at the root. A path in backticks that begins with one of these folders belongs to this
 /// repository.
 const ROOTS: &[&str] = &[
     "crates", "docs", "examples", "studies", "deploy", "xtask", "testdata", "fuzz", ".ci", ".cargo",
@@ -23,11 +23,14 @@ pub(crate) fn find_missing(tree: &Tree) -> Vec<Finding> {
             if line.trim_start().starts_with("```") {
                 fenced = !fenced;
             } else if !fenced {
-                let errors = links(line).filter_map(|link| link_error(tree, path, link));
+                let errors =
+                    find_link_targets(line).filter_map(|link| link_error(tree, path, link));
                 findings.extend(errors.map(|error| Finding::new(path, index + 1, "paths", error)));
                 if checks_paths {
-                    let spans = spans(line).filter(|span| !path_exists(tree, span));
-                    findings.extend(spans.map(|span| missing(path, index, span)));
+                    let missing_paths =
+                        find_repository_paths(line).filter(|span| !path_exists(tree, span));
+                    findings
+                        .extend(missing_paths.map(|span| missing_path_finding(path, index, span)));
                 }
             }
         }
@@ -35,19 +38,19 @@ pub(crate) fn find_missing(tree: &Tree) -> Vec<Finding> {
     for (path, text) in tree.texts(".rs") {
         for (index, line) in text.lines().enumerate() {
             let Some(doc) = line.strip_prefix("//!") else { continue };
-            let spans = spans(doc).filter(|span| !path_exists(tree, span));
-            findings.extend(spans.map(|span| missing(path, index, span)));
+            let missing_paths = find_repository_paths(doc).filter(|span| !path_exists(tree, span));
+            findings.extend(missing_paths.map(|span| missing_path_finding(path, index, span)));
         }
     }
     findings
 }
 
-fn missing(path: &str, index: usize, target: &str) -> Finding {
+fn missing_path_finding(path: &str, index: usize, target: &str) -> Finding {
     Finding::new(path, index + 1, "paths", format!("{target} does not exist"))
 }
 
 /// Returns the texts between backticks that are paths of this repository.
-fn spans(line: &str) -> impl Iterator<Item = &str> {
+fn find_repository_paths(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter(|span| is_repository_path(span))
 }
 
@@ -82,7 +85,7 @@ fn path_exists(tree: &Tree, span: &str) -> bool {
 }
 
 /// Returns the targets of Markdown links, without web addresses.
-fn links(line: &str) -> impl Iterator<Item = &str> {
+fn find_link_targets(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
@@ -100,12 +103,13 @@ fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
         return Some(format!("{link} leads out of docs/, so the site has no such page"));
     }
     let text = tree.text(&path).unwrap_or_default();
-    let has_heading = heading.is_empty() || headings(text).any(|other| other == heading);
+    let has_heading =
+        heading.is_empty() || find_heading_anchors(text).any(|other| other == heading);
     (!has_heading).then(|| format!("{link}: {path} has no such heading"))
 }
 
 /// Returns the anchors of a page's headings, as GitHub and mdBook derive them.
-fn headings(text: &str) -> impl Iterator<Item = String> {
+fn find_heading_anchors(text: &str) -> impl Iterator<Item = String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     titles.map(|line| {
         let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
@@ -113,9 +117,9 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Prefixes of paths that exist on one machine only. They are split, so that this file contains no
-/// such path.
-const MACHINE: &[&str] = &[
+/// Prefixes of paths that exist on one machine only. The literals are split, so this file contains
+/// no such path.
+const MACHINE_PREFIXES: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),
     concat!("/Us", "ers/"),
@@ -128,7 +132,7 @@ pub(crate) fn find_machine_paths(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.texts("").filter(|(path, _)| !path.starts_with("testdata/")) {
         for (index, line) in text.lines().enumerate() {
-            for start in MACHINE.iter().filter(|start| begins_path(line, start)) {
+            for start in MACHINE_PREFIXES.iter().filter(|start| begins_path(line, start)) {
                 let message = format!("{start} is a path of one machine");
                 findings.push(Finding::new(path, index + 1, "machine paths", message));
             }

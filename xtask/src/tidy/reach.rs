@@ -7,16 +7,17 @@ use super::tree::{Tree, join};
 
 /// Finds `.rs` files that are not reachable from a crate root.
 pub(crate) fn find_unreachable(tree: &Tree) -> Vec<Finding> {
+    // Files to visit, each with true for a crate root.
     let mut unvisited: Vec<(String, bool)> = tree
         .texts(".rs")
         .filter(|(path, _)| is_root(tree, path))
-        .map(|(p, _)| (p.into(), true))
+        .map(|(path, _)| (path.into(), true))
         .collect();
     let mut reached = BTreeSet::new();
     while let Some((path, is_root)) = unvisited.pop() {
         if reached.insert(path.clone()) {
             let text = tree.text(&path).unwrap_or_default();
-            let files = modules(tree, &path, is_root, text).into_iter();
+            let files = find_modules(tree, &path, is_root, text).into_iter();
             unvisited.extend(files.map(|file| (file, false)));
         }
     }
@@ -43,11 +44,12 @@ fn is_root(tree: &Tree, path: &str) -> bool {
         ("tests" | "examples" | "benches", _) => is_package_above(1),
         (_, "main.rs") if folder.ends_with(&format!("/tests/{folder_name}")) => is_package_above(2),
         (_, "build.rs") => is_package_above(0),
-        _ => named_by_manifest(tree, path),
+        _ => is_named_by_manifest(tree, path),
     }
 }
 
-fn named_by_manifest(tree: &Tree, path: &str) -> bool {
+/// Returns true if a manifest names the file, for example as a `path`.
+fn is_named_by_manifest(tree: &Tree, path: &str) -> bool {
     tree.texts("Cargo.toml").any(|(manifest, text)| {
         let folder = manifest.strip_suffix("Cargo.toml").unwrap_or_default();
         path.strip_prefix(folder).is_some_and(|inside| text.contains(&format!("\"{inside}\"")))
@@ -55,7 +57,7 @@ fn named_by_manifest(tree: &Tree, path: &str) -> bool {
 }
 
 /// Returns the files that the `mod` lines of `path` refer to.
-fn modules(tree: &Tree, path: &str, is_root: bool, text: &str) -> Vec<String> {
+fn find_modules(tree: &Tree, path: &str, is_root: bool, text: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = file.strip_suffix(".rs").unwrap_or(file);
     let module_folder = if is_root { folder.to_owned() } else { format!("{folder}/{stem}") };
@@ -64,7 +66,7 @@ fn modules(tree: &Tree, path: &str, is_root: bool, text: &str) -> Vec<String> {
     for line in text.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("#[path = \"") {
             path_attribute = rest.split('"').next().map(|path| join(folder, path));
-        } else if let Some(name) = module_name(line) {
+        } else if let Some(name) = parse_module_name(line) {
             let default = format!("{module_folder}/{name}.rs");
             let candidates = path_attribute.take().into_iter().chain([default]);
             files.extend(candidates.filter(|file| tree.text(file).is_some()).take(1));
@@ -74,7 +76,7 @@ fn modules(tree: &Tree, path: &str, is_root: bool, text: &str) -> Vec<String> {
 }
 
 /// Returns the name in `mod name;`, with any visibility.
-fn module_name(line: &str) -> Option<&str> {
+fn parse_module_name(line: &str) -> Option<&str> {
     let rest = line.strip_suffix(';')?;
     let name = rest.strip_prefix("mod ").or_else(|| {
         let (visibility, name) = rest.split_once(" mod ")?;

@@ -5,7 +5,7 @@ use super::Finding;
 use super::source::is_test;
 use super::tree::Tree;
 
-/// Largest file: larger ones slow down every clone permanently.
+/// Largest allowed file. A larger one would slow down every clone for ever.
 const BLOB_BYTES_MAX: u64 = 200_000;
 /// Folder of recorded public data, which tests need unchanged and which may be larger.
 const BLOBS_ALLOWED: &str = "testdata/";
@@ -26,7 +26,7 @@ pub(crate) fn find_blobs(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Finds empty fixture folders: a test that walks one checks nothing.
+/// Finds empty fixture folders. A test that walks such a folder checks nothing.
 pub(crate) fn find_empty_folders(tree: &Tree) -> Vec<Finding> {
     let message = "a fixture folder with no file in it; fill or delete it";
     let empty = tree.empty_folders().iter();
@@ -35,9 +35,9 @@ pub(crate) fn find_empty_folders(tree: &Tree) -> Vec<Finding> {
 
 /// Finds folders of recorded data without data, source, version or licence.
 pub(crate) fn find_unnamed_sources(tree: &Tree) -> Vec<Finding> {
-    let inside =
+    let data_folder =
         |path: &String| Some(path.strip_prefix("testdata/")?.split_once('/')?.0.to_owned());
-    let mut folders: Vec<String> = tree.files().keys().filter_map(inside).collect();
+    let mut folders: Vec<String> = tree.files().keys().filter_map(data_folder).collect();
     folders.dedup();
     let mut findings = Vec::new();
     for folder in folders {
@@ -75,7 +75,7 @@ pub(crate) fn list_notes(tree: &Tree) -> Vec<String> {
             notes
                 .push(format!("{path} has {lines} lines ({FILE_LINES} is a reason to look again)"));
         }
-        for (line, length) in long_functions(text) {
+        for (line, length) in find_long_functions(text) {
             notes.push(format!("{path}:{line}: a function of {length} lines"));
         }
     }
@@ -84,7 +84,7 @@ pub(crate) fn list_notes(tree: &Tree) -> Vec<String> {
 
 /// Returns the first line and the length of each function longer than [`FUNCTION_LINES`]. rustfmt
 /// puts the closing brace at the indent of the `fn`.
-fn long_functions(text: &str) -> Vec<(usize, usize)> {
+fn find_long_functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut functions = Vec::new();
     for (start, line) in lines.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Checks on Rust source, line by line. None of the checks parses Rust. Lines that cause a false
-//! result are too rare to justify a parser.
+//! Checks Rust source line by line, without a parser. Lines that a check misjudges are too rare to
+//! justify one.
 
 use super::Finding;
 use super::tree::Tree;
@@ -15,7 +15,7 @@ pub(crate) fn find_missing_docs(tree: &Tree) -> Vec<Finding> {
     undocumented.map(|(path, _)| Finding::new(path, 1, "module doc", message)).collect()
 }
 
-/// Names that a folder of pure decisions must not use, and what to do instead.
+/// Names that a folder of pure decisions must not use, each with the reason or the alternative.
 const IMPURE: &[(&str, &str)] = &[
     ("std::net", "a rule knows no socket"),
     ("tokio", "a rule never waits"),
@@ -47,21 +47,21 @@ pub(crate) fn find_impure_rules(tree: &Tree) -> Vec<Finding> {
 const PURE: &[&str] = &["policy", "analysis", "planner", "schedule", "aggregate"];
 
 fn is_rule(path: &str) -> bool {
-    let within =
+    let is_in_folder =
         |name: &&str| path.contains(&format!("/{name}/")) || path.ends_with(&format!("/{name}.rs"));
-    path.starts_with("crates/") && PURE.iter().any(within)
+    path.starts_with("crates/") && PURE.iter().any(is_in_folder)
 }
 
 /// Finds sentences in the lab's analysis, which returns enums and numbers; sentences belong to
 /// `wording/`.
 pub(crate) fn find_sentences(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let within = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
-    for (path, text) in tree.texts(".rs").filter(|(path, _)| within(path)) {
+    let is_in_folder = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_in_folder(path)) {
         for (number, code) in code_lines(text) {
             // Panic messages and reasons of attributes are for developers.
             let for_developers = code.contains("expect(") || code.contains("reason = ");
-            if !for_developers && strings(code).iter().any(|text| is_sentence(text)) {
+            if !for_developers && find_string_literals(code).iter().any(|text| is_sentence(text)) {
                 let message = "a sentence in analysis; return a value and write it in wording/";
                 findings.push(Finding::new(path, number, "no sentences", message));
             }
@@ -71,7 +71,7 @@ pub(crate) fn find_sentences(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Returns the string literals of a line; the last one may continue on the next line.
-fn strings(code: &str) -> Vec<String> {
+fn find_string_literals(code: &str) -> Vec<String> {
     let plain = code.replace("'\"'", "").replace("\\\"", "");
     plain.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -112,9 +112,9 @@ pub(crate) fn find_sleeps(tree: &Tree) -> Vec<Finding> {
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            let sleeps = calls(code, "sleep")
-                || calls(code, "park_timeout")
-                || (checks_pause && calls(code, "pause"));
+            let sleeps = calls_function(code, "sleep")
+                || calls_function(code, "park_timeout")
+                || (checks_pause && calls_function(code, "pause"));
             let previous = index.checked_sub(1).map_or("", |index| lines[index].trim_start());
             let has_reason = [*line, previous].iter().any(|line| {
                 let reason = line.split_once(SLEEPS).map(|(_, reason)| reason);
@@ -132,14 +132,14 @@ pub(crate) fn find_sleeps(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Returns true if the code calls a function of this name; declarations do not count.
-fn calls(code: &str, function: &str) -> bool {
+fn calls_function(code: &str, function: &str) -> bool {
     code.match_indices(&format!("{function}(")).any(|(index, _)| {
         let before = &code[..index];
         !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("fn ")
     })
 }
 
-/// Markers of open work. They are split, so that this file contains no marker.
+/// Markers of open work. The literals are split, so this file contains no marker.
 const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Finds open work without the number of its issue, such as `(#12)`.

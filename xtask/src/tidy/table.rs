@@ -1,22 +1,22 @@
-//! Checks that each line of the workspace's dependency table has a reason.
+//! Checks that each line of the workspace's dependency table has a comment with a reason.
 
 use super::Finding;
 use super::tree::Tree;
 
-/// Finds lines without a comment, outside paragraphs that begin with one.
+/// Finds lines without a comment. A comment at the start of a paragraph counts for all its lines.
 pub(crate) fn find_unexplained(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else { return Vec::new() };
     let mut findings = Vec::new();
-    let (mut inside, mut explained) = (false, false);
+    let (mut in_table, mut has_reason) = (false, false);
     for (index, line) in text.lines().enumerate() {
         if line.starts_with('[') {
-            inside = line.starts_with("[workspace.dependencies]");
-            explained = false;
+            in_table = line.starts_with("[workspace.dependencies]");
+            has_reason = false;
         } else if line.trim().is_empty() {
-            explained = false;
+            has_reason = false;
         } else if line.starts_with('#') {
-            explained = true;
-        } else if inside && !explained && !line.contains('#') {
+            has_reason = true;
+        } else if in_table && !has_reason && !line.contains('#') {
             let name = line.split([' ', '=', '.']).next().unwrap_or(line);
             let message = format!("{name} does not say why it is here");
             findings.push(Finding::new("Cargo.toml", index + 1, "dependency table", message));

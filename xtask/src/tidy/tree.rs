@@ -1,4 +1,4 @@
-//! The files of the repository, read once: those that git tracks or would add.
+//! The files of the repository, read once. These are the files that git tracks or would add.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +15,7 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     pub(crate) bytes: u64,
+    /// `None` for a binary or large file.
     pub(crate) text: Option<String>,
 }
 
@@ -44,13 +45,13 @@ impl Tree {
             let full = root.join(path);
             // A file that was deleted but not yet committed is still listed.
             let Ok(meta) = fs::symlink_metadata(&full) else { continue };
-            let small = meta.is_file() && meta.len() <= TEXT_BYTES_MAX;
-            let text = small.then(|| fs::read(&full).ok()).flatten();
+            let is_small_file = meta.is_file() && meta.len() <= TEXT_BYTES_MAX;
+            let text = is_small_file.then(|| fs::read(&full).ok()).flatten();
             let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
             tree.files.insert(path.to_owned(), Content { bytes: meta.len(), text });
         }
         ensure!(!tree.files.is_empty(), "git lists no file in {}", root.display());
-        for folder in fixture_roots(root)? {
+        for folder in list_fixture_roots(root)? {
             tree.find_empty_folders(root, &folder)?;
         }
         Ok(tree)
@@ -58,7 +59,7 @@ impl Tree {
 
     /// Builds a tree from paths and texts, for tests.
     #[cfg(test)]
-    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn from_texts(files: &[(&str, &str)]) -> Self {
         let content =
             |text: &str| Content { bytes: text.len() as u64, text: Some(text.to_owned()) };
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), content(text)));
@@ -98,6 +99,7 @@ impl Tree {
         &self.empty_folders
     }
 
+    /// Adds the folders below `folder` that contain no file of the repository.
     fn find_empty_folders(&mut self, root: &Path, folder: &str) -> Result<()> {
         for entry in fs::read_dir(root.join(folder)).with_context(|| format!("no {folder}"))? {
             let entry = entry?;
@@ -130,7 +132,7 @@ pub(crate) fn join(folder: &str, path: &str) -> String {
 }
 
 /// Returns the root folders of fixtures.
-fn fixture_roots(root: &Path) -> Result<Vec<String>> {
+fn list_fixture_roots(root: &Path) -> Result<Vec<String>> {
     let mut roots = Vec::new();
     if root.join("testdata").is_dir() {
         roots.push("testdata".to_owned());

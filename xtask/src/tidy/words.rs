@@ -38,7 +38,7 @@ const PHRASES: &[(&str, &str)] = &[
 
 /// Returns true for files that may quote former names: past decisions, the changelog and this
 /// check.
-fn quotes(path: &str) -> bool {
+fn may_quote(path: &str) -> bool {
     path.starts_with("docs/decisions/")
         || path.starts_with("testdata/")
         || path.starts_with("xtask/src/tidy/words")
@@ -50,7 +50,7 @@ pub(crate) fn find_former(tree: &Tree) -> Vec<Finding> {
     let read = |ends: &'static str| tree.texts(ends);
     let texts = [".rs", ".md", ".toml", ".txt", ".json", ".lua", ".css", ".js"].into_iter();
     let mut findings = Vec::new();
-    for (path, text) in texts.flat_map(read).filter(|(path, _)| !quotes(path)) {
+    for (path, text) in texts.flat_map(read).filter(|(path, _)| !may_quote(path)) {
         for (number, line) in (1..).zip(text.lines()) {
             for (word, instead) in NAMES.iter().chain(PHRASES) {
                 if line.contains(word) {

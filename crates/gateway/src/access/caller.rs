@@ -1,10 +1,11 @@
 //! Authenticates a request: finds the grant of the client's key, token or certificate. A *grant*
 //! holds the rights of one key or token. A *credential* is a key or token that a request presents.
+//! Without a credential, the client's certificate can identify the client.
 //!
-//! Each call carries the resulting [`Caller`], which limits, rules, logs and metrics use. Only the
-//! hash of a credential is stored and looked up, so a lookup does not reveal how close a guessed
-//! key is. Without a key, the client's certificate can identify the client. `policy/access.rs`
-//! decides what a grant allows; `token.rs` verifies tokens.
+//! Each call carries the resulting [`Caller`], which limits, rules, logs and metrics use. The
+//! gateway stores and looks up only hashes of credentials, so the time of a lookup does not reveal
+//! how close a guessed key is. `policy/access.rs` decides what a grant allows, and
+//! `access/token.rs` verifies tokens.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use crate::policy::routing_rules::hash_caller;
 #[cfg(test)]
 mod tests;
 
-/// Minimum length of a key in a path. Shorter segments are names.
+/// Minimum length of a key in a path. Shorter path segments are names of chains.
 pub(crate) const KEY_BYTES_MIN: usize = 16;
 
 /// Name of the query parameter that holds a key.
@@ -35,6 +36,7 @@ const QUERY_NAME: &str = "key";
 /// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
+    /// Address of the client.
     pub(crate) address: IpAddr,
     /// The grant of the caller's key or token; `None` if it has neither.
     pub(crate) grant: Option<Arc<Grant>>,
@@ -45,12 +47,12 @@ impl Caller {
         Caller { address, grant: None }
     }
 
-    /// Returns the name of the caller's key.
+    /// Returns the name of the caller's key or token; `None` if the caller has neither.
     pub(crate) fn key(&self) -> Option<&str> {
         self.grant.as_ref().map(|grant| &*grant.name)
     }
 
-    /// Returns the tier of the caller's key, a name that rules and priorities refer to.
+    /// Returns the tier of the caller's key or token. Rules and priorities refer to tiers by name.
     pub(crate) fn tier(&self) -> Option<&str> {
         self.grant.as_ref().and_then(|grant| grant.tier.as_deref())
     }
@@ -66,14 +68,15 @@ impl Caller {
     }
 }
 
-/// The optional fields to parse from a head.
+/// The parts of a request head to parse, in addition to those that every request needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeadFields {
-    /// Lower-case name of the header that a group hashes for load balancing, if any.
+    /// Lower-case name of the header that a group hashes for load balancing; `None` without such a
+    /// header.
     pub(crate) hash_header: Option<String>,
-    /// The headers that rate-limit keys use.
+    /// The headers that are part of rate-limit keys.
     pub(crate) limits: Vec<http::HeaderName>,
-    /// The fields for access control, rules and the access log, if any of them is on.
+    /// The fields for access control, rules and the access log; `None` if all of them are off.
     pub(crate) extra: Option<ExtraFields>,
 }
 
@@ -81,10 +84,10 @@ pub(crate) struct HeadFields {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExtraFields {
     /// Places of a key in a request; `None` without access control.
-    places: Option<KeyPlaces>,
-    /// True if tokens are configured.
-    tokens: bool,
-    /// Names in lower case.
+    key_places: Option<KeyPlaces>,
+    /// True if the configuration has issuers of tokens.
+    accepts_tokens: bool,
+    /// Lower-case names of the headers that rules and the access log use.
     used_headers: Vec<Box<str>>,
 }
 
@@ -95,22 +98,23 @@ impl HeadFields {
         hash_header: Option<String>,
         limits: Vec<http::HeaderName>,
     ) -> HeadFields {
-        let keys = config.access.is_on();
-        let needs_extra = keys || !config.rules.is_empty() || config.access_log.is_some();
+        let has_access_control = config.access.is_on();
+        let needs_extra =
+            has_access_control || !config.rules.is_empty() || config.access_log.is_some();
         let extra = needs_extra.then(|| ExtraFields {
-            places: keys.then(|| config.access.places.clone()),
-            tokens: !config.access.issuers.is_empty(),
+            key_places: has_access_control.then(|| config.access.places.clone()),
+            accepts_tokens: !config.access.issuers.is_empty(),
             used_headers: config.used_headers.clone(),
         });
         HeadFields { hash_header, limits, extra }
     }
 }
 
-/// The value of a header that rate-limit keys use, if the header is present. Client names and
-/// addresses need no allocation.
+/// The value of a header that is part of a rate-limit key; `None` if the request lacks the header.
+/// 24 bytes hold a client name or an address without an allocation.
 pub(crate) type HeaderValue = Option<SmallVec<[u8; 24]>>;
 
-/// Values of the configured headers, by index. Usually at most one header is configured.
+/// Values of the headers in [`HeadFields::limits`]. Most configurations have at most one.
 pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 
 /// The values of a head's extra fields.
@@ -118,10 +122,11 @@ pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 pub(crate) struct ExtraValues {
     /// The host without its port.
     pub(crate) host: Box<str>,
-    /// Values by index in `ExtraFields::used_headers`.
+    /// Values by index in `ExtraFields::used_headers`; `None` for headers that the request lacks.
     pub(crate) headers: Box<[Option<Box<[u8]>>]>,
-    credential: HeaderCredential,
-    query: Option<Credential>,
+    header_credential: HeaderCredential,
+    /// The credential in the query of the URL.
+    query_credential: Option<Credential>,
 }
 
 /// The credential in a head's headers.
@@ -134,12 +139,12 @@ enum HeaderCredential {
     Several,
 }
 
-/// The hash of a key or token.
+/// A key or token that a request presents. Only its hash is stored, unless it may be a token.
 #[derive(PartialEq, Eq)]
 struct Credential {
     hash: [u8; 32],
-    /// The text of the credential if tokens are configured and it has the format of a token. The
-    /// signature is not verified yet.
+    /// The text of a possible token, whose signature is not verified yet. `None` if the text has
+    /// another format or the gateway accepts no tokens.
     token: Option<Box<str>>,
 }
 
@@ -157,13 +162,13 @@ impl ExtraValues {
         }
     }
 
-    /// Stores the credential or the value of a header, if one of the fields needs it.
+    /// Stores the credential or the value in a header if `fields` names the header.
     pub(crate) fn add_header(&mut self, name: &str, value: &[u8], fields: &ExtraFields) {
-        if let Some(places) = &fields.places {
+        if let Some(places) = &fields.key_places {
             let is_named = |expected: &str| name.eq_ignore_ascii_case(expected);
             if places.bearer && is_named("authorization") {
                 if let Some(token) = parse_bearer(value) {
-                    self.add_credential(Credential::new(token, fields.tokens));
+                    self.add_credential(Credential::new(token, fields.accepts_tokens));
                 }
             } else if places.header.as_deref().is_some_and(is_named) {
                 self.add_credential(Credential::new(value.trim_ascii(), false));
@@ -176,53 +181,56 @@ impl ExtraValues {
         }
     }
 
-    fn add_credential(&mut self, key: Credential) {
-        self.credential = match &self.credential {
-            HeaderCredential::None => HeaderCredential::One(key),
-            HeaderCredential::One(known) if known.hash == key.hash => return,
+    fn add_credential(&mut self, credential: Credential) {
+        self.header_credential = match &self.header_credential {
+            HeaderCredential::None => HeaderCredential::One(credential),
+            HeaderCredential::One(earlier) if earlier.hash == credential.hash => return,
             HeaderCredential::One(_) | HeaderCredential::Several => HeaderCredential::Several,
         };
     }
 
-    /// Parses the host and the target of the request.
+    /// Stores the host without its port, and the credential in the query of the target.
     pub(crate) fn set_target(&mut self, host: &str, target: &str, fields: &ExtraFields) {
-        // The port follows the last colon. Colons inside the brackets of an IPv6 address do not
-        // count.
+        // The port follows the last colon, unless that colon is part of an IPv6 address in
+        // brackets.
         let colon = host.rfind(':').filter(|colon| !host[*colon..].contains(']'));
         self.host = host[..colon.unwrap_or(host.len())].into();
-        let keys_in_query = fields.places.as_ref().is_some_and(|places| places.query);
-        let Some((_, query)) = target.split_once('?').filter(|_| keys_in_query) else { return };
-        let credential_of = |pair: &str| -> Option<Credential> {
+        let accepts_query = fields.key_places.as_ref().is_some_and(|places| places.query);
+        let Some((_, query)) = target.split_once('?').filter(|_| accepts_query) else { return };
+        let find_credential = |pair: &str| -> Option<Credential> {
             let (name, value) = pair.split_once('=')?;
             let key = (name == QUERY_NAME && !value.is_empty()).then_some(value)?;
             Some(Credential::new(key.as_bytes(), false))
         };
-        self.query = query.split('#').next().unwrap_or("").split('&').find_map(credential_of);
+        let query = query.split('#').next().unwrap_or("");
+        self.query_credential = query.split('&').find_map(find_credential);
     }
 }
 
 impl Credential {
-    fn new(key: &[u8], tokens: bool) -> Credential {
-        let is_token = tokens && key.iter().filter(|byte| **byte == b'.').count() == 2;
-        let token = is_token.then(|| std::str::from_utf8(key).ok()).flatten();
-        Credential { hash: sha256(key), token: token.map(Box::from) }
+    /// Creates the credential with this text. Two dots mark a JSON web token.
+    fn new(text: &[u8], accepts_tokens: bool) -> Credential {
+        let is_token = accepts_tokens && text.iter().filter(|byte| **byte == b'.').count() == 2;
+        let token = is_token.then(|| std::str::from_utf8(text).ok()).flatten();
+        Credential { hash: sha256(text), token: token.map(Box::from) }
     }
 }
 
-/// Returns the token after `Bearer` (RFC 6750, section 2.1).
+/// Returns the token after `Bearer` (RFC 6750, section 2.1); `None` for other values.
 fn parse_bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = value.trim_ascii().split_at_checked(6)?;
-    let token = rest.trim_ascii();
-    let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ");
+    let (scheme, remainder) = value.trim_ascii().split_at_checked(b"bearer".len())?;
+    let token = remainder.trim_ascii();
+    let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && remainder.starts_with(b" ");
     (is_bearer && !token.is_empty()).then_some(token)
 }
 
-/// The credentials of a configuration; shared by all threads.
+/// The keys of a configuration, by their hash or certificate. All threads share this index.
 #[derive(Debug)]
 pub(crate) struct KeyIndex {
-    /// Index of each key, by its hash.
+    /// Index in `Access::keys` of each key, by its hash.
     keys: HashMap<[u8; 32], usize, RandomState>,
-    /// Index of each key that a certificate identifies, by the name in the certificate.
+    /// Index in `Access::keys` of each key that a certificate identifies, by the name in the
+    /// certificate.
     certificates: HashMap<Box<str>, usize, RandomState>,
 }
 
@@ -240,23 +248,26 @@ impl KeyIndex {
         access.is_on().then_some(key_index)
     }
 
-    /// Returns the index of the key that a certificate identifies. If it has several names, the
-    /// lowest index wins.
+    /// Returns the index of the key that a certificate identifies. If the certificate has the names
+    /// of several keys, the lowest index wins.
     fn find_certificate_key(&self, certificate: Option<&ClientCertificate>) -> Option<usize> {
         let names = certificate?.names.iter();
         names.filter_map(|name| self.certificates.get(name.as_str()).copied()).min()
     }
 }
 
-/// The credentials of a request.
+/// The parts of a request that authentication needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestIdentity<'a> {
+    /// Address of the client.
     pub(crate) client: IpAddr,
+    /// The URL path, which may contain a key.
     pub(crate) path: &'a str,
     pub(crate) extra: Option<&'a ExtraValues>,
-    /// True if the request is authenticated by its key. False for health checks and for requests
-    /// that a browser sends by itself; their keys are ignored.
+    /// False for health checks and for requests that a browser sends by itself. These requests need
+    /// no key, and a key in them is ignored.
     pub(crate) needs_key: bool,
+    /// The verified certificate of the client; `None` without one.
     pub(crate) certificate: Option<&'a ClientCertificate>,
 }
 
@@ -300,13 +311,14 @@ pub(crate) fn authenticate<'a>(
     Ok(Authenticated { caller: Caller { address: client, grant: Some(grant) }, path })
 }
 
-/// The hash of a credential, and its text if it has the format of a token.
+/// A reference to a [`Credential`], or the hash of a key in the path.
 struct PresentedKey<'a> {
     hash: [u8; 32],
     token: Option<&'a str>,
 }
 
-/// Returns the credential with the highest precedence, and the path without a key.
+/// Returns the credential with the highest precedence, and the path without a key. A credential in
+/// a header precedes one in the path, and the query comes last.
 fn find_key<'a>(
     key_index: &KeyIndex,
     full_path: &'a str,
@@ -317,36 +329,38 @@ fn find_key<'a>(
         hash: credential.hash,
         token: credential.token.as_deref(),
     };
-    // A key is removed from the path even if another credential takes precedence.
+    // The returned path never contains a key, even if a credential in a header takes precedence.
     let in_path = if places.path { find_key_in_path(key_index, full_path) } else { None };
     let path = in_path.map_or(full_path, |(_, path)| path);
-    let in_header = match extra.map(|extra| &extra.credential) {
+    let in_header = match extra.map(|extra| &extra.header_credential) {
         Some(HeaderCredential::Several) => return Err(Denial::TwoKeys),
         Some(HeaderCredential::One(credential)) => Some(present(credential)),
         Some(HeaderCredential::None) | None => None,
     };
     let key = in_header
         .or(in_path.map(|(hash, _)| PresentedKey { hash, token: None }))
-        .or(extra.and_then(|extra| extra.query.as_ref()).map(present));
+        .or(extra.and_then(|extra| extra.query_credential.as_ref()).map(present));
     Ok((key, path))
 }
 
-/// Finds a key in the last or the first segment of a path, and returns its hash and the remaining
-/// path. Only known keys count, because other segments can be chain names.
+/// Finds a configured key in the last or the first segment of a path. Returns the hash of the key
+/// and the path without the key. Other segments can be names of chains.
 fn find_key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let path = path.trim_end_matches('/');
     let (start, last_segment) = path.rsplit_once('/')?;
     let without_last = if start.is_empty() { "/" } else { start };
-    let first = path.strip_prefix('/').and_then(|path| path.split_once('/'));
-    let first = first.map(|(segment, rest)| (segment, &path[path.len() - rest.len() - 1..]));
-    let candidates = [Some((last_segment, without_last)), first];
+    let split_first = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+    // The path without its first segment still starts with a slash.
+    let first_candidate = split_first
+        .map(|(segment, remainder)| (segment, &path[path.len() - remainder.len() - 1..]));
+    let candidates = [Some((last_segment, without_last)), first_candidate];
     candidates.into_iter().flatten().find_map(|(segment, remaining_path)| {
         let hash = (segment.len() >= KEY_BYTES_MIN).then(|| sha256(segment.as_bytes()))?;
         key_index.keys.contains_key(&hash).then_some((hash, remaining_path))
     })
 }
 
-/// Returns the grant of a token, from the cache if it was verified before.
+/// Verifies a token and returns its grant. A cached token is not verified again.
 fn find_token_grant(
     config: &Config,
     tokens: Option<&RefCell<Tokens>>,

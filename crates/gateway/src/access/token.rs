@@ -1,7 +1,8 @@
 //! Verifies JSON web tokens (RFC 7519): signature and claims.
 //!
-//! Verified tokens are cached until they expire, so each thread verifies a signature once. The
-//! allowed algorithms follow from the configured key (`config/jwt.rs`), never from the token.
+//! Each thread caches the tokens that it has verified, so it verifies a signature only once. The
+//! configured key determines the allowed algorithms (`config/jwt.rs`). The token cannot choose
+//! them.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ use crate::policy::access::{Denial, Grant, MethodRules, MethodSet};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of tokens in the cache of one thread; each takes about half a kilobyte.
-const TOKENS_MAX: usize = 4096;
+/// Maximum number of tokens in the cache of one thread. Each token takes about half a kilobyte.
+const CACHED_TOKENS_MAX: usize = 4096;
 /// Maximum number of characters of a subject that become part of a caller's name.
 const SUBJECT_CHARS_MAX: usize = 64;
-/// Maximum number of methods or chains in a token. Each call is compared with all of them.
+/// Maximum number of methods or chains in a token, because each call is compared with all of them.
 const LIST_ITEMS_MAX: usize = 256;
 
 /// The token cache of one thread.
@@ -32,12 +33,12 @@ pub(crate) struct Tokens {
 impl Tokens {
     /// Creates an empty cache; `None` if no tokens are configured.
     pub(crate) fn new(config: &Config) -> Option<Tokens> {
-        let verified = quick_cache::unsync::Cache::new(TOKENS_MAX);
+        let verified = quick_cache::unsync::Cache::new(CACHED_TOKENS_MAX);
         (!config.access.issuers.is_empty()).then_some(Tokens { verified })
     }
 
-    /// Returns the grant of a token, from the cache or after verification. The caller checks the
-    /// expiry.
+    /// Returns the grant of a token, from the cache or after verification. The caller must check
+    /// whether a cached grant has expired.
     ///
     /// # Errors
     /// [`Denial::Expired`] or [`Denial::BadKey`].
@@ -59,7 +60,8 @@ impl Tokens {
 /// Verifies a token and returns its grant.
 ///
 /// # Errors
-/// [`Denial::Expired`] if the token is valid except for its expiry, otherwise [`Denial::BadKey`].
+/// [`Denial::Expired`] if the token has expired and is valid otherwise. [`Denial::BadKey`] for
+/// every other invalid token.
 pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Result<Grant, Denial> {
     let header = decode_header(token).map_err(|_| Denial::BadKey)?;
     let mut denial = Denial::BadKey;
@@ -71,7 +73,7 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
         };
         for key in issuer.keys.iter().filter(may_verify) {
             match decode::<Map<String, Value>>(token, &key.key, &build_validation(issuer, key)) {
-                Ok(data) => return build_grant(issuer, &data.claims, chains),
+                Ok(token_data) => return build_grant(issuer, &token_data.claims, chains),
                 Err(error) if *error.kind() == ErrorKind::ExpiredSignature => {
                     denial = Denial::Expired;
                 }
@@ -82,33 +84,35 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
     Err(denial)
 }
 
+/// Returns the checks that the JWT library applies to a token of an issuer.
 fn build_validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
     let mut validation = Validation::new(key.algorithms[0]);
     validation.algorithms.clone_from(&key.algorithms);
     validation.leeway = issuer.leeway.as_secs();
     validation.validate_nbf = true;
-    let mut required = vec!["exp"];
+    let mut required_claims = vec!["exp"];
     if let Some(name) = &issuer.issuer {
         validation.set_issuer(&[name]);
-        required.push("iss");
+        required_claims.push("iss");
     }
     if issuer.audience.is_empty() {
         validation.validate_aud = false;
     } else {
         validation.set_audience(&issuer.audience);
-        required.push("aud");
+        required_claims.push("aud");
     }
-    validation.set_required_spec_claims(&required);
+    validation.set_required_spec_claims(&required_claims);
     validation
 }
 
+/// Builds the grant of a token from its claims.
 fn build_grant(
     issuer: &Issuer,
     claims: &Map<String, Value>,
     chains: &[Chain],
 ) -> Result<Grant, Denial> {
-    let text = |name: &str| claims.get(name).and_then(Value::as_str);
-    let name = match text("sub") {
+    let text_claim = |name: &str| claims.get(name).and_then(Value::as_str);
+    let name = match text_claim("sub") {
         Some(subject) => {
             let subject: String = subject.chars().take(SUBJECT_CHARS_MAX).collect();
             format!("{}:{subject}", issuer.name).into()
@@ -116,14 +120,15 @@ fn build_grant(
         None => Arc::clone(&issuer.name),
     };
     let expires = claims.get("exp").and_then(Value::as_f64).ok_or(Denial::BadKey)?;
-    let list_of = |name: &str| claims.get(name).map(parse_list).transpose();
-    let methods = list_of(&issuer.claims.methods)?;
-    let allowed_chains = list_of(&issuer.claims.chains)?.map(|names| {
+    let list_claim = |name: &str| claims.get(name).map(parse_list).transpose();
+    let methods = list_claim(&issuer.claims.methods)?;
+    let allowed_chains = list_claim(&issuer.claims.chains)?.map(|names| {
         let is_listed = |chain: &Chain| names.contains(&&*chain.name);
         let indices = chains.iter().enumerate().filter(|(_, chain)| is_listed(chain));
         indices.map(|(index, _)| index).collect()
     });
-    // An empty list allows nothing, while a missing list allows everything.
+    // An empty list allows nothing, and a missing list allows everything. An empty `MethodSet`
+    // would allow everything too, so the empty list becomes a pattern that matches no method.
     let allow = match &methods {
         Some(names) if names.is_empty() => MethodSet::new([""]),
         Some(names) => MethodSet::new(names.iter().copied()),
@@ -132,7 +137,7 @@ fn build_grant(
     Ok(Grant {
         name,
         index: issuer.index,
-        tier: text(&issuer.claims.tier).map(Arc::from).or_else(|| issuer.tier.clone()),
+        tier: text_claim(&issuer.claims.tier).map(Arc::from).or_else(|| issuer.tier.clone()),
         methods: MethodRules { allow, deny: MethodSet::default() },
         chains: allowed_chains,
         expires: Some((expires as u64).saturating_add(issuer.leeway.as_secs())),

@@ -1,5 +1,5 @@
-//! The record of a request until its response is written. The calls are added one by one. The
-//! status and the size of the response follow.
+//! The record of a request until its response is written. Each call adds its own record. The status
+//! and the size follow once the response is written.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -8,34 +8,34 @@ use tokio::time::Instant;
 
 use super::record::{CallRecord, Record};
 
-/// Maximum number of records stored for one batch. The log line states the number of all calls.
+/// Maximum number of call records of one batch. The log line still states the number of all calls.
 const CALLS_MAX: usize = 1000;
 
 /// Records of a request's calls, in the order of the calls.
 #[derive(Debug)]
 pub(crate) struct CallRecords {
-    began: Instant,
+    started_at: Instant,
     records: RefCell<Vec<Option<CallRecord>>>,
     /// Number of calls, including calls beyond [`CALLS_MAX`].
     count: Cell<usize>,
 }
 
 impl CallRecords {
-    /// Starts the records of a request once the request is completely read.
+    /// Starts the records of a request that has just been read completely.
     pub(crate) fn new() -> CallRecords {
-        CallRecords { began: Instant::now(), records: RefCell::default(), count: Cell::new(0) }
+        CallRecords { started_at: Instant::now(), records: RefCell::default(), count: Cell::new(0) }
     }
 
     /// Takes the records of the calls so far.
     pub(crate) fn take(&self) -> CallRecords {
         CallRecords {
-            began: self.began,
+            started_at: self.started_at,
             records: RefCell::new(self.records.take()),
             count: self.count.clone(),
         }
     }
 
-    /// Reserves the index of the next call.
+    /// Counts a call and returns the index of its record.
     pub(crate) fn begin(&self) -> usize {
         let index = self.count.get();
         self.count.set(index + 1);
@@ -45,7 +45,7 @@ impl CallRecords {
         index
     }
 
-    /// Records the call at an index.
+    /// Stores the record of the call at an index. Ignores calls beyond [`CALLS_MAX`].
     pub(crate) fn finish(&self, index: usize, record: impl FnOnce() -> CallRecord) {
         if let Some(slot) = self.records.borrow_mut().get_mut(index) {
             *slot = Some(record());
@@ -56,36 +56,40 @@ impl CallRecords {
 /// A request's record before its response is written.
 #[derive(Debug)]
 pub(crate) struct PendingRecord {
-    began: Instant,
+    started_at: Instant,
     record: Record,
     calls: Vec<CallRecord>,
 }
 
 impl PendingRecord {
-    /// Starts the record of a request whose response is ready.
+    /// Creates the record of a request whose response is ready to be written.
     pub(crate) fn new(record: Record, calls: CallRecords) -> PendingRecord {
         let record = Record { calls: calls.count.get(), ..record };
         let records = calls.records.into_inner();
-        PendingRecord { began: calls.began, record, calls: records.into_iter().flatten().collect() }
+        PendingRecord {
+            started_at: calls.started_at,
+            record,
+            calls: records.into_iter().flatten().collect(),
+        }
     }
 
-    /// Starts the record of a request whose head could not be read.
+    /// Creates the record of a request whose head could not be read.
     pub(crate) fn without_head(client: IpAddr, protocol: &'static str) -> PendingRecord {
         let record = Record::without_head(client, protocol);
-        PendingRecord { began: Instant::now(), record, calls: Vec::new() }
+        PendingRecord { started_at: Instant::now(), record, calls: Vec::new() }
     }
 
-    /// Returns the records of a written response. There is one record per call, or one for all
-    /// calls.
+    /// Returns the records of a written response. If `per_call` is true, there is one record per
+    /// call. If it is false, there is one record for all calls.
     pub(super) fn finish(self, status: u16, bytes_out: usize, per_call: bool) -> Vec<Record> {
-        let PendingRecord { began, record, calls } = self;
-        let record = Record { status, bytes_out, took: began.elapsed(), ..record };
+        let PendingRecord { started_at, record, calls } = self;
+        let record = Record { status, bytes_out, duration: started_at.elapsed(), ..record };
         if !per_call || calls.is_empty() {
             return vec![Record { call: merge(calls), ..record }];
         }
         let record_of = |call: CallRecord| {
-            let (bytes_out, took) = (call.bytes, call.took);
-            Record { bytes_out, took, call: Some(call), ..record.clone() }
+            let (bytes_out, duration) = (call.bytes, call.duration);
+            Record { bytes_out, duration, call: Some(call), ..record.clone() }
         };
         calls.into_iter().map(record_of).collect()
     }

@@ -1,7 +1,7 @@
-//! The record of a request, and its formatting as a line.
+//! The record of a request, and its format as a log line.
 //!
-//! Client texts are escaped, so that no client can forge a line or move a cursor. No record
-//! contains a key, because paths are masked first and headers with secrets are not recorded.
+//! Texts from clients are escaped, so no client can forge a line or send control characters to a
+//! terminal. No record contains a key: paths are masked, and headers with secrets are not recorded.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -18,27 +18,33 @@ use crate::config::access_log::format::{Format, Part, USER_AGENT, Variable};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes of a client's text in a line. Longer texts are truncated.
+/// Maximum number of bytes of a text from a client in a line. Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Facts about a request, or about one call of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Record {
     pub(crate) time: SystemTime,
+    /// Address of the client.
     pub(crate) client: IpAddr,
+    /// Name of the caller's API key or token; `None` without one.
     pub(crate) key: Option<Arc<str>>,
+    /// Tier of the caller's key or token; `None` without a tier.
     pub(crate) tier: Option<Arc<str>>,
     /// The path with secrets masked.
     pub(crate) path: Box<str>,
     pub(crate) http_method: &'static str,
     pub(crate) protocol: &'static str,
     pub(crate) status: u16,
+    /// Bytes of the request body.
     pub(crate) bytes_in: usize,
+    /// Bytes of the response body. In the record of one call, bytes of its result or error.
     pub(crate) bytes_out: usize,
     /// Time from the complete request to the written response.
-    pub(crate) took: Duration,
-    /// Number of calls.
+    pub(crate) duration: Duration,
+    /// Number of calls of the request.
     pub(crate) calls: usize,
+    /// One call, or all calls of the request merged; `None` for a request without calls.
     pub(crate) call: Option<CallRecord>,
     /// The host and the headers of the request.
     pub(crate) extra: Option<Arc<ExtraValues>>,
@@ -49,14 +55,17 @@ pub(crate) struct Record {
 pub(crate) struct CallRecord {
     pub(crate) method: Box<str>,
     pub(crate) chain: Arc<str>,
-    /// Code of the JSON-RPC error.
+    /// Code of the JSON-RPC error; `None` if the call succeeded.
     pub(crate) error: Option<i64>,
+    /// `None` if the call failed before the cache was used.
     pub(crate) cache: Option<CacheStatus>,
     /// Name of the upstream that responded.
     pub(crate) upstream: Option<Arc<str>>,
+    /// Bytes of the result or error object.
     pub(crate) bytes: usize,
-    pub(crate) took: Duration,
-    /// Time spent on upstreams.
+    /// Time from the decoded call to its response.
+    pub(crate) duration: Duration,
+    /// Time spent on upstreams; `None` if the call used no upstream.
     pub(crate) upstream_time: Option<Duration>,
 }
 
@@ -74,7 +83,7 @@ impl Record {
             status: 0,
             bytes_in: 0,
             bytes_out: 0,
-            took: Duration::ZERO,
+            duration: Duration::ZERO,
             calls: 0,
             call: None,
             extra: None,
@@ -91,7 +100,7 @@ impl Record {
     }
 }
 
-/// Appends the line of a record, with its line end.
+/// Appends the line of a record to `out`, with a line break.
 pub(crate) fn write_line(
     out: &mut String,
     format: &Format,
@@ -114,6 +123,7 @@ pub(crate) fn write_line(
     out.push('\n');
 }
 
+/// Writes a record as one JSON object. Members without a value are omitted.
 fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
     let _ =
         write!(out, "{{\"time\":\"{:.6}\",\"client\":\"{}\"", timestamp_of(record), record.client);
@@ -138,7 +148,7 @@ fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
         ",\"bytes_in\":{},\"bytes_out\":{},\"request_time\":{:.6}",
         record.bytes_in,
         record.bytes_out,
-        record.took.as_secs_f64()
+        record.duration.as_secs_f64()
     );
     if let Some(upstream) = call.and_then(|call| call.upstream_time) {
         let _ = write!(out, ",\"upstream_time\":{:.6}", upstream.as_secs_f64());
@@ -146,6 +156,7 @@ fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
     out.push('}');
 }
 
+/// Writes a member of a JSON object, except `None`.
 fn write_member(out: &mut String, name: &str, value: Option<impl AsRef<[u8]>>) {
     if let Some(value) = value {
         let _ = write!(out, ",\"{name}\":\"");
@@ -158,6 +169,7 @@ fn timestamp_of(record: &Record) -> Timestamp {
     Timestamp::try_from(record.time).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
+/// Writes the value of one variable of a text format; `-` if the record has no value.
 fn write_variable(out: &mut String, variable: Variable, record: &Record) -> fmt::Result {
     let call = record.call.as_ref();
     match variable {
@@ -180,7 +192,7 @@ fn write_variable(out: &mut String, variable: Variable, record: &Record) -> fmt:
         Variable::Status => write!(out, "{}", record.status),
         Variable::BodyBytesSent => write!(out, "{}", record.bytes_out),
         Variable::RequestLength => write!(out, "{}", record.bytes_in),
-        Variable::RequestTime => write!(out, "{:.3}", record.took.as_secs_f64()),
+        Variable::RequestTime => write!(out, "{:.3}", record.duration.as_secs_f64()),
         Variable::UpstreamTime => match call.and_then(|call| call.upstream_time) {
             Some(upstream) => write!(out, "{:.3}", upstream.as_secs_f64()),
             None => out.write_str("-"),
@@ -203,6 +215,7 @@ fn write_variable(out: &mut String, variable: Variable, record: &Record) -> fmt:
     }
 }
 
+/// Writes an escaped text, or `-` for `None` and an empty text.
 fn write_text(out: &mut String, value: Option<impl AsRef<[u8]>>) -> fmt::Result {
     match value {
         Some(value) if !value.as_ref().is_empty() => escape_text(out, value.as_ref()),
@@ -210,7 +223,8 @@ fn write_text(out: &mut String, value: Option<impl AsRef<[u8]>>) -> fmt::Result 
     }
 }
 
-/// Escapes as nginx does: quotes, backslashes and bytes that are not printable ASCII become `\xXX`.
+/// Writes a text, escaped as nginx does: quotes, backslashes and bytes that are not printable ASCII
+/// become `\xXX`.
 fn escape_text(out: &mut String, value: &[u8]) -> fmt::Result {
     value[..value.len().min(TEXT_BYTES_MAX)].iter().try_for_each(|byte| match byte {
         b'"' | b'\\' | 0..=31 | 127.. => write!(out, "\\x{byte:02X}"),
@@ -218,24 +232,24 @@ fn escape_text(out: &mut String, value: &[u8]) -> fmt::Result {
     })
 }
 
-/// Escapes a text as in JSON, with all control characters.
+/// Writes a text, escaped as a JSON string. All control characters are escaped too.
 fn escape_json(out: &mut String, value: &[u8]) {
     let value = &value[..value.len().min(TEXT_BYTES_MAX)];
-    for letter in String::from_utf8_lossy(value).chars() {
-        match letter {
+    for character in String::from_utf8_lossy(value).chars() {
+        match character {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // Some readers treat line separators as line ends.
-            _ if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
-                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            // Some log readers break lines at U+2028 and U+2029 (line and paragraph separators).
+            _ if character.is_control() || matches!(character, '\u{2028}' | '\u{2029}') => {
+                let _ = write!(out, "\\u{:04x}", u32::from(character));
             }
-            _ => out.push(letter),
+            _ => out.push(character),
         }
     }
 }
 
-/// Masks the segments of a path that are at least as long as a key. Known keys are already removed,
-/// so this masks unknown and former keys.
+/// Masks the segments of a path that are long enough to be a key. Configured keys are removed from
+/// the path before, so these segments may be mistyped or former keys.
 pub(crate) fn mask_path(path: &str) -> Box<str> {
     const MASK: &str = "***";
     let may_be_key = |segment: &str| segment.len() >= crate::access::caller::KEY_BYTES_MIN;

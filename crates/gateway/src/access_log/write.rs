@@ -1,9 +1,9 @@
 //! Moves records from the serving threads to the file: one bounded queue per thread, and one writer
 //! thread.
 //!
-//! A serving thread never waits for the file. It adds a record to its queue under a lock. The
-//! writer takes the same lock only to swap the queue for an empty one. A full queue drops the
-//! record and counts it. The writer polls the queues, because a wakeup would cost a system call per
+//! A serving thread never waits for the file. It adds a record to its queue under a lock, which the
+//! writer takes only to swap the queue for an empty one. If the queue is full, the record is
+//! dropped and counted. The writer polls the queues, because a wakeup would cost a system call per
 //! record.
 
 use std::fs::{File, OpenOptions};
@@ -37,9 +37,10 @@ const WRITE_BYTES: usize = 64 * 1024;
 pub(crate) struct RecordQueues {
     pub(crate) config: AccessLog,
     used_headers: Vec<Box<str>>,
-    /// One queue per serving thread. The writer holds the lock only to swap the queue.
+    /// One queue per serving thread.
     queues: Vec<Mutex<Vec<Record>>>,
-    queue_max: usize,
+    /// Maximum number of records in one queue.
+    queue_records_max: usize,
     /// Number of lines that could not be written to the file.
     pub(crate) unwritten: AtomicU64,
 }
@@ -51,7 +52,7 @@ impl RecordQueues {
         threads: usize,
     ) -> RecordQueues {
         RecordQueues {
-            queue_max: config.queue_lines.div_ceil(threads.max(1)),
+            queue_records_max: config.queue_lines.div_ceil(threads.max(1)),
             queues: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
             used_headers: used_headers.to_vec(),
             config,
@@ -59,7 +60,8 @@ impl RecordQueues {
         }
     }
 
-    /// Queues the records of a response that a serving thread has written, and counts them.
+    /// Queues the records of a written response, except those that sampling leaves out. Counts the
+    /// queued and the dropped records. `thread` is the index of the serving thread.
     pub(crate) fn log(
         &self,
         thread: usize,
@@ -71,10 +73,11 @@ impl RecordQueues {
     ) {
         let AccessLog { per_call, errors_always, sample, .. } = self.config;
         for record in pending.finish(status, bytes_out, per_call) {
-            // The upper 53 bits are a number below one.
-            let sample_value = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
+            // A float has 53 bits of precision. Divided by 2^53, the upper 53 random bits are a
+            // number from 0 up to 1.
+            let random_share = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
             let is_always_written = errors_always && record.is_error();
-            if !is_always_written && sample < 1.0 && sample_value() >= sample {
+            if !is_always_written && sample < 1.0 && random_share() >= sample {
                 continue;
             }
             match self.push(thread, record) {
@@ -87,14 +90,14 @@ impl RecordQueues {
     /// Puts a record into the queue of a serving thread. Returns false if the queue is full.
     fn push(&self, thread: usize, record: Record) -> bool {
         let mut queue = self.queues[thread].lock();
-        let has_room = queue.len() < self.queue_max;
+        let has_room = queue.len() < self.queue_records_max;
         if has_room {
             queue.push(record);
         }
         has_room
     }
 
-    /// Returns true if this is the configuration of the queues.
+    /// Returns true if the queues were created with this configuration.
     pub(crate) fn has_config(&self, config: &AccessLog, used_headers: &[Box<str>]) -> bool {
         self.config == *config && self.used_headers == used_headers
     }
@@ -105,38 +108,39 @@ impl RecordQueues {
 /// # Errors
 /// Errors of opening the file or starting the thread.
 pub(crate) fn start(queues: Arc<RecordQueues>) -> io::Result<BackgroundThread> {
-    let out = Out::open(&queues.config.target)?;
+    let out = LogOutput::open(&queues.config.target)?;
     start_writer(queues, out)
 }
 
-/// Starts the writer thread even if the file cannot be opened. The writer retries to open the file,
-/// and lines are lost until then.
+/// Starts the writer thread even if the file cannot be opened. The writer then retries to open the
+/// file. Until it succeeds, lines are lost.
 ///
 /// # Errors
 /// Errors of starting the thread.
 pub(crate) fn start_anyway(queues: Arc<RecordQueues>) -> io::Result<BackgroundThread> {
-    let out = Out::open(&queues.config.target).unwrap_or_else(|error| {
+    let out = LogOutput::open(&queues.config.target).unwrap_or_else(|error| {
         tracing::error!(%error, "the access log cannot be opened; retrying");
-        Out::Nowhere
+        LogOutput::Unavailable
     });
     start_writer(queues, out)
 }
 
-fn start_writer(queues: Arc<RecordQueues>, out: Out) -> io::Result<BackgroundThread> {
+fn start_writer(queues: Arc<RecordQueues>, out: LogOutput) -> io::Result<BackgroundThread> {
     let unfinished = "the last lines of the access log were not written";
     BackgroundThread::start("weir-access-log", unfinished, move |stop| {
         write_records(&queues, out, stop);
     })
 }
 
-fn write_records(queues: &Arc<RecordQueues>, mut out: Out, stop: &AtomicBool) {
+/// The loop of the writer thread: formats the queued records and writes them, until the stop.
+fn write_records(queues: &Arc<RecordQueues>, mut out: LogOutput, stop: &AtomicBool) {
     let mut batch = Vec::new();
     let mut text = String::with_capacity(WRITE_BYTES * 2);
     let mut last_check = Instant::now();
     let mut is_failing = false;
     loop {
-        // The flag is read before the queues, so all lines from before the stop are written. If
-        // only the writer holds the queues, a reload has replaced them and no request uses them.
+        // The flag is read before the queues, so lines from before the stop are written. If only
+        // this thread holds the queues, a reload has replaced them and no request uses them.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
         if last_check.elapsed() >= REOPEN_INTERVAL {
             last_check = Instant::now();
@@ -174,19 +178,19 @@ fn write_records(queues: &Arc<RecordQueues>, mut out: Out, stop: &AtomicBool) {
     }
 }
 
-/// Destination of the lines.
-enum Out {
+/// The destination of the lines.
+enum LogOutput {
     Stdout,
     File(File),
     /// A file that could not be opened.
-    Nowhere,
+    Unavailable,
 }
 
-impl Out {
-    fn open(target: &LogTarget) -> io::Result<Out> {
+impl LogOutput {
+    fn open(target: &LogTarget) -> io::Result<LogOutput> {
         match target {
-            LogTarget::Stdout => Ok(Out::Stdout),
-            LogTarget::File(path) => append_to(path).map(Out::File),
+            LogTarget::Stdout => Ok(LogOutput::Stdout),
+            LogTarget::File(path) => append_to(path).map(LogOutput::File),
         }
     }
 
@@ -195,15 +199,15 @@ impl Out {
         let LogTarget::File(path) = target else { return };
         let file_id = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
         let open_file = match self {
-            Out::File(file) => file.metadata().map(|meta| file_id(&meta)).ok(),
-            Out::Stdout | Out::Nowhere => None,
+            LogOutput::File(file) => file.metadata().map(|meta| file_id(&meta)).ok(),
+            LogOutput::Stdout | LogOutput::Unavailable => None,
         };
         let file_at_path = std::fs::metadata(path).map(|meta| file_id(&meta)).ok();
         if open_file.is_some() && open_file == file_at_path {
             return;
         }
         match append_to(path) {
-            Ok(new) => *self = Out::File(new),
+            Ok(new) => *self = LogOutput::File(new),
             Err(error) => tracing::error!(%error, "the access log cannot be reopened"),
         }
     }
@@ -213,9 +217,9 @@ impl Out {
             return Ok(());
         }
         match self {
-            Out::File(file) => file.write_all(bytes),
-            Out::Nowhere => Err(io::ErrorKind::NotFound.into()),
-            Out::Stdout => {
+            LogOutput::File(file) => file.write_all(bytes),
+            LogOutput::Unavailable => Err(io::ErrorKind::NotFound.into()),
+            LogOutput::Stdout => {
                 let mut out = io::stdout().lock();
                 out.write_all(bytes).and_then(|()| out.flush())
             }

@@ -1,12 +1,12 @@
 //! The control socket: commands that change the state of a running gateway.
 //!
-//! The admin address changes nothing, because every user of the machine and every page in a browser
-//! on it can reach it. The control socket is an abstract Unix socket (unix(7)) with a random name,
-//! which `/status` publishes. The kernel reports the user of the other end, and only the user of
-//! the gateway and root may send commands. A browser cannot connect to it.
+//! Every user of the machine, and every web page in a browser on the machine, can reach the admin
+//! address. The admin address therefore changes nothing. The control socket is an abstract Unix
+//! socket (unix(7)) with a random name, which `/status` publishes. The kernel reports the user who
+//! connects. Only the user of the gateway and root may send commands, and a browser cannot connect.
 //!
-//! A connection carries one [`Command`] as JSON, up to the end of what the client writes, and one
-//! [`Reply`] as a line of JSON.
+//! A client sends one [`Command`] as JSON and shuts down its side of the connection. The gateway
+//! responds with one [`Reply`] as a line of JSON.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -24,7 +24,7 @@ use crate::admin::ACCEPT_PAUSE;
 use crate::policy::cordon::{self, Cordon};
 use crate::state::snapshot::Snapshot;
 
-/// Maximum size of a command. A reason and a name take less than 2 KiB.
+/// Maximum bytes of a command. A reason and a name take less than 2 KiB.
 const COMMAND_BYTES_MAX: u64 = 16 * 1024;
 /// Timeout of one command. Commands are handled one after another.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
@@ -69,7 +69,7 @@ pub enum Reply {
     },
 }
 
-/// The control socket, which listens.
+/// The listening control socket.
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     name: String,
@@ -99,7 +99,7 @@ impl ControlSocket {
         &self.name
     }
 
-    /// Carries out commands until the future is dropped.
+    /// Executes commands until the future is dropped.
     pub(crate) async fn serve(self, snapshot: watch::Receiver<Arc<Snapshot>>) {
         loop {
             let stream = match self.listener.accept().await {
@@ -119,8 +119,8 @@ impl ControlSocket {
     }
 }
 
-/// Reads a command, carries it out, and writes its reply. Other users are refused before their
-/// command is read, so that they cannot delay the commands of operators.
+/// Reads a command, executes it, and writes the reply. Refuses other users before it reads their
+/// command, so that they cannot delay the commands of operators.
 async fn handle(
     mut stream: UnixStream,
     snapshot: &watch::Receiver<Arc<Snapshot>>,
@@ -152,11 +152,11 @@ fn refuse(reason: String) -> Reply {
     Reply::Refused { reason }
 }
 
-/// Carries out a command.
+/// Executes a command.
 fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
     let (Command::Cordon { upstream, .. } | Command::Uncordon { upstream }) = command;
     let mut upstreams = snapshot.upstreams.iter();
-    let Some(index) = upstreams.position(|known| *known.config.name == **upstream) else {
+    let Some(index) = upstreams.position(|candidate| *candidate.config.name == **upstream) else {
         return refuse(describe_unknown_upstream(upstream, snapshot));
     };
     let now = snapshot.now();
@@ -181,6 +181,7 @@ fn execute(command: &Command, snapshot: &Snapshot) -> Reply {
     Reply::Done { was_cordoned, in_flight: counters.sum() }
 }
 
+/// Returns the refusal of a command that names an unknown upstream, with the most similar name.
 fn describe_unknown_upstream(name: &str, snapshot: &Snapshot) -> String {
     let names: Vec<&str> =
         snapshot.upstreams.iter().map(|upstream| &*upstream.config.name).collect();

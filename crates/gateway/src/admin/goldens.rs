@@ -20,15 +20,15 @@ use crate::metrics::thread::{Counters, Labels};
 use crate::policy::cacheable::{Binding, ValidityTag};
 use crate::policy::cordon::Cordon;
 use crate::policy::memory::Purpose;
-use crate::state::process::Outcome;
+use crate::state::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 
 /// Returns [`populated`] with the remaining zeros filled.
-fn full() -> Arc<Snapshot> {
+fn full_snapshot() -> Arc<Snapshot> {
     let snapshot = populated();
     snapshot
         .process
-        .record_reload(Outcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
+        .record_reload(ReloadOutcome::Applied { changes: vec!["[cache] bytes_max".to_owned()] });
     snapshot.process.record_failed_upgrade("it ended");
     let memory = &snapshot.registry.memory;
     memory.set_max(64 << 20);
@@ -75,7 +75,7 @@ fn fill_zone(snapshot: &Snapshot) {
     let limits = snapshot.limits.as_ref().unwrap();
     let counters = Counters::new(&Labels::of(&snapshot.config));
     for client in 0..2000 {
-        let caller = LimitedCall {
+        let limited_call = LimitedCall {
             client: IpAddr::V4(Ipv4Addr::from_bits(client)),
             chain: 0,
             chain_name: "main",
@@ -85,15 +85,18 @@ fn fill_zone(snapshot: &Snapshot) {
             grant: None,
             prefetched: None,
         };
-        let Charge::AskRedis(query) = limits.charge(&caller, 0, &counters) else {
+        let Charge::AskRedis(query) = limits.charge(&limited_call, 0, &counters) else {
             panic!("Redis judges the call");
         };
-        assert!(matches!(limits.settle(&query, None, &caller, 0, &counters), Charge::Pass));
+        assert!(matches!(
+            limits.apply_decision(&query, None, &limited_call, 0, &counters),
+            Charge::Pass
+        ));
     }
 }
 
 /// Returns the text of `/metrics` sorted by family, with `~` for numbers that vary between runs.
-fn families(text: &str) -> String {
+fn sort_families(text: &str) -> String {
     const VARYING: [&str; 6] = [
         "weir_uptime_seconds ",
         "weir_chain_head_age_seconds{",
@@ -123,7 +126,7 @@ fn families(text: &str) -> String {
 }
 
 /// Returns a status without values that vary between runs.
-fn steady(snapshot: &Snapshot) -> Status {
+fn read_stable_status(snapshot: &Snapshot) -> Status {
     let mut status = Status::of(snapshot);
     status.version = "0.0.0";
     status.uptime_seconds = 93_784.5;
@@ -142,7 +145,7 @@ fn steady(snapshot: &Snapshot) -> Status {
 
 /// Returns a page with one tag per line, without its style and script, and with a closing tag for
 /// each self-closing tag.
-fn tags(html: &str) -> String {
+fn split_tags(html: &str) -> String {
     let mut html = html.replace(page::STYLE, "STYLE").replace(page::SCRIPT, "SCRIPT");
     while let Some(end) = html.find("/>") {
         let start = html[..end].rfind('<').expect("a tag begins");
@@ -165,7 +168,7 @@ fn tags(html: &str) -> String {
 
 #[test]
 fn metrics_are_as_in_the_golden_file() {
-    let text = families(&metrics::render_openmetrics(&full()));
+    let text = sort_families(&metrics::render_openmetrics(&full_snapshot()));
     expect_file!["goldens/metrics.txt"].assert_eq(&text);
     // Only connections of slow clients increase this metric.
     const ZERO: [&str; 1] = ["weir_memory_connections_closed"];
@@ -181,7 +184,7 @@ fn metrics_are_as_in_the_golden_file() {
 
 #[test]
 fn the_status_is_as_in_the_golden_file() {
-    let json = serde_json::to_string_pretty(&steady(&full())).unwrap() + "\n";
+    let json = serde_json::to_string_pretty(&read_stable_status(&full_snapshot())).unwrap() + "\n";
     expect_file!["goldens/status.json"].assert_eq(&json);
 }
 
@@ -189,7 +192,7 @@ fn the_status_is_as_in_the_golden_file() {
 fn the_status_keeps_its_schema() {
     let schema = serde_json::from_str(&super::status::render_schema()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
-    for snapshot in [full(), fresh()] {
+    for snapshot in [full_snapshot(), fresh()] {
         let mut status = serde_json::to_value(Status::of(&snapshot)).unwrap();
         schema.validate(&status).unwrap();
         status["chains"][0]["upstreams"][0]["state"] = "tired".into();
@@ -199,18 +202,18 @@ fn the_status_keeps_its_schema() {
 
 #[test]
 fn the_page_is_as_in_the_golden_file() {
-    let snapshot = full();
-    let status = steady(&snapshot);
+    let snapshot = full_snapshot();
+    let status = read_stable_status(&snapshot);
     let mut history = History::default();
     history.take_sample(Duration::ZERO, 1, &Counters::default());
     history.take_sample(Duration::from_secs(1), 1, &Counters::sum(&snapshot.counters));
     let html = page::render_page(&status, &history, &status.unready_reasons(), "n0");
-    expect_file!["goldens/page.txt"].assert_eq(&tags(&html));
+    expect_file!["goldens/page.txt"].assert_eq(&split_tags(&html));
 }
 
 #[test]
 fn the_page_of_an_idle_gateway_is_as_in_the_golden_file() {
     let status = Status { version: "0.0.0", uptime_seconds: 7.25, ..Status::of(&fresh()) };
     let html = page::render_page(&status, &History::default(), &[], "n0");
-    expect_file!["goldens/page_idle.txt"].assert_eq(&tags(&html));
+    expect_file!["goldens/page_idle.txt"].assert_eq(&split_tags(&html));
 }

@@ -1,7 +1,7 @@
-//! Samples of the last two minutes, one per second, for the charts of the status page.
+//! The history of the last two minutes, with one sample per second, for the charts of the status
+//! page.
 //!
-//! Only the admin task takes and reads the samples. Prometheus holds a longer history from
-//! `/metrics`.
+//! Only the admin task uses the history. For a longer history, Prometheus can scrape `/metrics`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of samples: the ends of 120 intervals.
 pub(crate) const SAMPLES_MAX: usize = 121;
 
-/// Values to draw: one per interval, oldest first; `None` where nothing was measured.
+/// Values to draw: one per interval, oldest first. `None` marks an interval without a measurement.
 pub(crate) type Series = Vec<Option<f64>>;
 
 /// Samples of the last two minutes.
@@ -31,26 +31,27 @@ pub(crate) struct History {
 
 #[derive(Debug)]
 struct Sample {
-    /// When the sample was taken, since the start.
+    /// When the sample was taken, as time since the start of the process.
     taken_at: Duration,
     /// Number of calls since the start.
     calls: u64,
-    /// Number of calls that needed no separate upstream call: cache hits and coalesced calls.
+    /// Number of calls without an upstream call of their own: cache hits and coalesced calls.
     spared: u64,
+    /// By index of the upstream; empty if a reload has replaced the upstreams since.
     upstreams: Vec<UpstreamSample>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct UpstreamSample {
     attempts: u64,
-    /// Sum of the durations of the attempts.
+    /// Sum of the durations of the attempts, in microseconds.
     sum_micros: u64,
 }
 
 impl History {
-    /// Takes a sample of the counters at `now`. If `generation` differs from the last sample's, the
-    /// series of all upstreams restart. The new configuration may list the upstreams in another
-    /// order.
+    /// Takes a sample of the counters at `now`. `generation` is the number of the configuration. If
+    /// it has changed, the series of all upstreams start again, because the new configuration may
+    /// list the upstreams in another order.
     pub(crate) fn take_sample(&mut self, now: Duration, generation: u64, counters: &Counters) {
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.samples.iter_mut().for_each(|sample| sample.upstreams.clear());
@@ -66,8 +67,8 @@ impl History {
         self.samples.push_back(Sample {
             taken_at: now,
             calls: counters.all_methods().map(MethodCounters::calls).sum(),
-            spared: counters.calls_with(CacheStatus::Hit)
-                + counters.calls_with(CacheStatus::Coalesced),
+            spared: counters.count_calls_with(CacheStatus::Hit)
+                + counters.count_calls_with(CacheStatus::Coalesced),
             upstreams: upstreams.collect(),
         });
     }
@@ -77,12 +78,12 @@ impl History {
         self.per_second(|sample| sample.calls)
     }
 
-    /// Returns the calls per second that needed no separate upstream call.
+    /// Returns the calls per second without an upstream call of their own.
     pub(crate) fn spared_per_second(&self) -> Series {
         self.per_second(|sample| sample.spared)
     }
 
-    /// Returns the growth of a count per second, for each pair of consecutive samples.
+    /// Returns the growth per second of a count, for each pair of consecutive samples.
     fn per_second(&self, count: impl Fn(&Sample) -> u64) -> Series {
         self.series(|previous, next| {
             let seconds = next.taken_at.saturating_sub(previous.taken_at).as_secs_f64();

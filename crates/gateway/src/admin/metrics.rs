@@ -32,7 +32,7 @@ mod tests;
 /// The content type of [`render_openmetrics`] (OpenMetrics 1.0, section "Content Type").
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The page without its rows.
+/// The text of `docs/metrics.md`, with a placeholder for the rows of the table.
 const REFERENCE: &str = include_str!("metrics.md");
 
 /// The values of all metrics at the instant of one scrape.
@@ -41,26 +41,32 @@ struct Scrape {
     status: Status,
     /// Sums over all threads.
     counters: Counters,
+    /// `None` if no key has a quota.
     quotas: Option<QuotaScrape>,
     certificates: Vec<CertificateExpiry>,
+    /// `None` if no request is sampled.
     spans: Option<Arc<SpanCounts>>,
+    /// True if gateways share a zone of request limits.
     has_shared_limits: bool,
-    /// The exemplars of the text, filled while it is encoded.
+    /// The exemplars for the bucket lines. Encoding the text fills this list.
     exemplars: Arc<Mutex<BucketExemplars>>,
 }
 
-/// Metrics of the quotas of all keys together.
+/// Metrics over the quotas of all keys.
 #[derive(Debug)]
 struct QuotaScrape {
+    /// Number of calls refused because a quota was used up.
     refused: u64,
+    /// True if this gateway applies its local share, because Redis is unreachable.
     local_only: bool,
+    /// Number of failed writes of the quota file.
     write_failures: u64,
 }
 
-/// One entry per series: the label values, and the object that the metrics are read from.
-type Series<'s, T> = Vec<(Vec<&'s str>, &'s T)>;
+/// Objects of one type, each with its label values.
+type LabelledObjects<'s, T> = Vec<(Vec<&'s str>, &'s T)>;
 
-/// A [`MetricSet`] with its type erased.
+/// A [`MetricSet`] without its type, so that sets of several types fit one list.
 struct AnyMetricSet {
     descriptions: Vec<Description>,
     encode: Encode,
@@ -68,7 +74,7 @@ struct AnyMetricSet {
 
 type Encode = Box<dyn Fn(&Scrape, &mut DescriptorEncoder<'_>) -> fmt::Result>;
 
-/// Returns all metrics of the gateway.
+/// Lists all metrics of the gateway.
 fn list_sets() -> Vec<AnyMetricSet> {
     vec![
         AnyMetricSet::new(|scrape: &Scrape| list_unlabelled(Some(scrape))),
@@ -90,10 +96,10 @@ fn list_sets() -> Vec<AnyMetricSet> {
             scrape.status.chains.iter().map(|chain| (vec![&*chain.name], chain)).collect()
         }),
         AnyMetricSet::new(|scrape| {
-            list_of_chains(scrape, |chain| &chain.groups, |group| &group.name)
+            list_by_chain(scrape, |chain| &chain.groups, |group| &group.name)
         }),
         AnyMetricSet::new(|scrape| {
-            list_of_chains(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)
+            list_by_chain(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)
         }),
         AnyMetricSet::new(|scrape| list_unlabelled(Some(&*scrape.counters))),
         AnyMetricSet::new(|scrape| {
@@ -123,7 +129,7 @@ fn list_sets() -> Vec<AnyMetricSet> {
         AnyMetricSet::new(|scrape| list_labelled(&scrape.counters.rules)),
         AnyMetricSet::new(|scrape| {
             let mut zones = list_labelled(&scrape.counters.zones);
-            // The status lists all zones or, if the configuration has no limit, none.
+            // The status lists all zones, or no zone if the configuration has no limit.
             zones.truncate(scrape.status.zones.len());
             zones
         }),
@@ -132,7 +138,7 @@ fn list_sets() -> Vec<AnyMetricSet> {
 
 impl AnyMetricSet {
     fn new<T: MetricSet + 'static>(
-        objects: for<'s> fn(&'s Scrape) -> Series<'s, T>,
+        objects: for<'s> fn(&'s Scrape) -> LabelledObjects<'s, T>,
     ) -> AnyMetricSet {
         let metrics = Metrics::new();
         AnyMetricSet {
@@ -144,17 +150,17 @@ impl AnyMetricSet {
     }
 }
 
-/// Returns the only object of its type, without labels.
-fn list_unlabelled<T>(object: Option<&T>) -> Series<'_, T> {
+/// Returns an object that is the only one of its type, and so has no labels.
+fn list_unlabelled<T>(object: Option<&T>) -> LabelledObjects<'_, T> {
     object.into_iter().map(|object| (Vec::new(), object)).collect()
 }
 
-/// Returns the objects of all chains, labelled with their chain and name.
-fn list_of_chains<T>(
+/// Returns the objects of all chains. Their labels are the names of the chain and the object.
+fn list_by_chain<T>(
     scrape: &Scrape,
     list: fn(&ChainStatus) -> &Vec<T>,
     name: fn(&T) -> &String,
-) -> Series<'_, T> {
+) -> LabelledObjects<'_, T> {
     let chains = scrape.status.chains.iter();
     let objects = chains.flat_map(|chain| {
         list(chain).iter().map(|object| (vec![&*chain.name, &**name(object)], object))
@@ -162,7 +168,10 @@ fn list_of_chains<T>(
     objects.collect()
 }
 
-fn list_labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Series<'_, C> {
+/// Returns counters with their labels.
+fn list_labelled<const N: usize, C>(
+    counters: &Labelled<[Arc<str>; N], C>,
+) -> LabelledObjects<'_, C> {
     let counters = counters.iter();
     let objects = counters
         .map(|(labels, counters)| (labels.iter().map(|label| &**label).collect(), &**counters));
@@ -219,7 +228,7 @@ pub fn render_reference() -> String {
         let Declaration { name, kind, unit, help, .. } = metric;
         format!("| `{name}` | {kind} | {unit} | {} | {help} |\n", labels.join(", "))
     };
-    // A test compares the rows in the order of their text. It differs from that of the names,
+    // The rows are sorted by their text, as a test expects. The order of the names is different,
     // because the backquote after a name sorts behind `_`.
     let mut rows: Vec<String> = list_declarations().into_iter().map(row).collect();
     rows.sort();
@@ -249,7 +258,7 @@ impl Scrape {
         }
     }
 
-    /// Returns a value of each purpose of memory, with the purpose's name.
+    /// Returns a value for each purpose of memory, with the name of the purpose.
     fn memory_purposes(
         &self,
         value: fn(&MemoryPurpose) -> u64,
@@ -269,11 +278,11 @@ impl Collector for Scrape {
     }
 }
 
-/// Declares metrics that are read from an object at the time of a scrape.
+/// Declares metrics that are read from an object at the time of a scrape. The syntax is
+/// `Type["label", …] { /// Help text. KIND "name" by "label" = closure; }`.
 ///
-/// `Type["label", …] { /// Help text. KIND "name" by "label" = closure; }`: the labels in brackets
-/// distinguish the objects, and `by` adds a label that distinguishes the values of one object.
-/// `KIND` is a variant of [`MetricType`].
+/// The labels in brackets distinguish the objects. `KIND` is a variant of [`MetricType`]. `by` adds
+/// a label that distinguishes the values of one object.
 macro_rules! readings {
     ($($Object:ident[$($label:literal),*] {
         $($(#[doc = $help:literal])+ $kind:ident $name:literal $(by $by:literal)? = $read:expr;)+
@@ -285,7 +294,7 @@ macro_rules! readings {
                 $(
                     metrics
                         .add_reading(MetricType::$kind, $name, concat!($($help),+), $read)
-                        $(.by($by))?;
+                        $(.add_label($by))?;
                 )+
             }
         }

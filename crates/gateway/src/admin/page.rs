@@ -1,9 +1,10 @@
 //! The status page: status and history as one self-contained HTML document.
 //!
-//! The server renders the page, so it works without scripts. A script only updates it in place. The
-//! page contains no text from clients or upstreams, and names from the configuration are escaped.
-//! The content security policy admits only this page's own style and script. `page/style.css`
-//! styles it, `page/draw.rs` draws lines and bars, and `page/format.rs` formats numbers.
+//! The gateway renders the page, so the page works without scripts. A script only updates it in
+//! place. The page contains no text from clients or upstreams, and names from the configuration are
+//! escaped. The content security policy admits only the page's own style and script.
+//! `page/style.css` styles the page, `page/draw.rs` draws lines and bars, and `page/format.rs`
+//! formats numbers.
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
@@ -25,7 +26,9 @@ use format::{
     format_times,
 };
 
+/// The style sheet of the page.
 pub(super) const STYLE: &str = include_str!("page/style.css");
+/// The script that updates the page in place.
 pub(super) const SCRIPT: &str = include_str!("page/live.js");
 
 /// Text for an unknown value.
@@ -39,8 +42,8 @@ pub(crate) fn content_security_policy(nonce: &str) -> String {
     )
 }
 
-/// Renders the page. `unready` holds the reasons why the gateway should get no traffic; it is empty
-/// if the gateway is ready.
+/// Renders the page. `unready` holds the reasons why the gateway is not ready; empty if it is
+/// ready.
 pub(crate) fn render_page(
     status: &Status,
     history: &History,
@@ -98,6 +101,7 @@ fn render_readiness(status: &Status, unready: &[String]) -> Markup {
     }
 }
 
+/// Renders a tile of the overview: a title, one large value with its unit, and further content.
 fn render_tile(title: &str, value: &str, unit: &str, content: &Markup) -> Markup {
     html! {
         section.sheet.tile {
@@ -255,6 +259,7 @@ fn render_chain(chain: &ChainStatus, history: &History) -> Markup {
     }
 }
 
+/// Renders a table with a title. Each row contains its complete cells.
 fn render_table(title: &str, columns: &[&str], rows: &[Markup]) -> Markup {
     const LEFT: [&str; 2] = ["state", "mean latency, 2 min"];
     html! {
@@ -297,6 +302,7 @@ fn render_upstreams(chain: &ChainStatus, history: &History) -> Markup {
     render_table("Upstreams", &COLUMNS, &chain.upstreams.iter().map(row).collect::<Vec<_>>())
 }
 
+/// Renders the row of an upstream. `latency` is its mean latency per interval.
 fn render_upstream(upstream: &UpstreamStatus, latency: &Series) -> Markup {
     let address = (upstream.address != upstream.name).then_some(&*upstream.address);
     // The default transport is not shown.
@@ -349,6 +355,7 @@ fn render_upstream(upstream: &UpstreamStatus, latency: &Series) -> Markup {
     }
 }
 
+/// Renders a line about a group. It mentions the queue only if calls were queued or shed.
 fn render_group(group: &GroupStatus) -> Markup {
     html! {
         "Group " (group.name) ", " (group.balance) ": " (group.candidates.join(", "))
@@ -455,7 +462,7 @@ fn badge_class(state: HealthState) -> &'static str {
     }
 }
 
-/// Returns the first digits of a hash. They suffice to compare two hashes by eye.
+/// Returns the first digits of a hash, which suffice to compare two hashes by eye.
 fn shorten_hash(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
@@ -464,7 +471,7 @@ fn find_highest(series: &Series) -> f64 {
     series.iter().flatten().fold(0.0, |highest, value| highest.max(*value))
 }
 
-/// Renders a count that should be zero, highlighted if it is not.
+/// Renders a count of problems. Highlights the count if it is not zero.
 fn render_problem_count(count: u64) -> Markup {
     html! {
         @if count == 0 { (format_integer(0)) } @else { span.loss { (format_integer(count)) } }

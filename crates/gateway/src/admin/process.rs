@@ -3,8 +3,9 @@
 /// Returns the start time of a process, in clock ticks since the machine started; `None` if it
 /// cannot be read.
 ///
-/// Field 22 of `/proc/PID/stat` (proc_pid_stat(5)). Together with the process id it identifies one
-/// process, also across containers, which share the machine's clock.
+/// The start time is field 22 of `/proc/PID/stat` (proc_pid_stat(5)). Start time and process id
+/// together identify a process. This holds across containers too, because they share the machine's
+/// clock.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is a name in parentheses, which may contain spaces and parentheses.

@@ -11,24 +11,24 @@ use super::{CONNECTIONS_MAX, Lifecycle, Pages, Phase, serve};
 use crate::admin::status::tests::{fresh, populated};
 use crate::state::snapshot::Snapshot;
 
-struct Served {
+struct TestServer {
     address: std::net::SocketAddr,
     phase: watch::Sender<Phase>,
 }
 
-impl Served {
-    async fn start(snapshot: Arc<Snapshot>, ready: bool) -> Served {
-        Served::start_with(Pages::Admin, snapshot, ready).await
+impl TestServer {
+    async fn start(snapshot: Arc<Snapshot>, ready: bool) -> TestServer {
+        TestServer::start_with(Pages::Admin, snapshot, ready).await
     }
 
-    async fn start_with(pages: Pages, snapshot: Arc<Snapshot>, ready: bool) -> Served {
+    async fn start_with(pages: Pages, snapshot: Arc<Snapshot>, ready: bool) -> TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
         let lifecycle =
             Lifecycle { ready: Arc::new(AtomicBool::new(ready)), phase: phase_receiver };
         tokio::task::spawn_local(serve(pages, listener, watch::channel(snapshot).1, lifecycle));
-        Served { address, phase }
+        TestServer { address, phase }
     }
 
     /// Returns the whole response to one request on a new connection.
@@ -55,7 +55,7 @@ fn run(test: impl Future<Output = ()>) {
 #[test]
 fn a_name_of_a_web_page_is_refused_on_loopback() {
     run(async {
-        let served = Served::start(populated(), true).await;
+        let served = TestServer::start(populated(), true).await;
         for (host, status) in [
             ("127.0.0.1", 200),
             ("127.0.0.1:8646", 200),
@@ -75,7 +75,7 @@ fn a_name_of_a_web_page_is_refused_on_loopback() {
 #[test]
 fn every_route_responds() {
     run(async {
-        let served = Served::start(populated(), true).await;
+        let served = TestServer::start(populated(), true).await;
         for (path, status, content_type, text) in [
             ("/healthz", 200, "text/plain", "ok\n"),
             ("/readyz", 503, "text/plain", "chain side: no upstream has reported a head yet"),
@@ -104,7 +104,7 @@ fn every_route_responds() {
 #[test]
 fn the_health_address_serves_probes_and_metrics_only() {
     run(async {
-        let served = Served::start_with(Pages::Health, populated(), true).await;
+        let served = TestServer::start_with(Pages::Health, populated(), true).await;
         for (path, status) in [
             ("/healthz", 200),
             ("/readyz", 503),
@@ -128,7 +128,7 @@ fn the_health_address_serves_probes_and_metrics_only() {
 #[test]
 fn the_policy_admits_the_page_only() {
     run(async {
-        let served = Served::start(populated(), true).await;
+        let served = TestServer::start(populated(), true).await;
         let nonce_of = |page: &str| {
             let start = page.find("script-src 'nonce-").unwrap() + "script-src 'nonce-".len();
             page[start..start + 32].to_owned()
@@ -153,9 +153,9 @@ fn readiness_follows_the_gateways_life() {
             view.head = Some(crate::policy::heads::Head { number: 1, hash: [1; 32] });
             chain.publish(view, snapshot.now());
         }
-        let starting = Served::start(Arc::clone(&snapshot), false).await;
+        let starting = TestServer::start(Arc::clone(&snapshot), false).await;
         assert!(starting.get_response("GET", "/readyz").await.ends_with("\r\n\r\nstarting\n"));
-        let served = Served::start(snapshot, true).await;
+        let served = TestServer::start(snapshot, true).await;
         let ready = served.get_response("GET", "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("ready\n"), "{ready}");
         served.phase.send_replace(Phase::Draining);
@@ -173,7 +173,7 @@ fn connections_beyond_the_bound_wait() {
 }
 
 async fn connections_beyond_the_bound_wait_at(pages: Pages) {
-    let served = Served::start_with(pages, fresh(), true).await;
+    let served = TestServer::start_with(pages, fresh(), true).await;
     let mut open = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
         let mut stream = TcpStream::connect(served.address).await.unwrap();

@@ -1,13 +1,13 @@
-//! Coalesces equal calls: calls in flight at the same time share one upstream call.
+//! Coalesces equal calls: equal calls in flight at the same time share one upstream call.
 //!
-//! The shared call runs in its own task, so the client that started it (the leader) can disconnect
-//! without affecting the waiters. Each waiter has its own deadline. A waiter that outlives the
-//! leader's deadline retries. When the response arrives, all current waiters receive it, and the
-//! entry is removed. If the shared call is shed, its waiters fail too. Waiters of a better priority
-//! class retry instead.
+//! The shared call runs in its own task. So the client that started it (the leader) can disconnect
+//! without effect on the other clients (the waiters). Each waiter has its own deadline. A waiter
+//! that outlives the leader's deadline retries. When the response arrives, all current waiters
+//! receive it, and the table no longer holds the call. If overload control rejects the shared call,
+//! its waiters fail too. Only waiters of a better priority class retry.
 //!
-//! Each thread has its own table. A call can run once per thread, which costs less than a lock on
-//! every call.
+//! Each thread has its own table, so two threads may run equal calls. A duplicate call costs less
+//! than a lock on every call.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -39,28 +39,31 @@ pub(crate) struct InFlightCall {
     deadline: Instant,
     /// The priority class in which the call waits for a permit.
     class: Class,
+    /// `None` until the call completes.
     response: RefCell<Option<UpstreamResponse>>,
     /// Notified when the response is set.
     completed: Notify,
-    /// The number of waiters.
+    /// Number of clients that wait for the response, including the leader.
     waiters: Cell<usize>,
     /// Notified when the last waiter leaves.
-    waiters_left: Notify,
+    abandoned: Notify,
 }
 
-/// The leader's completion guard. Dropping the guard removes the entry. If the guard has no
-/// response then, the waiters receive a failure.
+/// The completion guard of a shared call. Dropping the guard removes the call from the table and
+/// wakes the waiters. Without a response, the waiters receive a failure.
 #[derive(Debug)]
 pub(crate) struct LeaderGuard {
     table: Rc<Table>,
+    /// Key of the call in the table.
     pub(crate) key: Rc<[u8]>,
-    /// The call. The leader's client can wait for it too.
+    /// The shared call.
     pub(crate) call: Rc<InFlightCall>,
+    /// `None` until [`LeaderGuard::complete`].
     response: Option<UpstreamResponse>,
 }
 
 impl LeaderGuard {
-    /// Completes the call with its response.
+    /// Sends the response to all waiters.
     pub(crate) fn complete(mut self, response: UpstreamResponse) {
         self.response = Some(response);
     }
@@ -77,19 +80,20 @@ impl Drop for LeaderGuard {
     }
 }
 
-/// The way to coalesce a call.
+/// The role of a call in coalescing.
 #[derive(Debug)]
 pub(crate) enum Coalescing {
     /// An equal call is in flight: wait for it.
     Wait(Rc<InFlightCall>),
-    /// No equal call is in flight: run it, then complete the guard.
+    /// No equal call is in flight: run the call, then complete the guard.
     Lead(LeaderGuard),
     /// The table is full: run the call alone.
     Alone,
 }
 
 impl InFlightCalls {
-    /// Joins the call in flight with this key, or starts a call with this deadline and class.
+    /// Joins the call in flight with this key. If there is none, adds a call with this deadline and
+    /// class.
     pub(crate) fn join_or_lead(&self, key: &[u8], deadline: Instant, class: Class) -> Coalescing {
         let mut table = self.table.borrow_mut();
         if let Some(call) = table.get(key) {
@@ -98,10 +102,14 @@ impl InFlightCalls {
         if table.len() >= CALLS_MAX {
             return Coalescing::Alone;
         }
-        let (response, completed) = Default::default();
-        let (waiters, waiters_left) = Default::default();
-        let call = InFlightCall { deadline, class, response, completed, waiters, waiters_left };
-        let call = Rc::new(call);
+        let call = Rc::new(InFlightCall {
+            deadline,
+            class,
+            response: RefCell::new(None),
+            completed: Notify::new(),
+            waiters: Cell::new(0),
+            abandoned: Notify::new(),
+        });
         let key: Rc<[u8]> = key.into();
         table.insert(Rc::clone(&key), Rc::clone(&call));
         drop(table);
@@ -116,21 +124,20 @@ impl InFlightCalls {
 }
 
 impl InFlightCall {
-    /// Returns true if the leader's deadline has passed, so that a waiter with time left should
-    /// retry.
+    /// Returns true if the leader's deadline has passed. A waiter with time left should then retry.
     pub(crate) fn is_past_deadline(&self, now: Instant) -> bool {
         now >= self.deadline
     }
 
     /// Returns true if the call waited for a permit in a lower class than `class`.
-    pub(crate) fn is_worse_than(&self, class: Class) -> bool {
+    pub(crate) fn has_lower_class_than(&self, class: Class) -> bool {
         self.class > class
     }
 
-    /// Completes when no waiter is left.
+    /// Waits until the last waiter has left.
     pub(crate) async fn wait_until_abandoned(&self) {
         loop {
-            self.waiters_left.notified().await;
+            self.abandoned.notified().await;
             if self.waiters.get() == 0 {
                 return;
             }
@@ -163,7 +170,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.waiters.update(|waiters| waiters - 1);
         if self.0.waiters.get() == 0 {
-            self.0.waiters_left.notify_one();
+            self.0.abandoned.notify_one();
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The cache tier for chain history: an external file or database that the gateway reads.
 //!
-//! The gateway trusts the index's results, so each query carries the chain view, the gateway's
-//! snapshot of the chain's heads. Blocks above the finalized block count only if they are canonical
-//! in that view. The order is memory, Redis, index, upstreams. For a range of logs the index comes
-//! first, because one index query replaces many memory lookups.
+//! The gateway trusts the index's results. Each query therefore carries the chain view, which is
+//! the gateway's snapshot of the chain's newest blocks. The index may use a block above the
+//! finalized block only if the block is canonical in that view.
+//!
+//! The gateway looks up a call in memory, then in Redis, then in the index. For a range of logs the
+//! index comes first, because one index query replaces many memory lookups.
 
 use std::sync::Arc;
 
@@ -19,7 +21,8 @@ use crate::upstream::thread::UpstreamContext;
 pub struct IndexQuery {
     /// The method's name.
     pub method: Box<str>,
-    /// The raw array of parameters. Block tags are replaced by numbers where that is exact.
+    /// The raw array of parameters. If a block tag stands for one exact block, the block's number
+    /// replaces the tag.
     pub params: Box<[u8]>,
     view: Arc<ChainView>,
 }
@@ -30,8 +33,7 @@ impl IndexQuery {
         self.view.finalized
     }
 
-    /// Returns true if the block is canonical in the gateway's view, which covers only recent
-    /// blocks.
+    /// Returns true if the gateway's view holds this block. The view covers only recent blocks.
     pub fn is_canonical(&self, number: u64, hash: &[u8; 32]) -> bool {
         self.view.canonical(number) == Some(*hash)
     }
@@ -42,29 +44,28 @@ impl IndexQuery {
 pub enum IndexResult {
     /// The raw result of the whole query.
     Complete(Bytes),
-    /// A result for blocks `from` to `to`, which are a part of the requested range. `items` holds
-    /// the logs of these blocks, or the blocks themselves. If it holds blocks, `from` is the first
-    /// requested block.
+    /// A result for the blocks `from` to `to`, which are a part of the requested range. For a query
+    /// of blocks, `from` is the first requested block.
     Partial {
         /// The first block.
         from: u64,
         /// The last block.
         to: u64,
-        /// The raw array of logs or blocks.
+        /// The raw array of the logs of these blocks, or of the blocks themselves.
         items: Bytes,
     },
     /// The index has no data for the query.
     Missing,
 }
 
-/// An index backend. It responds from its own threads, so that a serving thread never waits for a
-/// disk.
+/// An index backend. The backend runs queries on its own threads, so a serving thread never waits
+/// for a disk.
 pub trait Index: Send + Sync {
     /// The name of the indexed chain.
     fn chain(&self) -> &str;
     /// Returns true if the index belongs to the chain with this id, which the upstreams reported.
     fn is_of_chain(&self, id: u64) -> bool;
-    /// Returns true if the index can have results for a method.
+    /// Returns true if the index supports a method.
     fn serves(&self, method: &str) -> bool;
     /// Runs a query and sends its result to `sender`. A dropped sender means that the query failed.
     fn start_query(&self, query: IndexQuery, sender: oneshot::Sender<IndexResult>);
@@ -81,8 +82,10 @@ pub(crate) async fn lookup(
     if *index.chain() != *chain.name || !index.serves(&request.name) {
         return None;
     }
-    // The index cannot be verified before an upstream has reported its chain id.
-    if !chain.reported_id()?.is_none_or(|id| index.is_of_chain(id)) {
+    // Before an upstream has reported the chain's id, the gateway cannot verify the index.
+    let reported_id = chain.reported_id()?;
+    let is_same_chain = reported_id.is_none_or(|id| index.is_of_chain(id));
+    if !is_same_chain {
         return None;
     }
     let query = IndexQuery {
@@ -92,7 +95,7 @@ pub(crate) async fn lookup(
     };
     let (sender, receiver) = oneshot::channel();
     index.start_query(query, sender);
-    // If the index does not respond, half of the time is left for upstreams.
+    // The index gets half of the remaining time. The other half is for upstreams.
     let now = tokio::time::Instant::now();
     let deadline = now + request.deadline.saturating_duration_since(now) / 2;
     let received = tokio::time::timeout_at(deadline, receiver).await;

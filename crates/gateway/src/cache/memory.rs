@@ -1,8 +1,8 @@
-//! The memory tier: responses by call key, limited in bytes.
+//! The memory tier of the cache: responses by call key, limited in bytes.
 //!
-//! The full key is stored and compared, so that a hash collision never mixes two calls.
-//! `policy/cacheable.rs` decides what is stored and whether an entry is valid: each hit is checked
-//! against the current view of the chain.
+//! Each entry stores its full key, so a hash collision never mixes two calls.
+//! `policy/cacheable.rs` decides which responses to store. On each hit, it also decides whether the
+//! entry is still valid in the current view of the chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use crate::call::Payload;
 use crate::config;
 use crate::policy::cacheable::{Binding, ValidityTag};
 
-/// Overhead of an entry in bytes: the map, its slots and the allocations. The value is measured as
+/// Memory of an entry in addition to its key and response: map slots and allocations. Measured as
 /// the growth of the process with a million small entries.
 const ENTRY_OVERHEAD_BYTES: u64 = 200;
-/// Bytes of a typical entry, for the initial size of the map. The map grows if entries are smaller.
+/// Assumed bytes of an entry, for the initial size of the map. The map grows if entries are
+/// smaller.
 const ENTRY_BYTES_TYPICAL: usize = 2048;
 
 /// A cached response.
@@ -28,14 +29,14 @@ pub(crate) struct Entry {
     pub(crate) bytes: Bytes,
     /// True if `bytes` is an error object.
     pub(crate) is_error: bool,
-    /// The upstream that sent it, by its `UpstreamState::number`, which reloads do not change.
+    /// `UpstreamState::number` of the upstream that sent the response. Reloads do not change it.
     pub(crate) upstream: u16,
     /// The condition under which the entry is valid.
     pub(crate) validity: ValidityTag,
-    /// When the entry expires, regardless of the chain's state.
+    /// When the entry expires, even if the chain does not change; `None` if it does not expire.
     pub(crate) expires_at: Option<Duration>,
-    /// When a possibly incomplete response was first received; `None` for complete responses. A
-    /// possibly incomplete response expires early.
+    /// When the gateway first received this response, if items may be missing in it. Such an entry
+    /// expires early. `None` for complete responses.
     pub(crate) doubted_since: Option<Duration>,
 }
 
@@ -87,13 +88,13 @@ impl Cache {
         Cache { entries: Arc::clone(&self.entries), config: config.clone() }
     }
 
-    /// Returns the entry of this key, without a validity check.
+    /// Returns the entry of this key. The caller checks whether the entry is valid.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Entry> {
         self.entries.get(key)
     }
 
-    /// Stores a response and returns true, unless it is too large. The entry holds a copy of the
-    /// bytes, because a slice would keep the whole upstream response in memory.
+    /// Stores a response. Returns false if the response is too large. The cache copies the bytes,
+    /// because a slice would keep the whole upstream response in memory.
     pub(crate) fn put(&self, key: &[u8], entry: Entry) -> bool {
         if key.len() + entry.bytes.len() > self.config.entry_bytes_max {
             return false;
@@ -103,7 +104,7 @@ impl Cache {
         true
     }
 
-    /// Returns the maximum age of a response; `None` if there is no limit.
+    /// Returns the maximum age of a response; `None` if the age is not limited.
     pub(crate) fn age_max(&self, is_error: bool, validity: &ValidityTag) -> Option<Duration> {
         match validity.binding {
             _ if is_error => Some(self.config.error_age_max),

@@ -4,14 +4,17 @@
 //! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory
 //!         └─ store ─► policy/shareable (find_proof) ─► unproven … next poll ─► value ─► client (SET)
 //! ```
-//! Each serving thread has its own [`RedisTier`] and connections, so threads exchange nothing. All
-//! lookups of one event-loop iteration are sent as one MGET (in a cluster as GETs, in one write per
-//! node). Values are not trusted: each carries its key material and the block hash that it depends
-//! on, and `policy/shareable.rs` checks it against this process's view.
+//! Each serving thread has its own [`RedisTier`] and connections, so threads exchange nothing. The
+//! tier sends all lookups of one event-loop iteration as one MGET. In a cluster it sends them as
+//! GETs, in one write per node.
 //!
-//! `cache/redis/invalidation_bus.rs` sends and receives messages between gateways, on the watch
-//! thread. Shared request limits (`cache/redis/zones.rs`), quotas (`cache/redis/quotas.rs`) and the
-//! number of gateways (`cache/redis/heartbeat.rs`) use Redis independently of the cache.
+//! The gateway does not trust stored values. Each value carries the key material of its call, which
+//! a lookup compares. It also carries the hash of the block that it depends on.
+//! `policy/shareable.rs` checks that hash against this process's view of the chain.
+//!
+//! `cache/redis/invalidation_bus.rs` exchanges messages with other gateways, on the watch thread.
+//! Shared request limits (`cache/redis/zones.rs`), quotas (`cache/redis/quotas.rs`) and the number
+//! of gateways (`cache/redis/heartbeat.rs`) use Redis independently of the cache.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -51,25 +54,25 @@ pub(crate) mod zones;
 use client::{RedisClient, Role};
 use value::Value;
 
-/// Maximum number of keys of an MGET. The lookups of most event-loop iterations fit, and the reply
-/// is short enough not to delay the next reply.
-const KEYS_MAX: usize = 64;
+/// Maximum number of keys of an MGET. The lookups of most event-loop iterations fit. A longer reply
+/// would delay the next one.
+const MGET_KEYS_MAX: usize = 64;
 /// Maximum number of SETs in flight per thread. Further responses are not stored. Redis executes
 /// some hundred thousand SETs per second, so only a hung Redis reaches this limit.
-const STORES_MAX: usize = 256;
-/// Timeout of a SET. No call waits for it.
-const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of unproven responses of one thread. They wait for their upstream's next poll.
+const SETS_IN_FLIGHT_MAX: usize = 256;
+/// Timeout of a SET. No call waits for a SET.
+const SET_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of unproven responses of one thread, which wait for their upstream's next poll.
 const UNPROVEN_MAX: usize = 4096;
 /// Maximum bytes of the unproven responses of one thread.
 const UNPROVEN_BYTES_MAX: usize = 16 << 20;
-/// Longest wait of a response for proof. A response that waits longer is not stored, because its
-/// upstream is down or rarely polled.
+/// Longest wait of a response for proof. Afterwards the response is dropped, because its upstream
+/// is down or rarely polled.
 const UNPROVEN_AGE_MAX: Duration = Duration::from_secs(60);
 /// Interval at which breakers and unproven responses are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Maximum number of queued messages to other gateways. Further messages are lost, which the
-/// protocol allows.
+/// Maximum number of queued messages to other gateways. Further messages are lost. A lost message
+/// only delays the other gateways until their next poll.
 const OUTBOX_MAX: usize = 64;
 
 /// State of the tier that all threads share and that survives reloads.
@@ -77,27 +80,30 @@ const OUTBOX_MAX: usize = 64;
 pub(crate) struct SharedState {
     /// Notified when a message is queued or a generation must be checked.
     wakeup: Notify,
-    /// Locked only for a push or a pop.
-    outbox: Mutex<VecDeque<Outgoing>>,
+    /// The messages to send. Locked only for a push or a pop.
+    outbox: Mutex<VecDeque<OutgoingMessage>>,
     /// Generations by chain key, for each chain that has used the tier.
     generations: Mutex<HashMap<Arc<str>, Arc<ChainGeneration>>>,
+    /// Number of messages sent to other gateways.
     pub(crate) messages_sent: AtomicU64,
+    /// Number of messages received from other gateways.
     pub(crate) messages_received: AtomicU64,
 }
 
-/// The generation of a chain's entries; it survives reloads.
+/// The generation of a chain's entries. A reload keeps it.
 #[derive(Debug, Default)]
 struct ChainGeneration {
-    /// A random number that is part of every key of the chain. It is zero while the generation is
-    /// unknown. Replacing it invalidates all entries of the chain at once.
+    /// A random number that is part of every Redis key of the chain; 0 while unknown. A new number
+    /// invalidates all entries of the chain at once.
     number: AtomicU64,
-    /// True if the generation must be replaced.
+    /// True if this gateway must store a new number in Redis.
     invalidated: AtomicBool,
 }
 
 /// A message to other gateways.
 #[derive(Debug)]
-struct Outgoing {
+struct OutgoingMessage {
+    /// Name of the chain.
     chain: Arc<str>,
     subject: message::Subject,
 }
@@ -117,7 +123,7 @@ impl SharedState {
         self.wakeup.notify_one();
     }
 
-    /// Queues a message that blocks above `fork` were dropped.
+    /// Queues the message that a reorg has dropped the blocks above `fork`.
     pub(crate) fn queue_reorg_message(&self, chain: &Arc<str>, fork: u64) {
         self.queue_message(chain, message::Subject::Reorg { fork });
     }
@@ -126,7 +132,7 @@ impl SharedState {
         let mut outbox = self.outbox.lock();
         // A full queue means that Redis is down. Other gateways detect the change by polling.
         if outbox.len() < OUTBOX_MAX {
-            outbox.push_back(Outgoing { chain: Arc::clone(chain), subject });
+            outbox.push_back(OutgoingMessage { chain: Arc::clone(chain), subject });
         }
         self.wakeup.notify_one();
     }
@@ -135,6 +141,7 @@ impl SharedState {
 /// The Redis tier of one thread.
 pub(crate) struct RedisTier {
     topology: Arc<Topology>,
+    /// The memory tier, which also stores the responses that Redis returns; `None` if it is off.
     cache: Option<Arc<Cache>>,
     /// Generations by chain index.
     generations: Vec<Arc<ChainGeneration>>,
@@ -144,47 +151,61 @@ pub(crate) struct RedisTier {
     clients: Vec<Rc<RedisClient>>,
     /// Lookups of the current event-loop iteration.
     pending: RefCell<Vec<PendingLookup>>,
-    /// Responses that wait for proof: a poll that confirms that their upstream is on the served
-    /// chain.
+    /// Responses that wait for proof. The proof is a later poll that shows their upstream on the
+    /// served chain.
     unproven: RefCell<Vec<UnprovenResponse>>,
+    /// Total bytes of the unproven responses.
     unproven_bytes: Cell<usize>,
     /// Number of SETs in flight.
-    stores: Cell<usize>,
+    sets_in_flight: Cell<usize>,
 }
 
 /// A lookup of the current event-loop iteration.
 struct PendingLookup {
+    /// The key in Redis.
     name: String,
+    /// Receives the value; `None` if Redis has no value.
     sender: oneshot::Sender<Option<Bytes>>,
 }
 
 /// A response that waits for the next poll of its upstream.
 struct UnprovenResponse {
-    /// When the response arrived, in policy time.
-    arrived: Duration,
+    /// When the response arrived, by the clock of `Topology::now`.
+    arrived_at: Duration,
+    /// Index of the upstream that sent the response.
     upstream: usize,
     request: StoreRequest,
 }
 
 /// A response to store.
 struct StoreRequest {
+    /// Index of the chain.
     chain: usize,
+    /// The call's key.
     key: Box<[u8]>,
+    /// The raw result or error object.
     bytes: Bytes,
+    /// True if `bytes` is an error object.
     is_error: bool,
+    /// The condition under which the response is valid.
     validity: ValidityTag,
+    /// `None` if the age is not limited.
     age_max: Option<Duration>,
 }
 
-/// The Redis key of a call, and the key material that its value must contain.
+/// The Redis key of a call.
 struct RedisKey {
+    /// The chain's generation, which is part of the name.
     generation: u64,
+    /// The key in Redis.
     name: String,
+    /// The bytes whose digest is part of the name. The stored value must contain the same bytes.
     material: Vec<u8>,
 }
 
 impl RedisTier {
-    /// Starts the tier of one thread on its runtime. It connects in the background and retries.
+    /// Starts the tier of one thread on the thread's runtime. The tier connects in the background
+    /// and retries. Returns `None` if Redis is not configured as a cache.
     pub(crate) fn start(
         shared: &SharedState,
         topology: &Arc<Topology>,
@@ -204,7 +225,7 @@ impl RedisTier {
             pending: RefCell::default(),
             unproven: RefCell::default(),
             unproven_bytes: Cell::new(0),
-            stores: Cell::new(0),
+            sets_in_flight: Cell::new(0),
         });
         tokio::task::spawn_local(RedisTier::run_checks(Rc::downgrade(&tier)));
         Some(tier)
@@ -214,7 +235,8 @@ impl RedisTier {
         &self.counters.redis
     }
 
-    /// Looks up a call in Redis. A valid response is also stored in memory.
+    /// Looks up a call in Redis, and stores a valid response in memory too. Returns `None` if Redis
+    /// has no valid response or does not respond in time.
     pub(crate) async fn lookup(
         self: &Rc<Self>,
         cx: &UpstreamContext,
@@ -229,7 +251,7 @@ impl RedisTier {
             CacheRule::AtHead => Some(chain.view.load().head?.hash),
             _ => None,
         };
-        let redis_key = self.redis_key(request.chain, key, head)?;
+        let redis_key = self.build_redis_key(request.chain, key, head)?;
         let stored_bytes = self.get(redis_key.name).await?;
         cx.tick();
         let value = value::decode(&stored_bytes, self.config.entry_bytes_max).ok();
@@ -237,17 +259,18 @@ impl RedisTier {
             self.counts().lookups[RedisLookup::Refused].add(1);
             return None;
         };
-        // The value is checked against the current view, not the view at the start of the call.
+        // The view may have changed while Redis responded, so it is loaded again.
         let view = chain.view.load();
-        let same_generation = self.generation(request.chain) == Some(redis_key.generation);
-        let validity = adopt(&value.validity, rule, &view).filter(|_| same_generation);
+        let is_same_generation = self.generation(request.chain) == Some(redis_key.generation);
+        let validity = adopt(&value.validity, rule, &view).filter(|_| is_same_generation);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
-        let expiry_of = |validity: &ValidityTag| match cache.age_max(value.is_error, validity) {
-            Some(age_max) => age_max.checked_sub(age).map(|left| Some(cx.now() + left)),
+        // Returns `None` for an expired value, and `Some(None)` for a value that does not expire.
+        let find_expiry = |validity: &ValidityTag| match cache.age_max(value.is_error, validity) {
+            Some(age_max) => age_max.checked_sub(age).map(|remaining| Some(cx.now() + remaining)),
             None => Some(None),
         };
         let Some((validity, expires_at)) =
-            validity.and_then(|validity| Some((validity, expiry_of(&validity)?)))
+            validity.and_then(|validity| Some((validity, find_expiry(&validity)?)))
         else {
             self.counts().lookups[RedisLookup::Stale].add(1);
             return None;
@@ -263,7 +286,8 @@ impl RedisTier {
         Some(UpstreamResponse { cache_status, tier, ..UpstreamResponse::local(payload) })
     }
 
-    /// Stores a cacheable response, now or once it is proven.
+    /// Stores a cacheable response: at once if it is proven, otherwise after the next poll of its
+    /// upstream.
     pub(crate) fn store_when_proven(
         self: &Rc<Self>,
         request: &UpstreamRequest<'_>,
@@ -288,35 +312,34 @@ impl RedisTier {
             self.store(&request, view);
             return;
         }
-        let size = request.size();
         let mut unproven = self.unproven.borrow_mut();
-        let bytes = self.unproven_bytes.get() + size;
-        if unproven.len() >= UNPROVEN_MAX || bytes > UNPROVEN_BYTES_MAX {
+        let unproven_bytes = self.unproven_bytes.get() + request.bytes();
+        if unproven.len() >= UNPROVEN_MAX || unproven_bytes > UNPROVEN_BYTES_MAX {
             self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
-        self.unproven_bytes.set(bytes);
-        // The clock is read here for the exact arrival time. A poll that started before the
-        // response arrived proves nothing.
-        unproven.push(UnprovenResponse { arrived: self.topology.now(), upstream, request });
+        self.unproven_bytes.set(unproven_bytes);
+        // The thread's cached time would be too early: a poll that started before the response
+        // arrived would then count as proof.
+        unproven.push(UnprovenResponse { arrived_at: self.topology.now(), upstream, request });
     }
 
-    /// Stores the responses that polls have proven since.
+    /// Stores the unproven responses that a poll has proven, and drops those that waited too long.
     fn store_proven(self: &Rc<Self>) {
         let now = self.topology.now();
         let is_proven = |response: &UnprovenResponse| {
-            self.topology.upstreams[response.upstream].confirmed_at() > response.arrived
+            self.topology.upstreams[response.upstream].confirmed_at() > response.arrived_at
         };
-        let ended: Vec<UnprovenResponse> = self
+        let proven_or_expired: Vec<UnprovenResponse> = self
             .unproven
             .borrow_mut()
             .extract_if(.., |response| {
-                is_proven(response) || now >= response.arrived + UNPROVEN_AGE_MAX
+                is_proven(response) || now >= response.arrived_at + UNPROVEN_AGE_MAX
             })
             .collect();
-        for response in ended {
+        for response in proven_or_expired {
             let request = &response.request;
-            self.unproven_bytes.set(self.unproven_bytes.get() - request.size());
+            self.unproven_bytes.set(self.unproven_bytes.get() - request.bytes());
             if is_proven(&response) {
                 let view = self.topology.chains[request.chain].view.load();
                 self.store(request, &view);
@@ -326,16 +349,18 @@ impl RedisTier {
         }
     }
 
-    /// Sends a response to Redis, if it is still valid. No call waits for it.
+    /// Sends a response to Redis in the background, if the response is still valid.
     fn store(self: &Rc<Self>, request: &StoreRequest, view: &ChainView) {
         let Some(validity) = to_shareable(&request.validity, view) else { return };
         let head = match validity {
             ShareableTag::Head { hash, .. } => Some(hash),
             _ => None,
         };
-        let Some(redis_key) = self.redis_key(request.chain, &request.key, head) else { return };
+        let Some(redis_key) = self.build_redis_key(request.chain, &request.key, head) else {
+            return;
+        };
         let primary = self.clients.last().expect("the primary is always there");
-        if !primary.is_available() || self.stores.get() >= STORES_MAX {
+        if !primary.is_available() || self.sets_in_flight.get() >= SETS_IN_FLIGHT_MAX {
             self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
@@ -351,12 +376,12 @@ impl RedisTier {
             written_ms: unix_ms(),
         };
         let value = value.encode(self.config.compress_bytes_min);
-        self.stores.set(self.stores.get() + 1);
+        self.sets_in_flight.set(self.sets_in_flight.get() + 1);
         let (tier, primary) = (Rc::clone(self), Rc::clone(primary));
         tokio::task::spawn_local(async move {
             let stored = primary.set(redis_key.name, value, ttl);
-            let stored = tokio::time::timeout(STORE_TIMEOUT, stored).await;
-            tier.stores.set(tier.stores.get() - 1);
+            let stored = tokio::time::timeout(SET_TIMEOUT, stored).await;
+            tier.sets_in_flight.set(tier.sets_in_flight.get() - 1);
             let counts = tier.counts();
             match stored {
                 Ok(Ok(())) => counts.stores[RedisStore::Ok].add(1),
@@ -368,7 +393,8 @@ impl RedisTier {
     /// Returns the value of a key. Returns `None` if Redis has no value, is slow or down, or if the
     /// breaker is open.
     async fn get(self: &Rc<Self>, name: String) -> Option<Bytes> {
-        let Some(client) = self.clients.iter().position(|client| client.is_available()) else {
+        let client_index = self.clients.iter().position(|client| client.is_available());
+        let Some(client_index) = client_index else {
             self.counts().lookups[RedisLookup::Skipped].add(1);
             return None;
         };
@@ -379,55 +405,56 @@ impl RedisTier {
             pending.len() == 1
         };
         if is_first {
-            // The new task runs after all tasks that are ready now. So the lookups of all these
-            // tasks are sent together.
+            // The new task runs after all tasks that are ready now, and sends the lookups of all
+            // these tasks together.
             let tier = Rc::clone(self);
-            tokio::task::spawn_local(async move { tier.send_pending(client) });
+            tokio::task::spawn_local(async move { tier.send_pending(client_index) });
         }
-        // The sending task responds within the timeout in any case.
+        // The sending task responds within the timeout, or drops the sender.
         receiver.await.ok()?
     }
 
-    fn send_pending(self: &Rc<Self>, client: usize) {
+    /// Sends all pending lookups with the client at this index.
+    fn send_pending(self: &Rc<Self>, client_index: usize) {
         let mut pending = self.pending.take();
         while !pending.is_empty() {
-            let later = pending.split_off(pending.len().min(KEYS_MAX));
-            let (tier, chunk) = (Rc::clone(self), std::mem::replace(&mut pending, later));
-            tokio::task::spawn_local(async move { tier.fetch(client, chunk).await });
+            let remaining = pending.split_off(pending.len().min(MGET_KEYS_MAX));
+            let (tier, lookups) = (Rc::clone(self), std::mem::replace(&mut pending, remaining));
+            tokio::task::spawn_local(async move { tier.fetch(client_index, lookups).await });
         }
     }
 
-    async fn fetch(&self, client: usize, pending: Vec<PendingLookup>) {
-        let client = &self.clients[client];
+    /// Sends the lookups as one command and distributes the values of the reply.
+    async fn fetch(&self, client_index: usize, lookups: Vec<PendingLookup>) {
+        let client = &self.clients[client_index];
         let (names, senders): (Vec<_>, Vec<_>) =
-            pending.into_iter().map(|pending| (pending.name, pending.sender)).unzip();
+            lookups.into_iter().map(|lookup| (lookup.name, lookup.sender)).unzip();
         let counts = self.counts();
         let started = self.topology.now();
         let response = tokio::time::timeout(self.config.timeout, client.get(names)).await;
         let now = self.topology.now();
         counts.latency.observe(now.saturating_sub(started));
-        let keys = senders.len() as u64;
+        let key_count = senders.len() as u64;
         match response {
             Ok(Ok(values)) => {
                 client.record_success();
                 let misses = values.iter().filter(|value| value.is_none()).count();
                 counts.lookups[RedisLookup::Miss].add(misses as u64);
                 for (sender, value) in senders.into_iter().zip(values) {
-                    // Sending fails if the receiver was dropped. Nothing needs the value then.
+                    // Sending fails if the call was cancelled, which needs no value.
                     let _ = sender.send(value);
                 }
                 return;
             }
-            Ok(Err(_)) => counts.lookups[RedisLookup::Error].add(keys),
-            Err(_) => counts.lookups[RedisLookup::Timeout].add(keys),
+            Ok(Err(_)) => counts.lookups[RedisLookup::Error].add(key_count),
+            Err(_) => counts.lookups[RedisLookup::Timeout].add(key_count),
         }
         if client.record_failure(now) {
             counts.breakers_opened.add(1);
         }
     }
 
-    /// Probes clients with an open breaker and stores proven responses, until a reload replaces the
-    /// tier.
+    /// Runs [`RedisTier::check`] at intervals until a reload replaces the tier.
     async fn run_checks(tier: Weak<RedisTier>) {
         while let Some(tier) = tier.upgrade() {
             tier.check();
@@ -436,9 +463,10 @@ impl RedisTier {
         }
     }
 
+    /// Probes clients with an open breaker, stores proven responses and updates the gauges.
     fn check(self: &Rc<Self>) {
         for client in &self.clients {
-            if client.probe_due(self.topology.now()) {
+            if client.begin_due_probe(self.topology.now()) {
                 let (tier, client) = (Rc::clone(self), Rc::clone(client));
                 tokio::task::spawn_local(async move {
                     let healthy = client.probe().await;
@@ -446,25 +474,27 @@ impl RedisTier {
                 });
             }
         }
-        let open = self.clients.iter().filter(|client| !client.is_available()).count();
-        self.counts().breakers_open.set(open as u64);
+        let open_breakers = self.clients.iter().filter(|client| !client.is_available()).count();
+        self.counts().breakers_open.set(open_breakers as u64);
         if !self.unproven.borrow().is_empty() {
             self.store_proven();
         }
         self.counts().unproved.set(self.unproven.borrow().len() as u64);
     }
 
+    /// Returns the generation of a chain; `None` while the generation is unknown.
     fn generation(&self, chain: usize) -> Option<u64> {
         let generation = self.generations[chain].number.load(Ordering::Acquire);
         (generation != 0).then_some(generation)
     }
 
-    /// Returns the Redis key, or `None` while the chain's generation or id is unknown.
-    fn redis_key(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<RedisKey> {
+    /// Returns the Redis key of a call; `None` while the chain's generation or id is unknown.
+    /// `head` is the hash of the head if the response depends on the head.
+    fn build_redis_key(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<RedisKey> {
         let generation = self.generation(chain)?;
         let chain = &self.topology.chains[chain];
         let id = chain.id_key()?;
-        // The id distinguishes chains with equal names, and the hash distinguishes heads.
+        // Two gateways may give the same name to chains with different ids.
         let mut material = Vec::with_capacity(key.len() + 40);
         material.extend_from_slice(key);
         material.extend_from_slice(&id.to_le_bytes());
@@ -480,11 +510,13 @@ impl RedisTier {
 }
 
 impl StoreRequest {
-    fn size(&self) -> usize {
+    /// Returns the bytes of the key and the response.
+    fn bytes(&self) -> usize {
         self.key.len() + self.bytes.len()
     }
 }
 
+/// Returns the milliseconds since the Unix epoch.
 fn unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

@@ -1,7 +1,7 @@
-//! Failures of calls that have no upstream response, and the table that maps them to HTTP statuses,
-//! JSON-RPC codes and messages.
+//! Failures of calls without an upstream response. [`describe`] is the table that maps each failure
+//! to an HTTP status, a JSON-RPC code and a message.
 //!
-//! Decisions depend on the fields, never on the text.
+//! Other code decides by the fields of a failure, never by the message.
 
 use std::time::Duration;
 
@@ -31,21 +31,21 @@ pub(crate) enum Kind {
     CallTooLarge,
     /// Every attempted upstream rate-limits the gateway.
     RateLimited,
-    /// An upstream refused the request with an HTTP status.
+    /// An upstream refused the request with this HTTP status.
     Status(u16),
-    /// The responses of the batch exceed the size limit together.
+    /// The total size of the batch's responses exceeds the limit.
     BatchTooLarge,
     /// The gateway is stopping.
     Stopping,
     /// The memory budget is used up.
     Memory,
     /// The method is not allowed, at all or for this caller.
-    MethodOff,
-    /// The subscription or filter is not possible.
-    NotSubscribed(SubscribeRefusal),
-    /// The caller's key does not allow the chain that a rule routed the call to.
+    MethodNotAllowed,
+    /// The subscription or filter is refused.
+    SubscribeRefused(SubscribeRefusal),
+    /// A rule routed the call to a chain that the caller's key does not allow.
     Forbidden,
-    /// A rule routed the call to a path without a chain.
+    /// A rule routed the call to a path that serves no chain.
     NoChain,
     /// The rule with this index denies the call.
     Rule(u16),
@@ -55,7 +55,7 @@ pub(crate) enum Kind {
     OverQuota,
     /// The client exceeds a limit of concurrent calls that responds with this HTTP status.
     OverConcurrency { status: u16 },
-    /// The upstreams are overloaded; the response has this HTTP status.
+    /// The upstreams are overloaded. The response has this HTTP status.
     Overloaded { status: u16 },
 }
 
@@ -64,13 +64,14 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
-    /// Extent to which the call was sent to an upstream.
+    /// Whether an upstream may have received the call.
     pub(crate) sent: Sent,
+    /// Time after which the client should retry; `None` if it is unknown.
     pub(crate) retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// Creates a failure of the gateway itself, before anything was sent to an upstream.
+    /// Creates a failure that occurs before the gateway sends the call to an upstream.
     pub(crate) fn ours(kind: Kind) -> Failure {
         Failure { kind, sent: Sent::No, retry_after: None }
     }
@@ -91,7 +92,7 @@ pub(crate) enum SubscribeRefusal {
     TooLong,
     /// The filter is invalid.
     Filter(MatcherError),
-    /// The filter's range is not one of future blocks.
+    /// The filter's block range is not a range of future blocks.
     Range,
     /// No upstream of the chain supports subscriptions.
     NoUpstream,
@@ -105,22 +106,24 @@ pub(crate) enum SubscribeRefusal {
 
 /// The error that a client receives for a failed call.
 pub(crate) struct ErrorResponse<'a> {
-    /// HTTP status of a single call. In a batch it is always 200.
+    /// HTTP status of the response to a single call. A batch always has status 200.
     pub(crate) status: u16,
     pub(crate) code: ErrorCode,
     pub(crate) message: &'a str,
 }
 
-/// Returns the error for a failed call. geth defines -32002 (timeout) and -32003 (response too
-/// large) in `rpc/errors.go`, and EIP-1474 defines -32005 (limit exceeded). Disallowed methods and
-/// unsupported notifications use geth's codes and texts.
+/// Returns the error for a failed call.
+///
+/// geth's `rpc/errors.go` defines -32002 (timeout) and -32003 (response too large). EIP-1474
+/// defines -32005 (limit exceeded). Methods that are not allowed and unsupported notifications
+/// have geth's codes and messages.
 pub(crate) fn describe(kind: Kind, config: &Config) -> ErrorResponse<'_> {
     use ErrorCode as Code;
     let (status, code, message) = match kind {
-        Kind::MethodOff => {
+        Kind::MethodNotAllowed => {
             (200, Code::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
-        Kind::NotSubscribed(refusal) => {
+        Kind::SubscribeRefused(refusal) => {
             let (code, message) = describe_refusal(refusal);
             (200, code, message)
         }
@@ -162,7 +165,7 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> ErrorResponse<'_> {
     ErrorResponse { status, code, message }
 }
 
-/// Returns the error of a call about a subscription or filter.
+/// Returns the code and message for a refused subscription or filter.
 fn describe_refusal(refusal: SubscribeRefusal) -> (ErrorCode, &'static str) {
     match refusal {
         SubscribeRefusal::NoNotifications => {
@@ -199,6 +202,8 @@ fn describe_refusal(refusal: SubscribeRefusal) -> (ErrorCode, &'static str) {
     }
 }
 
+/// The message of a request or call for which the memory budget has no room.
 pub(crate) const OUT_OF_MEMORY: &str = "gateway memory limit reached, retry later";
 
+/// The message for a chain that the caller's key or token does not allow.
 pub(crate) const FORBIDDEN: &str = "the API key or token does not allow this chain";

@@ -1,4 +1,4 @@
-//! The response to a client's request.
+//! The gateway's response to a client's request. `downstream` writes it to the connection.
 
 use bytes::Bytes;
 use wire::call::Rejection;
@@ -13,23 +13,26 @@ pub(crate) struct CallReply<'a> {
     /// The raw bytes of the id; `null` if it could not be parsed.
     pub(crate) id: &'a [u8],
     pub(crate) content: Content<'a>,
+    /// `None` if the call failed before the cache was used.
     pub(crate) cache_status: Option<CacheStatus>,
-    /// The cache tier that the hit comes from; `None` for the memory tier and without a hit.
+    /// The cache tier of a hit; `None` for the memory tier and without a hit.
     pub(crate) tier: Option<Tier>,
-    /// Index of the upstream that sent the response, now or when it was cached.
+    /// Index of the upstream that sent the response, now or before it was cached. `None` if it is
+    /// unknown or no upstream sent the response.
     pub(crate) upstream_index: Option<usize>,
 }
 
-/// What a call is answered with: a payload, or a rejection that the gateway decides without an
-/// upstream.
+/// The content of a reply: a payload, or the rejection of a call that cannot be parsed.
 #[derive(Debug)]
 pub(crate) enum Content<'a> {
+    /// The outcome of a call that was parsed.
     Payload(Payload),
+    /// The reason why a call cannot be parsed.
     Rejected(Rejection<'a>),
 }
 
 impl Content<'_> {
-    /// Returns the size of the upstream's result or error.
+    /// Returns the size of the result or error object in bytes; 0 for other contents.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Content::Payload(Payload::Result(bytes) | Payload::Error(bytes)) => bytes.len(),
@@ -41,17 +44,21 @@ impl Content<'_> {
 /// The response to one HTTP request.
 #[derive(Debug)]
 pub(crate) enum Reply<'a> {
-    /// The request held only notifications; the response body is empty.
+    /// The request held only notifications, so the response body is empty.
     Empty,
     Single(CallReply<'a>),
     Batch(Vec<CallReply<'a>>),
 }
 
-/// A body in up to three parts, so that a large payload is not copied.
+/// A response body in up to three parts. The parts are written one after another, so a large
+/// payload is not copied.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
+    /// The bytes before the payload, or the whole body.
     pub(crate) start: Vec<u8>,
+    /// The payload; empty for a body of one part.
     pub(crate) middle: Bytes,
+    /// The bytes after the payload.
     pub(crate) end: &'static [u8],
 }
 
@@ -74,7 +81,7 @@ impl Body {
     }
 }
 
-/// Returns the error code of a response; `None` if the response is no error.
+/// Returns the JSON-RPC error code of a reply; `None` if the reply is no error.
 pub(crate) fn error_code(content: &Content<'_>, config: &Config) -> Option<i64> {
     match content {
         Content::Payload(Payload::Result(_)) => None,

@@ -1,7 +1,8 @@
 //! `[access]`, `[[key]]` and `[[jwt]]`: which clients may call which methods.
 //!
-//! A key is a secret of a client. A grant holds the rights of a key. An issuer signs tokens, which
-//! replace keys. `policy/access.rs` decides whether a call is allowed.
+//! A key is a secret that a client sends. A grant holds the rights of a key. An issuer signs
+//! tokens, which a client can send instead of a key. `policy/access.rs` decides whether a call is
+//! allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -16,7 +17,7 @@ use settings::{Location, ReadContext, Report};
 
 use super::chain::Chain;
 use super::values::{
-    CallRate, HOUR, HeaderKey, KeyHash, Methods, Name, Network, NonEmptyString, Timestamp,
+    CallRate, HOUR_MS, HeaderKey, KeyHash, Methods, Name, Network, NonEmptyString, Timestamp,
 };
 use super::{TEXT_BYTES_MAX, chain, find_name, jwt, require_one};
 use crate::config::tls::client;
@@ -135,7 +136,7 @@ settings::table! {
         /// Accepted values of the claim `aud`. An empty list accepts every value.
         audience: List<NonEmptyString> = empty;
         /// Largest difference between the issuer's clock and ours.
-        leeway: Period<0, HOUR> = "30s";
+        leeway: Period<0, HOUR_MS> = "30s";
         /// The tier of calls whose token names none.
         tier: Name = described "none";
         /// The claim that lists the methods of the token; without it, all methods.
@@ -168,16 +169,18 @@ pub struct Access {
     pub key_header: Box<str>,
     /// Networks from which requests are accepted.
     pub clients: AddressRules,
-    /// Methods that are served to each caller, also without a key.
+    /// Methods that are served to all callers, with or without a key.
     pub policy: Policy,
-    /// The keys, in the order of their grants' indexes.
+    /// The keys, in the order of [`Grant::index`].
     pub keys: Vec<Key>,
-    /// Issuers of tokens, in the order of their indexes, which follow those of the keys.
+    /// Issuers of tokens, in the order of [`Issuer::index`]. Their indexes follow those of the
+    /// keys.
     pub issuers: Vec<Issuer>,
 }
 
 impl Access {
-    /// Returns true if requests are authenticated: a key, token or address rule exists.
+    /// Returns true if requests are authenticated, because keys, tokens or address rules are
+    /// configured.
     pub fn is_on(&self) -> bool {
         self.required
             || !self.keys.is_empty()
@@ -195,22 +198,22 @@ impl Access {
 /// Places where the gateway looks for a key, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPlaces {
-    /// Lower-case name of the header, if keys are accepted there.
+    /// Lower-case name of the header that may hold a key; `None` if no header may.
     pub header: Option<Box<str>>,
-    /// True for `authorization: Bearer KEY`.
+    /// True if `authorization: Bearer KEY` is accepted.
     pub bearer: bool,
-    /// True for the first or last segment of the path.
+    /// True if the first or last segment of the path may be a key.
     pub path: bool,
-    /// True for the parameter `key` of the query.
+    /// True if the parameter `key` of the query may hold a key.
     pub query: bool,
 }
 
-/// A key. Only its hash is known.
+/// An API key.
 #[derive(Clone)]
 pub struct Key {
     /// Proof that authenticates the holder.
     pub proof: Proof,
-    /// Rights of its holder.
+    /// Rights of the holder.
     pub grant: Arc<Grant>,
 }
 
@@ -234,17 +237,17 @@ impl fmt::Debug for Key {
 pub struct Issuer {
     /// Name in metrics and logs.
     pub name: Arc<str>,
-    /// Index of the counters of its tokens, after those of all keys.
+    /// Index of the counters for its tokens. It follows the indexes of all keys.
     pub index: usize,
     /// The keys that verify its signatures.
     pub keys: Vec<VerifyKey>,
-    /// Required value of `iss`.
+    /// Required value of the claim `iss`; `None` accepts every value.
     pub issuer: Option<Box<str>>,
-    /// Accepted values of `aud`. An empty list accepts every value.
+    /// Accepted values of the claim `aud`. An empty list accepts every value.
     pub audience: Vec<Box<str>>,
-    /// Largest difference between clocks.
+    /// Largest difference between the clocks of issuer and gateway.
     pub leeway: Duration,
-    /// The tier of tokens that name none.
+    /// The tier of tokens that do not name a tier; `None` for no tier.
     pub tier: Option<Arc<str>>,
     /// Names of the claims with methods, chains and tier.
     pub claims: Claims,
@@ -261,12 +264,12 @@ pub struct Claims {
     pub tier: Box<str>,
 }
 
-/// A verification key, with the algorithms that its type allows. The token cannot choose them.
+/// A verification key, with the algorithms that its type allows. A token cannot choose others.
 #[derive(Clone)]
 pub struct VerifyKey {
-    /// Id of the key in a key set.
+    /// Id of the key in a key set; `None` without an id.
     pub id: Option<Box<str>>,
-    /// Algorithms of one family.
+    /// Allowed algorithms, all for one type of key; at least one.
     pub algorithms: Vec<Algorithm>,
     /// The key.
     pub key: DecodingKey,
@@ -294,8 +297,8 @@ pub(super) struct AccessTables<'a> {
     pub(super) has_client_ca: bool,
 }
 
-/// Validates access control. Returns also the settings of `keys_file`, to compare them with another
-/// configuration's.
+/// Validates access control. Also returns the settings in `keys_file`, which a reload compares with
+/// those of the next configuration.
 pub(super) fn check(
     tables: &AccessTables<'_>,
     context: &ReadContext<'_>,
@@ -303,22 +306,23 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> (Access, Keys) {
     let access = tables.access;
-    let mut known = KnownKeys::default();
+    let mut known_keys = KnownKeys::default();
     let mut keys: Vec<Key> = Vec::new();
     for table in tables.keys {
-        keys.extend(known.check_key(table, chains, keys.len(), report));
+        keys.extend(known_keys.check_key(table, chains, keys.len(), report));
     }
     let mut file_keys = Keys::default();
     if let Some(file) = access.keys_file.as_ref() {
-        file_keys = read_keys_file(access, file, context, chains, &mut known, &mut keys, report);
+        file_keys =
+            read_keys_file(access, file, context, chains, &mut known_keys, &mut keys, report);
     }
     let mut issuers: Vec<Issuer> = Vec::new();
     for table in tables.issuers {
         let index = keys.len() + issuers.len();
-        issuers.extend(known.check_issuer(table, index, context.folder, report));
+        issuers.extend(known_keys.check_issuer(table, index, context.folder, report));
     }
-    let by_certificate = keys.iter().any(|key| matches!(key.proof, Proof::Certificate(_)));
-    if by_certificate && !tables.has_client_ca {
+    let has_certificate_keys = keys.iter().any(|key| matches!(key.proof, Proof::Certificate(_)));
+    if has_certificate_keys && !tables.has_client_ca {
         let message = "client certificates cannot be verified without client_ca";
         let allowed = "`client_ca` under [tls]";
         match tables.keys.iter().find(|table| table.certificate.is_set()) {
@@ -334,7 +338,7 @@ pub(super) fn check(
     }
     let access = Access {
         required,
-        places: key_places(access),
+        places: list_key_places(access),
         key_header: (*access.key_header).clone(),
         clients: AddressRules {
             allow: (*access.clients_allow).clone(),
@@ -354,22 +358,24 @@ pub(super) fn check(
     (access, file_keys)
 }
 
-fn key_places(access: &AccessTable) -> KeyPlaces {
-    let has = |place| access.key_places.contains(&place);
+/// Returns the places that `key_places` lists.
+fn list_key_places(access: &AccessTable) -> KeyPlaces {
+    let is_listed = |place| access.key_places.contains(&place);
     KeyPlaces {
-        header: has(KeyPlace::Header).then(|| (*access.key_header).clone()),
-        bearer: has(KeyPlace::Bearer),
-        path: has(KeyPlace::Path),
-        query: has(KeyPlace::Query),
+        header: is_listed(KeyPlace::Header).then(|| (*access.key_header).clone()),
+        bearer: is_listed(KeyPlace::Bearer),
+        path: is_listed(KeyPlace::Path),
+        query: is_listed(KeyPlace::Query),
     }
 }
 
+/// Reads `keys_file` and adds its keys to `keys`. Returns the settings in the file.
 fn read_keys_file(
     access: &AccessTable,
     name: &str,
     context: &ReadContext<'_>,
     chains: &[Chain],
-    known: &mut KnownKeys,
+    known_keys: &mut KnownKeys,
     keys: &mut Vec<Key>,
     report: &mut Report<'_>,
 ) -> Keys {
@@ -382,23 +388,27 @@ fn read_keys_file(
             return Keys::default();
         }
     };
-    let (file, mut inner) = settings::read::<KeysFile>(&text, name, context);
+    let (file, mut file_report) = settings::read::<KeysFile>(&text, name, context);
     for table in file.iter().flat_map(|file| file.key.iter()) {
-        keys.extend(known.check_key(table, chains, keys.len(), &mut inner));
+        keys.extend(known_keys.check_key(table, chains, keys.len(), &mut file_report));
     }
-    report.absorb(inner.finish());
+    report.absorb(file_report.finish());
     file.as_ref().map(Keys::of).unwrap_or_default()
 }
 
 /// Names and proofs of earlier keys, to find duplicates.
 #[derive(Default)]
 struct KnownKeys {
+    /// Names of keys and issuers.
     names: HashSet<Box<str>>,
+    /// Name of the key with each hash.
     hashes: HashMap<[u8; 32], Box<str>>,
+    /// Name of the key for each certificate name.
     certificates: HashMap<Box<str>, Box<str>>,
 }
 
 impl KnownKeys {
+    /// Validates a key. `index` becomes [`Grant::index`].
     fn check_key(
         &mut self,
         table: &KeyTable,
@@ -435,7 +445,7 @@ impl KnownKeys {
         Some(Key { proof, grant: Arc::new(grant) })
     }
 
-    /// Returns a name, and reports it if it is not unique.
+    /// Returns the name of a key or issuer. Reports a name that is not unique.
     fn check_name(
         &mut self,
         key: &settings::Key<Box<str>>,
@@ -448,6 +458,7 @@ impl KnownKeys {
         Some(name.clone())
     }
 
+    /// Validates an issuer. `index` becomes [`Issuer::index`].
     fn check_issuer(
         &mut self,
         table: &JwtTable,
@@ -474,7 +485,8 @@ impl KnownKeys {
     }
 }
 
-/// Returns the proof that authenticates the holder of a key, and the location of its setting.
+/// Returns the proof that authenticates the holder of a key, and the location of the proof in the
+/// file.
 fn check_proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a Location, Proof)> {
     let KeyTable { hash, secret, certificate, .. } = table;
     let message = "exactly one of hash, secret and certificate must be set";
@@ -494,6 +506,7 @@ fn check_proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a 
     Some((position, proof))
 }
 
+/// Reads the keys that verify the signatures of an issuer.
 fn read_verify_keys(
     table: &JwtTable,
     folder: &Path,
@@ -504,7 +517,7 @@ fn read_verify_keys(
     let keys = [&jwks.location, &secret.location, &public_key.location];
     let position = require_one(keys, message, "one source of keys", report)?;
     let keys = if let Some(secret) = &**secret {
-        Ok(vec![jwt::key_of_secret(secret)])
+        Ok(vec![jwt::build_secret_key(secret)])
     } else if let Some(file) = &**public_key {
         jwt::read_pem(&folder.join(file)).map(|key| vec![key])
     } else {
@@ -513,15 +526,17 @@ fn read_verify_keys(
     keys.map_err(|error| report.error(position, error, "a file of public keys")).ok()
 }
 
+/// Returns the indexes of the chains that a key may use; `None` for all chains.
 fn find_chains(
     table: &KeyTable,
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> Option<Box<[usize]>> {
     let names = table.chains.as_ref()?;
-    let known = chain::names(chains);
-    let mut find_chain =
-        |index, name: &str| find_name(&known, name, "chain", &table.chains.element(index), report);
+    let chain_names = chain::list_names(chains);
+    let mut find_chain = |index, name: &str| {
+        find_name(&chain_names, name, "chain", &table.chains.element(index), report)
+    };
     let chains = names.iter().enumerate().filter_map(|(index, name)| find_chain(index, name));
     Some(chains.collect())
 }

@@ -53,7 +53,7 @@ pub struct AccessLog {
     pub format: Format,
     /// True for one line per call instead of one per request.
     pub per_call: bool,
-    /// Share of lines that are written.
+    /// Share of lines that are written, from 0 to 1.
     pub sample: f64,
     /// True if lines about errors are always written.
     pub errors_always: bool,
@@ -66,7 +66,7 @@ pub struct AccessLog {
 pub enum LogTarget {
     /// Standard output.
     Stdout,
-    /// A file. Lines are appended. If the file is moved, a new one is opened.
+    /// A file to which lines are appended. If the file is moved, a new file is opened.
     File(PathBuf),
 }
 

@@ -1,9 +1,10 @@
-//! `[cache]`: the cache in memory, and coalescing: equal calls in flight share one upstream call.
+//! `[cache]`: the cache in memory, and coalescing, by which equal calls in flight share one
+//! upstream call.
 
 use settings::Report;
 use settings::value::{Bool, Duration, Integer, format_bytes};
 
-use super::values::{DAY, GIB, HOUR, MIB, Size};
+use super::values::{DAY_MS, GIB, HOUR_MS, MIB, Size};
 
 settings::table! {
     /// Responses cached in memory. A response is dropped when its block leaves the chain, so the
@@ -18,11 +19,11 @@ settings::table! {
         /// Bytes of one entry. A larger response is sent but not cached.
         entry_bytes_max: Size<1024, GIB> = "8MiB";
         /// Longest lifetime of a response about the head, if the head does not move.
-        head_age_max: Duration<0, DAY> = "12s";
+        head_age_max: Duration<0, DAY_MS> = "12s";
         /// Longest lifetime of a `null` response. It also ends when the head moves.
-        null_age_max: Duration<0, DAY> = "2s";
+        null_age_max: Duration<0, DAY_MS> = "2s";
         /// Lifetime of an error that every upstream would repeat, such as an unknown method.
-        error_age_max: Duration<0, HOUR> = "5s";
+        error_age_max: Duration<0, HOUR_MS> = "5s";
         /// The finalized range of an `eth_getLogs` is split into aligned parts of this many blocks.
         /// Keep it at or below the upstreams' own limit.
         logs_chunk_blocks: Integer<1, 1_000_000> = "1000";
@@ -31,6 +32,7 @@ settings::table! {
     }
 }
 
+/// Validates the table. The returned `entry_bytes_max` never exceeds `bytes_max`.
 pub(super) fn check(table: &CacheTable, report: &mut Report<'_>) -> Cache {
     let cache = table.values();
     // An entry that fills nearly the whole cache would evict everything else at once.

@@ -9,11 +9,11 @@ use settings::{Key, Report, Table};
 use wire::family::Family;
 
 use super::find_name;
-use super::values::{DAY, HOUR, Methods, UrlPath, parse_name};
+use super::values::{DAY_MS, HOUR_MS, Methods, UrlPath, parse_name};
 use crate::policy::access::MethodRules;
 
-/// Name of the chain of a file that has no `[chain]`.
-const ONLY_CHAIN: &str = "ethereum";
+/// Name of the only chain if the file has no `[chain]`.
+const DEFAULT_CHAIN_NAME: &str = "ethereum";
 
 settings::choice! {
     /// Families of methods.
@@ -36,13 +36,13 @@ settings::table! {
         /// If true, requests at paths of no chain go to this chain.
         default: Bool = described "true for the only chain";
         /// Expected time between blocks. It bounds how far a head may jump.
-        block_time: Period<1, DAY> =
+        block_time: Period<1, DAY_MS> =
             described "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
         /// Blocks behind the head that count as final if the upstreams do not report finality.
         finality_depth: Integer<0, 1_000_000> = described "ethereum 64, harmony 2, bitcoin 6";
         /// Interval of polls of each upstream's head. A longer interval saves calls, but the served
         /// head is older by the same time.
-        poll_interval: Period<10, HOUR> = "500ms";
+        poll_interval: Period<10, HOUR_MS> = "500ms";
         /// Blocks that an upstream may be behind the head before it is no longer used.
         lag_max: Integer<0, 1_000_000> = "2";
         /// Blocks that a head may jump beyond what the block time explains before a second upstream
@@ -58,11 +58,12 @@ settings::table! {
 /// A chain (or shard) with the upstreams and groups that serve it.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// Unique; a part of every cache key and metric label.
+    /// Unique name, which is a part of every cache key and metric label.
     pub name: Arc<str>,
-    /// The method table that applies.
+    /// The family, which determines the method table.
     pub family: Family,
-    /// The chain id that every upstream must return; `None` accepts any id that they agree on.
+    /// The chain id that every upstream must return. `None` accepts any id on which the upstreams
+    /// agree.
     pub id: Option<u64>,
     /// Expected time between blocks.
     pub block_time: Duration,
@@ -70,28 +71,29 @@ pub struct Chain {
     pub finality_depth: u64,
     /// Interval of polls of each upstream's head.
     pub poll_interval: Duration,
-    /// Blocks that an upstream may be behind the chain's head and still serve it.
+    /// Blocks that an upstream may be behind the served head and still serve calls about it.
     pub lag_max: u64,
-    /// Blocks that a head may jump beyond what the block time explains without a second witness.
+    /// Blocks that a head may jump beyond the distance that the block time explains. A larger jump
+    /// needs a second upstream that confirms it.
     pub jump_max: u64,
-    /// URL paths of this chain; each begins with `/`; none is empty.
+    /// URL paths of this chain. Each begins with `/`.
     pub paths: Vec<Box<str>>,
     /// True for the default chain, which serves all other paths. At most one chain is the default.
     pub default: bool,
-    /// Methods that are served on it.
+    /// Methods that are served on the chain.
     pub methods: MethodRules,
-    /// Its upstreams, as indexes into [`super::Config::upstreams`], in the order of the file.
+    /// Indexes of the chain's upstreams in [`super::Config::upstreams`], in the order of the file.
     pub upstreams: Vec<usize>,
-    /// Its groups, as indexes into [`super::Config::groups`], in the order of the file. The last
-    /// one always exists and serves every method that no other one names.
+    /// Indexes of the chain's groups in [`super::Config::groups`], in the order of the file. The
+    /// last group always exists and serves the methods that no other group names.
     pub groups: Vec<usize>,
 }
 
-/// Validates all chains. Their upstreams and groups are added later.
+/// Validates all chains. `upstream::check` and `group::check` add upstreams and groups later.
 pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) -> Vec<Chain> {
     if tables.is_empty() {
-        let table = ChainTable::defaults(&format!("chain.{ONLY_CHAIN}"));
-        return vec![check_chain(ONLY_CHAIN, &table, true, report)];
+        let table = ChainTable::defaults(&format!("chain.{DEFAULT_CHAIN_NAME}"));
+        return vec![check_chain(DEFAULT_CHAIN_NAME, &table, true, report)];
     }
     let is_only = tables.len() == 1;
     let mut chains = Vec::with_capacity(tables.len());
@@ -113,34 +115,35 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
     chains
 }
 
+/// Validates a chain. `is_only` is true if the file has no other chain.
 fn check_chain(name: &str, table: &ChainTable, is_only: bool, report: &mut Report<'_>) -> Chain {
-    // Ethereum: 12 s slots, and 2 epochs of 32 slots to finality. Harmony: 2 s blocks, final by
-    // consensus when produced, with a small margin. Bitcoin: 10 minutes, and the customary 6
-    // confirmations.
-    let (block_time, finality_depth) = match *table.family {
+    let (default_block_time, default_finality_depth) = match *table.family {
+        // Slots of 12 s, and two epochs of 32 slots to finality.
         Family::Ethereum => (Duration::from_secs(12), 64),
+        // Consensus makes a block final when it is produced. The depth is a small margin.
         Family::Harmony => (Duration::from_secs(2), 2),
+        // Six confirmations are customary.
         Family::Bitcoin => (Duration::from_secs(600), 6),
     };
-    let default = table.default.unwrap_or(is_only);
+    let is_default = table.default.unwrap_or(is_only);
     let paths = (*table.paths).clone().unwrap_or_else(|| {
-        let root = default.then(|| "/".into());
+        let root = is_default.then(|| "/".into());
         root.into_iter().chain([format!("/{name}").into()]).collect()
     });
-    if paths.is_empty() && !default {
+    if paths.is_empty() && !is_default {
         report.error(&table.paths, "the chain has no path", "at least one path");
     }
     Chain {
         name: name.into(),
         family: *table.family,
         id: *table.id,
-        block_time: table.block_time.unwrap_or(block_time),
-        finality_depth: table.finality_depth.unwrap_or(finality_depth),
+        block_time: table.block_time.unwrap_or(default_block_time),
+        finality_depth: table.finality_depth.unwrap_or(default_finality_depth),
         poll_interval: *table.poll_interval,
         lag_max: *table.lag_max,
         jump_max: *table.jump_max,
         paths,
-        default,
+        default: is_default,
         methods: MethodRules {
             allow: (*table.methods_allow).clone(),
             deny: (*table.methods_deny).clone(),
@@ -159,6 +162,7 @@ fn check_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut
     }
 }
 
+/// Reports paths that several chains have.
 fn check_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
     let mut owners: HashMap<&str, &str> = HashMap::new();
     for ((_, table), chain) in tables.iter().zip(chains) {
@@ -171,7 +175,8 @@ fn check_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut R
     }
 }
 
-/// Returns the chain that a key names. Without a name, returns the only chain.
+/// Returns the index of the chain that a key names, or of the only chain if the key is not set.
+/// Returns `None` after an error.
 pub(super) fn find_or_only(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],
@@ -183,22 +188,23 @@ pub(super) fn find_or_only(
         None => {
             if !key.is_set() {
                 let message = "must be set, because there are several chains";
-                report.error(key, message, names(chains).join(", "));
+                report.error(key, message, list_names(chains).join(", "));
             }
             None
         }
     }
 }
 
-/// Returns the chain that a key names. Reports an unknown name.
+/// Returns the index of the chain that a key names; `None` if the key is not set. Reports an
+/// unknown name.
 pub(super) fn find_chain(
     key: &Key<Option<Box<str>>>,
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> Option<usize> {
-    find_name(&names(chains), key.as_deref()?, "chain", key, report)
+    find_name(&list_names(chains), key.as_deref()?, "chain", key, report)
 }
 
-pub(super) fn names(chains: &[Chain]) -> Vec<&str> {
+pub(super) fn list_names(chains: &[Chain]) -> Vec<&str> {
     chains.iter().map(|chain| &*chain.name).collect()
 }

@@ -4,7 +4,7 @@ use settings::Report;
 use settings::value::{Bool, Bytes, Duration, Integer, List};
 use wire::call::Limits;
 
-use super::values::{DAY, GIB, HOUR, METHOD_BYTES_MAX, MIB, Network, Origin, Size};
+use super::values::{DAY_MS, GIB, HOUR_MS, METHOD_BYTES_MAX, MIB, Network, Origin, Size};
 use crate::policy::client::{AddressSource, Networks};
 
 settings::choice! {
@@ -55,14 +55,14 @@ settings::table! {
         /// Time for a request's head to arrive. It also applies to the header of the PROXY
         /// protocol. Over HTTP/2 it applies to the response to a ping, which is sent after
         /// `idle_timeout` without data.
-        header_timeout: Duration<1, HOUR> = "10s";
+        header_timeout: Duration<1, HOUR_MS> = "10s";
         /// Time for a request's whole body to arrive.
-        body_timeout: Duration<1, HOUR> = "30s";
+        body_timeout: Duration<1, HOUR_MS> = "30s";
         /// Maximum time that a client may read nothing of a response before its connection is
         /// closed (nginx: 60 s).
-        write_timeout: Duration<10, HOUR> = "30s";
+        write_timeout: Duration<10, HOUR_MS> = "30s";
         /// Maximum time that a connection stays open between two requests (nginx: 75 s).
-        idle_timeout: Duration<1, DAY> = "75s";
+        idle_timeout: Duration<1, DAY_MS> = "75s";
         /// HTTP/1.1 requests on one connection. The connection is closed after the last response. 1
         /// disables keep-alive.
         keep_alive_requests_max: Integer<1, { u64::MAX }> = described "no limit" => u64::MAX;
@@ -86,13 +86,13 @@ settings::table! {
         websocket_subscriptions_max: Integer<0, 1_000_000, usize> = "1000";
         /// Time without data after which a WebSocket client is pinged. After the same time without
         /// a response the connection is closed.
-        websocket_ping: Duration<1, DAY> = "30s";
+        websocket_ping: Duration<1, DAY_MS> = "30s";
         /// Filters (`eth_newFilter`, `eth_newBlockFilter`) stored for each chain, some 3 kB each.
         filters_max: Integer<0, 1_000_000, usize> = "10000";
         /// Filters of one client, by its key or else its address.
         filters_per_client_max: Integer<0, 1_000_000, usize> = "100";
         /// Lifetime of an unused filter (go-ethereum: 5 min).
-        filter_timeout: Duration<1, DAY> = "5m";
+        filter_timeout: Duration<1, DAY_MS> = "5m";
         /// Peers that may report a client's address: proxies and load balancers in front of the
         /// gateway.
         trusted_proxies: List<Network, Networks> = empty;
@@ -135,12 +135,12 @@ impl From<Vec<Box<str>>> for Cors {
 }
 
 impl Cors {
-    /// Returns true if pages of this origin may call.
+    /// Returns true if web pages of this origin may call.
     pub(crate) fn admits(&self, origin: &str) -> bool {
         match self {
             Cors::Any => true,
-            Cors::Origins(allowed) => {
-                allowed.iter().any(|known| known.eq_ignore_ascii_case(origin))
+            Cors::Origins(allowed_origins) => {
+                allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
             }
         }
     }
@@ -159,7 +159,7 @@ impl Downstream {
     }
 }
 
-/// Checks that trusted proxies are set if they report clients' addresses.
+/// Validates the table: trusted proxies are set exactly if they report clients' addresses.
 pub(super) fn check(table: &DownstreamTable, report: &mut Report<'_>) -> Downstream {
     let DownstreamTable { trusted_proxies, client_address, .. } = table;
     let is_peer = **client_address == AddressSource::Peer;

@@ -14,12 +14,12 @@ use settings::{Report, Table};
 use super::chain::Chain;
 use super::overload::OverloadTable;
 use super::upstream::Upstream;
-use super::values::{GIB, HOUR, HashKeyName, MethodPattern, Methods, Name, Share, Size};
+use super::values::{GIB, HOUR_MS, HashKeyName, MethodPattern, Methods, Name, Share, Size};
 use super::{chain, check_order, find_name, quote_duration};
 use crate::policy::access::MethodSet;
 use crate::policy::overload::limiter::LimiterSettings;
 
-/// Name of the group that serves all methods without a group.
+/// Reserved name of the group that serves all methods without another group.
 const OTHER_METHODS: &str = "all";
 
 /// The pattern that matches every method.
@@ -58,9 +58,9 @@ settings::table! {
         /// Load limit of one upstream with `hash`.
         load_factor: LoadFactor = described "as in `[call]`";
         /// Time for the whole call.
-        deadline: Period<1, HOUR> = described "as in `[call]`";
+        deadline: Period<1, HOUR_MS> = described "as in `[call]`";
         /// Time for one attempt.
-        attempt_deadline: Period<1, HOUR> = described "as in `[call]`";
+        attempt_deadline: Period<1, HOUR_MS> = described "as in `[call]`";
         /// Further attempts after the first.
         retries_max: Integer<0, 16, u32> = described "as in `[call]`";
         /// If true, a slow call is also sent to a second upstream.
@@ -87,9 +87,9 @@ settings::table! {
         /// to the next upstream on the ring.
         load_factor: LoadFactor = "1.25";
         /// Time for the whole call, retries included.
-        deadline: Period<1, HOUR> = "30s";
+        deadline: Period<1, HOUR_MS> = "30s";
         /// Time for one attempt at one upstream.
-        attempt_deadline: Period<1, HOUR> = "10s";
+        attempt_deadline: Period<1, HOUR_MS> = "10s";
         /// Further attempts after the first. A call is retried only if that is safe.
         retries_max: Integer<0, 16, u32> = "2";
         /// Retries as a share of calls, over all groups.
@@ -102,7 +102,7 @@ settings::table! {
         /// Latency quantile, per kind of call, above which a call counts as slow.
         hedge_quantile: Number<500, 999> = "0.95";
         /// Latency below which a call never counts as slow.
-        hedge_delay_min: Period<1, HOUR> = "10ms";
+        hedge_delay_min: Period<1, HOUR_MS> = "10ms";
         /// Calls sent to a second upstream as a share of calls.
         hedge_share_max: Share = "0.05";
         /// Bytes of one response of an upstream. A longer one fails the call. Traces and receipts
@@ -125,14 +125,15 @@ pub struct RetryBudget {
 /// Upstreams that serve certain methods of one chain.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Unique within its chain.
+    /// Name, unique within the chain.
     pub name: Arc<str>,
-    /// Index into [`super::Config::chains`].
+    /// Index of the chain in [`super::Config::chains`].
     pub chain: usize,
-    /// Indexes into [`super::Config::upstreams`], all of the same chain; at least one, without
-    /// duplicates.
+    /// Indexes of the group's upstreams in [`super::Config::upstreams`]: at least one, all of the
+    /// same chain, without duplicates.
     pub upstreams: Vec<usize>,
-    /// Exact names, or prefixes that end in `*`; `*` alone is every method. At least one.
+    /// Patterns of the served methods, at least one: exact names, or prefixes that end in `*`. The
+    /// pattern `*` matches every method.
     pub methods: Vec<Box<str>>,
     /// Methods that the group rejects.
     pub methods_deny: MethodSet,
@@ -144,16 +145,17 @@ pub struct Group {
     pub attempt_deadline: Duration,
     /// Further attempts after the first.
     pub retries_max: u32,
-    /// Bytes of one response of an upstream.
+    /// Maximum bytes of one response of an upstream.
     pub response_bytes_max: usize,
-    /// Hedging: when a call is also sent to a second upstream; `None` for never.
+    /// Settings of hedging, which sends a slow call to a second upstream too; `None` if hedging is
+    /// off.
     pub hedge: Option<Hedge>,
-    /// Bounds of the limit of calls in flight at its upstreams.
+    /// Bounds between which the limit of calls in flight at the group's upstreams is adapted.
     pub in_flight: LimiterSettings,
 }
 
 impl Group {
-    /// Returns the header that the group hashes for load balancing, if any.
+    /// Returns the header that the group hashes for load balancing; `None` without such a header.
     pub(crate) fn hash_header(&self) -> Option<&http::HeaderName> {
         match &self.balance {
             Balance::Hash { key: HashKey::Header(name), .. } => Some(name),
@@ -200,13 +202,14 @@ pub struct Hedge {
     pub share_max: f64,
 }
 
-/// Labels the table in diagnostics. Two chains may have groups of one name.
+/// Labels the table in diagnostics with chain and name, because groups of two chains may have the
+/// same name.
 fn label(table: &GroupTable) -> String {
     let chain = table.chain.as_ref().map(|chain| format!("{chain}."));
     format!("{}{}", chain.unwrap_or_default(), table.name)
 }
 
-/// Tables with the defaults of groups.
+/// The tables that hold the defaults of groups.
 pub(super) struct GroupDefaults<'a> {
     pub(super) call: &'a CallTable,
     pub(super) overload: &'a OverloadTable,
@@ -219,7 +222,8 @@ impl CallTable {
     }
 }
 
-/// Validates all groups. Each chain gets its own; the one for every method is last.
+/// Validates all groups, and adds each to its chain. The last group of a chain serves the methods
+/// that no other group names.
 pub(super) fn check(
     tables: &[GroupTable],
     defaults: &GroupDefaults<'_>,
@@ -259,23 +263,23 @@ pub(super) fn check(
     groups
 }
 
-/// Checks that all groups that hash a header hash the same one. Requests keep only one header for
-/// load balancing.
+/// Checks that all groups that hash a header hash the same header, because a request stores only
+/// one header for load balancing.
 fn check_hash_headers(
     groups: &[Group],
     tables: &[GroupTable],
     call: &CallTable,
     report: &mut Report<'_>,
 ) {
-    let mut with_header = groups.iter().filter_map(|group| Some((group, group.hash_header()?)));
-    let Some((first_group, header)) = with_header.next() else { return };
-    for (group, other) in with_header.filter(|(_, other)| *other != header) {
+    let mut hashing_groups = groups.iter().filter_map(|group| Some((group, group.hash_header()?)));
+    let Some((first_group, header)) = hashing_groups.next() else { return };
+    for (group, other_header) in hashing_groups.filter(|(_, other)| *other != header) {
         let message = format!("group {} hashes another header", first_group.name);
         let allowed =
             format!("\"header:{}\" for every group that hashes a header", header.as_str());
         let sets_header = |table: &&GroupTable| {
             **table.name == *group.name
-                && matches!(&*table.hash_key, Some(HashKey::Header(own)) if own == other)
+                && matches!(&*table.hash_key, Some(HashKey::Header(name)) if name == other_header)
         };
         match tables.iter().find(sets_header) {
             Some(table) => report.error(&table.hash_key, message, allowed),
@@ -284,6 +288,7 @@ fn check_hash_headers(
     }
 }
 
+/// Validates a group. `chain` is the index of its chain.
 fn check_group(
     table: &GroupTable,
     defaults: &GroupDefaults<'_>,
@@ -337,6 +342,7 @@ fn check_group(
     group
 }
 
+/// Returns the indexes of the upstreams of a group: those that it names, or all of the chain.
 fn check_members(
     table: &GroupTable,
     chain: &Chain,
@@ -344,26 +350,27 @@ fn check_members(
     report: &mut Report<'_>,
 ) -> Vec<usize> {
     let Some(names) = &*table.upstreams else { return chain.upstreams.clone() };
-    let known: Vec<&str> =
+    let upstream_names: Vec<&str> =
         chain.upstreams.iter().map(|upstream| &*upstreams[*upstream].name).collect();
     if names.is_empty() {
-        report.error(&table.upstreams, "the group has no upstream", known.join(", "));
+        report.error(&table.upstreams, "the group has no upstream", upstream_names.join(", "));
     }
     let mut members = Vec::with_capacity(names.len());
     for (index, name) in names.iter().enumerate() {
         let location = table.upstreams.element(index);
-        match find_name(&known, name, "upstream of the chain", &location, report) {
+        match find_name(&upstream_names, name, "upstream of the chain", &location, report) {
             None => {}
-            Some(known_index) if members.contains(&chain.upstreams[known_index]) => {
+            Some(name_index) if members.contains(&chain.upstreams[name_index]) => {
                 report.error(&location, "named twice", "each upstream once");
             }
-            Some(known_index) => members.push(chain.upstreams[known_index]),
+            Some(name_index) => members.push(chain.upstreams[name_index]),
         }
     }
     members
 }
 
-/// Makes the last group of a chain serve every method.
+/// Makes sure that the last group of a chain serves every method: moves such a group to the end, or
+/// adds one.
 fn serve_all_methods(
     chain_index: usize,
     chains: &mut [Chain],
@@ -374,7 +381,8 @@ fn serve_all_methods(
     report: &mut Report<'_>,
 ) {
     let chain = &mut chains[chain_index];
-    let serves_all = |group: &usize| groups[*group].methods.iter().any(|m| &**m == EVERY_METHOD);
+    let serves_all =
+        |group: &usize| groups[*group].methods.iter().any(|pattern| &**pattern == EVERY_METHOD);
     if let Some(position) = chain.groups.iter().position(serves_all) {
         let catch_all = chain.groups.remove(position);
         chain.groups.push(catch_all);
@@ -393,7 +401,8 @@ fn serve_all_methods(
     groups.push(check_group(&table, defaults, chain_index, chains, upstreams, report));
 }
 
-/// Returns the bounds of the concurrency limit: those of the group, or else of `[overload]`.
+/// Returns the bounds of the concurrency limit, from the group or from `[overload]`. The default of
+/// the upper bound is the number of connections to the group's upstreams.
 fn check_in_flight(
     table: &GroupTable,
     overload: &OverloadTable,
@@ -404,8 +413,8 @@ fn check_in_flight(
     let limit_min = table.in_flight_min.unwrap_or(*overload.in_flight_min);
     let connections: usize =
         members.iter().map(|upstream| upstreams[*upstream].connections_max).sum();
-    let default = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
-    let limit_max = table.in_flight_max.or(*overload.in_flight_max).unwrap_or_else(default);
+    let default_max = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
+    let limit_max = table.in_flight_max.or(*overload.in_flight_max).unwrap_or_else(default_max);
     if limit_min > limit_max {
         let location = match (*table.in_flight_min, *table.in_flight_max) {
             (Some(_), _) => &table.in_flight_min.location,
@@ -418,6 +427,7 @@ fn check_in_flight(
     LimiterSettings { limit_min, limit_max: limit_max.max(limit_min) }
 }
 
+/// Returns the load balancing algorithm of a group, from the group or from `[call]`.
 fn read_balance(table: &GroupTable, call: &CallTable) -> Balance {
     match table.balance.unwrap_or(*call.balance) {
         BalanceName::LeastLoaded => Balance::LeastLoaded,

@@ -58,12 +58,12 @@ settings::table! {
     }
 }
 
-/// An index of a chain, as a tier of the cache. The struct dereferences to its keys.
+/// An index of a chain, as a tier of the cache. The struct dereferences to its configuration keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Index {
     /// The file or database of the index.
     pub db: Database,
-    /// Index into [`super::Config::chains`].
+    /// Index of the chain in [`super::Config::chains`].
     pub chain: usize,
     keys: IndexKeys,
 }
@@ -110,8 +110,8 @@ pub(super) fn check(
     Some(Index { db, chain, keys: table.values() })
 }
 
-/// Reports TLS settings that the sync ignores: it connects by the host names in the addresses and
-/// always verifies certificates.
+/// Warns of TLS settings of upstreams that the sync of the index ignores. The sync verifies the
+/// certificate of the host in the URL, and verification cannot be turned off.
 fn warn_of_ignored_tls_keys(upstreams: &[UpstreamTable], chain: &str, report: &mut Report<'_>) {
     let message = "the sync of [index] ignores this key: it verifies the certificate of the url's \
                    host";

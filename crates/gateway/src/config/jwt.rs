@@ -1,7 +1,7 @@
 //! Reads the keys that verify tokens: a PEM file, a JSON web key set, or a shared secret.
 //!
-//! The type of the key fixes the algorithms, so a token cannot choose another algorithm (RFC 8725,
-//! section 3.1).
+//! The type of a key determines the allowed algorithms. A token cannot choose another algorithm
+//! (RFC 8725, section 3.1).
 
 use std::path::Path;
 
@@ -10,18 +10,20 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 
 use super::access::VerifyKey;
 
-const HMAC: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
-const RSA: [Algorithm; 3] = [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512];
+/// The algorithms that a shared secret allows.
+const HMAC_ALGORITHMS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
+/// The algorithms that an RSA key allows.
+const RSA_ALGORITHMS: [Algorithm; 3] = [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512];
 
-/// Largest key file, in bytes. A set of a hundred keys has some 100 kB.
+/// Maximum bytes of a key file. A set of a hundred keys has some 100 kB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of keys of one set, because a token may have to be checked against each.
+/// Maximum number of keys of one set, because verifying a token may need to try every key.
 const KEYS_MAX: usize = 64;
 
-/// Returns the key of a shared secret.
-pub(super) fn key_of_secret(secret: &str) -> VerifyKey {
+/// Builds the verification key for a shared secret.
+pub(super) fn build_secret_key(secret: &str) -> VerifyKey {
     let key = DecodingKey::from_secret(secret.as_bytes());
-    VerifyKey { id: None, algorithms: HMAC.to_vec(), key }
+    VerifyKey { id: None, algorithms: HMAC_ALGORITHMS.to_vec(), key }
 }
 
 /// Reads the public key in a PEM file: RSA, or elliptic on P-256 or P-384.
@@ -35,7 +37,7 @@ pub(super) fn read_pem(file: &Path) -> Result<VerifyKey, String> {
         return Err("contains a private key; the gateway needs only the public one".to_owned());
     }
     if let Ok(key) = DecodingKey::from_rsa_pem(text.as_bytes()) {
-        return Ok(VerifyKey { id: None, algorithms: RSA.to_vec(), key });
+        return Ok(VerifyKey { id: None, algorithms: RSA_ALGORITHMS.to_vec(), key });
     }
     let key = DecodingKey::from_ec_pem(text.as_bytes())
         .map_err(|_| "contains no RSA or elliptic public key in PEM form".to_owned())?;
@@ -48,7 +50,8 @@ pub(super) fn read_pem(file: &Path) -> Result<VerifyKey, String> {
     Ok(VerifyKey { id: None, algorithms: vec![algorithm], key })
 }
 
-/// Reads the signature keys of a set (RFC 7517) that have a supported type.
+/// Reads the keys of a JSON web key set (RFC 7517) that verify signatures and have a supported
+/// type.
 ///
 /// # Errors
 ///
@@ -67,25 +70,27 @@ pub(super) fn read_key_set(file: &Path) -> Result<Vec<VerifyKey>, String> {
     Ok(keys)
 }
 
+/// Reads one key of a set; `None` if the key does not verify signatures or is not supported.
 fn read_jwk(jwk: &Jwk) -> Option<VerifyKey> {
     if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
         return None;
     }
     let supported: &[Algorithm] = match &jwk.algorithm {
-        AlgorithmParameters::RSA(_) => &RSA,
+        AlgorithmParameters::RSA(_) => &RSA_ALGORITHMS,
         AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
             EllipticCurve::P256 => &[Algorithm::ES256],
             EllipticCurve::P384 => &[Algorithm::ES384],
             _ => return None,
         },
-        AlgorithmParameters::OctetKey(_) => &HMAC,
+        AlgorithmParameters::OctetKey(_) => &HMAC_ALGORITHMS,
         AlgorithmParameters::OctetKeyPair(_) => return None,
     };
+    // A key in a set can state its algorithm (`alg`).
     let stated = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
-    let is_stated = |algorithm: &Algorithm| {
+    let is_allowed = |algorithm: &Algorithm| {
         stated.as_ref().is_none_or(|stated| format!("{algorithm:?}") == *stated)
     };
-    let algorithms: Vec<Algorithm> = supported.iter().copied().filter(is_stated).collect();
+    let algorithms: Vec<Algorithm> = supported.iter().copied().filter(is_allowed).collect();
     let key = DecodingKey::from_jwk(jwk).ok()?;
     let id = jwk.common.key_id.as_deref().map(Box::from);
     (!algorithms.is_empty()).then_some(VerifyKey { id, algorithms, key })

@@ -1,6 +1,6 @@
 //! `[zone.NAME]` and `[[limit]]`: request limits, as nginx's `limit_req_zone` and `limit_req`.
 //!
-//! A zone counts calls by a key, such as the client's address. A limit bounds the counts of a zone.
+//! A zone counts calls by a key, such as the client's address. A limit bounds the counts in a zone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -104,17 +104,17 @@ settings::table! {
 /// drains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
-    /// Unique; a metric label.
+    /// Unique name, which is a metric label.
     pub name: Arc<str>,
-    /// Parts of a key; at least one, without duplicates.
+    /// Parts of the key by which calls are counted: at least one, without duplicates.
     pub key: Vec<KeyPart>,
     /// Rate at which a key's excess drains; `None` if the zone counts calls in flight.
     pub rate: Option<Rate>,
     /// Number of calls that a call counts as.
     pub cost: CallCost,
-    /// Memory for keys; when it is full, the least recently used key is evicted.
+    /// Bytes of memory for keys. A full zone with a rate evicts the least recently used key.
     pub bytes: usize,
-    /// True if gateways share it through Redis.
+    /// True if gateways share the zone through Redis.
     pub shared: bool,
 }
 
@@ -123,8 +123,8 @@ pub struct Zone {
 pub enum KeyPart {
     /// The client's whole address.
     Client,
-    /// The first 64 bits of an IPv6 address, which usually belong to one client; a whole IPv4
-    /// address.
+    /// The client's network: the first 64 bits of an IPv6 address, which usually belong to one
+    /// client, or a whole IPv4 address.
     ClientNet,
     /// The name of the caller's API key, or of its token's holder; empty without one.
     Key,
@@ -139,11 +139,12 @@ pub enum KeyPart {
 /// A limit on the calls that a zone counts.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// Index into [`super::Config::zones`].
+    /// Index of the zone in [`super::Config::zones`].
     pub zone: usize,
-    /// Index into [`super::Config::chains`]; `None` for every chain.
+    /// Index of the chain in [`super::Config::chains`]; `None` for every chain.
     pub chain: Option<usize>,
-    /// Exact names, or prefixes that end in `*`; empty for every method.
+    /// Patterns of the limited methods: exact names, or prefixes that end in `*`. An empty list
+    /// matches every method.
     pub methods: Vec<Box<str>>,
     /// True if the limit counts requests that fail authentication, instead of calls.
     pub failures: bool,
@@ -172,7 +173,7 @@ pub(super) fn check(
     access: &Access,
     report: &mut Report<'_>,
 ) -> (Vec<Zone>, Vec<Limit>) {
-    // A zone with errors still exists for the limits that name it.
+    // A zone with errors stays in the list, so limits that name it cause no further errors.
     let zones: Vec<Zone> =
         zone_tables.iter().map(|(name, table)| check_zone(name, table, report)).collect();
     let mut limits = Vec::new();
@@ -184,9 +185,9 @@ pub(super) fn check(
             let message = "no limit uses this zone";
             report.warn(table, message, format!("[[limit]] with zone = \"{}\"", zone.name));
         }
-        let uses =
+        let has_limit =
             |dry_run| limits.iter().any(|limit| limit.zone == index && limit.dry_run == dry_run);
-        if zone.shared && uses(true) && uses(false) {
+        if zone.shared && has_limit(true) && has_limit(false) {
             let message = "one limit of this shared zone is a dry run and another is not";
             report.error(&table.shared, message, "a zone for each");
         }
@@ -210,7 +211,7 @@ pub(super) fn check(
     (zones, limits)
 }
 
-/// Warns of zones that count by API key although no caller can have a key.
+/// Warns of zones that count by API key if no key is configured.
 fn warn_of_missing_keys(
     zone_tables: &[(String, ZoneTable)],
     zones: &[Zone],
@@ -227,21 +228,26 @@ fn warn_of_missing_keys(
     }
 }
 
-/// Returns true if some call could count against both limits.
+/// Returns true if a call can match both limits.
 pub(super) fn can_both_apply(left: &Limit, right: &Limit) -> bool {
-    let share_chain = left.chain.is_none() || right.chain.is_none() || left.chain == right.chain;
-    let overlap = |left: &str, right: &str| match (left.strip_suffix('*'), right.strip_suffix('*'))
-    {
-        (Some(left), Some(right)) => left.starts_with(right) || right.starts_with(left),
-        (Some(prefix), None) => right.starts_with(prefix),
-        (None, Some(prefix)) => left.starts_with(prefix),
-        (None, None) => left == right,
-    };
-    let any_is_unrestricted = left.methods.is_empty() || right.methods.is_empty();
-    let overlaps_right = |method: &str| right.methods.iter().any(|other| overlap(method, other));
-    share_chain && (any_is_unrestricted || left.methods.iter().any(|method| overlaps_right(method)))
+    let is_same_chain = left.chain.is_none() || right.chain.is_none() || left.chain == right.chain;
+    let patterns_overlap =
+        |left: &str, right: &str| match (left.strip_suffix('*'), right.strip_suffix('*')) {
+            (Some(left), Some(right)) => left.starts_with(right) || right.starts_with(left),
+            (Some(prefix), None) => right.starts_with(prefix),
+            (None, Some(prefix)) => left.starts_with(prefix),
+            (None, None) => left == right,
+        };
+    let overlaps_right =
+        |pattern: &str| right.methods.iter().any(|other| patterns_overlap(pattern, other));
+    // An empty list of patterns matches every method.
+    let methods_overlap = left.methods.is_empty()
+        || right.methods.is_empty()
+        || left.methods.iter().any(|pattern| overlaps_right(pattern));
+    is_same_chain && methods_overlap
 }
 
+/// Validates a zone. Returns the zone even if it has errors.
 fn check_zone(zone_name: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
     if let Err(message) = parse_name(zone_name) {
         report.error(table, message, "[zone.NAME], with a name such as clients");
@@ -273,6 +279,7 @@ fn check_zone(zone_name: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zo
     }
 }
 
+/// Validates a limit. Returns `None` if its zone is unknown.
 fn check_limit(
     table: &LimitTable,
     zones: &[Zone],
@@ -280,8 +287,8 @@ fn check_limit(
     report: &mut Report<'_>,
 ) -> Option<Limit> {
     let name = table.zone.valid()?;
-    let known: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
-    let zone = find_name(&known, name, "zone", &table.zone, report)?;
+    let zone_names: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
+    let zone = find_name(&zone_names, name, "zone", &table.zone, report)?;
     if table.methods.is_empty_list() {
         report.error(&table.methods, "the limit applies to nothing", "at least one pattern");
     }
@@ -303,7 +310,8 @@ fn check_limit(
     Some(limit)
 }
 
-/// Checks that a limit of rejected requests only uses what is known about such requests.
+/// Checks a limit of failed authentications. Only the client's address is known about such
+/// requests, so other conditions are errors.
 fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
@@ -326,6 +334,7 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
     }
 }
 
+/// Returns whether a limit bounds a rate or the calls in flight. The zone decides.
 fn check_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
     let Some(rate) = zone.rate else {
@@ -355,7 +364,7 @@ fn check_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> Limit
     })
 }
 
-/// Warns about methods whose weight is above the burst, so that they never pass.
+/// Warns of methods that never pass, because their weight exceeds the burst.
 fn warn_of_heavy_methods(
     table: &LimitTable,
     limit: &Limit,
@@ -380,8 +389,8 @@ fn warn_of_heavy_methods(
     if let Some((weight, _)) = heavy.first() {
         let names: Vec<&str> =
             heavy.iter().take(METHODS_NAMED_MAX).map(|(_, name)| *name).collect();
-        let more = heavy.len() - names.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more_count = heavy.len() - names.len();
+        let more = if more_count > 0 { format!(" and {more_count} more") } else { String::new() };
         let message =
             format!("{}{more} weigh more than burst + 1 and are always rejected", names.join(", "));
         report.warn(&table.burst, message, format!("burst = {}", weight - 1));

@@ -1,7 +1,7 @@
 //! `[tls]` and `[[certificate]]`: TLS with clients.
 //!
-//! Certificates and keys are read here, so that a bad file is an error in the configuration and not
-//! in the first handshake.
+//! The validation of the configuration reads certificates and keys. So a bad file is a
+//! configuration error and does not fail the first handshake.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use rustls::version::{TLS12, TLS13};
 use settings::value::{Bool, Duration as Period, File, Integer, List};
 use settings::{Key, Report};
 
-use super::values::{Cipher, DAY, HOUR, HostPattern, SECOND};
+use super::values::{Cipher, DAY_MS, HOUR_MS, HostPattern, SECOND_MS};
 use crate::config::tls::certificate::{self, Certificate, CertificateFault};
 use crate::config::tls::sni::Certificates;
 use crate::config::tls::tickets::TicketKey;
@@ -64,9 +64,9 @@ settings::table! {
         sessions_max: Integer<0, 10_000_000, usize> = "20000";
         /// Maximum time for which a session can be resumed, by a ticket of `ticket_key_files` or by
         /// id.
-        session_age_max: Period<SECOND, { 7 * DAY }> = "1h";
+        session_age_max: Period<SECOND_MS, { 7 * DAY_MS }> = "1h";
         /// Time for a handshake.
-        handshake_timeout: Period<1, HOUR> = "10s";
+        handshake_timeout: Period<1, HOUR_MS> = "10s";
         /// File of PEM certificates of the authorities that sign client certificates.
         client_ca: File = described "none";
         /// Request for a client certificate: `off` requests none, `required` rejects clients
@@ -94,8 +94,9 @@ settings::table! {
 /// When a certificate of the gateway expires.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateExpiry {
-    /// Its `chain_file`, as in the configuration.
+    /// Value of `chain_file` in the configuration.
     pub(crate) chain_file: String,
+    /// Time of expiry.
     pub(crate) expires: SystemTime,
 }
 
@@ -104,7 +105,7 @@ pub(crate) struct CertificateExpiry {
 pub struct ListenTls {
     /// Address of the listener.
     pub address: SocketAddr,
-    /// Certificates, versions, ciphers and sessions; shared by all threads.
+    /// Certificates, versions, ciphers and sessions. All threads share them.
     pub server: Arc<rustls::ServerConfig>,
     /// Time for a handshake.
     pub handshake_timeout: Duration,
@@ -121,8 +122,8 @@ pub struct ListenTls {
 }
 
 impl ListenTls {
-    /// Takes over the sessions and the ticket keys in memory from the former configuration, so that
-    /// a reload costs clients no full handshake. Nothing is taken over if the settings of client
+    /// Takes over the sessions and the generated ticket keys of the former configuration, so that a
+    /// reload costs clients no full handshake. Takes over nothing if the settings of client
     /// certificates or sessions have changed.
     #[must_use]
     pub fn with_sessions_of(self, former: &ListenTls) -> ListenTls {
@@ -162,8 +163,8 @@ pub(super) fn check(
     folder: &Path,
     report: &mut Report<'_>,
 ) -> Option<ListenTls> {
-    // Files are read even if they are not used, so that their errors are reported early.
-    let certificates_read = read_certificates(certificate_tables, folder, report);
+    // The files are read even if TLS is off, so that their errors are reported early.
+    let named_certificates = read_certificates(certificate_tables, folder, report);
     let versions = read_versions(table, report);
     let tickets = read_ticket_keys(table, folder, report);
     let (client_auth, client_roots) = read_client_auth(table, folder, report);
@@ -185,12 +186,12 @@ pub(super) fn check(
         return None;
     }
     let mut certificates = Certificates::default();
-    let mut names = Vec::with_capacity(certificates_read.len());
-    let has_expired = certificates_read.iter().any(|(_, certificate)| certificate.has_expired());
-    let mut expiries: Vec<CertificateExpiry> = Vec::with_capacity(certificates_read.len());
-    for (chain_file, certificate) in certificates_read {
+    let mut names = Vec::with_capacity(named_certificates.len());
+    let has_expired = named_certificates.iter().any(|(_, certificate)| certificate.has_expired());
+    let mut expiries: Vec<CertificateExpiry> = Vec::with_capacity(named_certificates.len());
+    for (chain_file, certificate) in named_certificates {
         // Two tables may name the same file, with different host names.
-        if !expiries.iter().any(|known| known.chain_file == chain_file) {
+        if !expiries.iter().any(|expiry| expiry.chain_file == chain_file) {
             expiries.push(CertificateExpiry { chain_file, expires: certificate.expires });
         }
         certificates.add(certificate.key, &certificate.names);
@@ -225,7 +226,7 @@ pub(super) fn check(
     }
 }
 
-/// Reads every certificate. Returns each with its `chain_file`.
+/// Reads all certificates. Each returned certificate comes with its `chain_file`.
 fn read_certificates(
     tables: &[CertificateTable],
     folder: &Path,
@@ -233,8 +234,8 @@ fn read_certificates(
 ) -> Vec<(String, Certificate)> {
     let mut certificates = Vec::new();
     for table in tables {
-        let file = |key: &Key<String>| key.valid().map(|name| folder.join(name));
-        let files = (file(&table.chain_file), file(&table.key_file));
+        let to_path = |key: &Key<String>| key.valid().map(|name| folder.join(name));
+        let files = (to_path(&table.chain_file), to_path(&table.key_file));
         let (Some(chain_file), Some(key_file)) = files else { continue };
         let mut certificate = match certificate::read(&chain_file, &key_file) {
             Ok(certificate) => certificate,
@@ -289,8 +290,8 @@ fn read_versions(
     versions
 }
 
-/// Reads the ticket keys. The list is empty if each process generates its own keys. Returns `None`
-/// if tickets are off.
+/// Reads the ticket keys. Returns `None` if tickets are off, and an empty list if each process
+/// generates its own keys.
 fn read_ticket_keys(
     table: &TlsTable,
     folder: &Path,
@@ -309,6 +310,7 @@ fn read_ticket_keys(
     table.tickets.then_some(keys)
 }
 
+/// Returns how clients must authenticate, and the authorities that sign their certificates.
 fn read_client_auth(
     table: &TlsTable,
     folder: &Path,

@@ -1,13 +1,13 @@
-//! `[overload]`: how calls wait or are shed once upstreams are saturated.
+//! `[overload]`: settings for saturated upstreams, whose calls wait or are shed.
 //!
-//! A shed call is rejected without an attempt. The class of a call is its priority.
+//! A shed call is rejected without an attempt at an upstream. The class of a call is its priority.
 
 use std::time::Duration;
 
 use settings::Report;
 use settings::value::{Bool, Duration as Period, Integer, List, Number};
 
-use super::values::{HOUR, Name};
+use super::values::{HOUR_MS, Name};
 use crate::policy::overload::Priorities;
 
 settings::table! {
@@ -30,7 +30,7 @@ settings::table! {
         /// non-empty for 200 ms without a break and the limit cannot rise, the gateway serves the
         /// newest call of each class first (adaptive LIFO), and sheds calls that have waited for
         /// 200 ms.
-        queue_timeout: Period<1, HOUR> = "2s";
+        queue_timeout: Period<1, HOUR_MS> = "2s";
         /// Tiers whose calls have the class `high`. The `tier` of a key, or a claim of a token,
         /// names the tier of a caller.
         high_tiers: List<Name> = empty;

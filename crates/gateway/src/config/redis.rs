@@ -12,7 +12,7 @@ use super::cache::Cache;
 use super::is_local_host;
 use super::limits::{Limit, Zone, ZoneTable, can_both_apply};
 use super::redis_url::RedisUrl;
-use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
+use super::values::{DAY_MS, GIB, HOUR_MS, MIB, Name, RedisAddress, SECOND_MS};
 
 settings::table! {
     /// State that several gateways share: a second tier of the cache, which survives restarts, and
@@ -42,7 +42,7 @@ settings::table! {
         /// Redis. Set it to the largest number of gateways that may run. Only without `gateways`.
         gateways_assumed: Integer<1, 1000> = "10";
         /// Longest wait of a call for Redis: once for limits and once for the cache.
-        timeout: Duration<1, SECOND> = "5ms";
+        timeout: Duration<1, SECOND_MS> = "5ms";
         /// If true, reads go to replicas. The gateway reads the list of replicas when it connects.
         /// Writes go to the primary, and so do reads while no replica responds.
         read_replicas: Bool = "false";
@@ -52,11 +52,11 @@ settings::table! {
         entry_bytes_max: Bytes<1024, { 64 * MIB }, usize> = "1MiB";
         /// Longest lifetime of an entry. Responses about the head, and errors, live as long as in
         /// memory. The `maxmemory-policy` of Redis decides what is evicted when it is full.
-        ttl_max: Duration<SECOND, { 365 * DAY }> = "1d";
+        ttl_max: Duration<SECOND_MS, { 365 * DAY_MS }> = "1d";
         /// Consecutive failures and timeouts after which a thread stops using Redis.
         failures_max: Integer<1, 1000, u32> = "5";
         /// Time from the last failure to the next probe. No call waits for a probe.
-        backoff: Duration<10, HOUR> = "1s";
+        backoff: Duration<10, HOUR_MS> = "1s";
         /// If true, gateways send each other messages about reorgs and invalidated caches over
         /// Redis pub/sub, and act at once: after a reorg they poll their upstreams. Without
         /// messages they notice within a poll interval or a second, and responses are correct too.
@@ -83,8 +83,8 @@ impl Deref for Redis {
 }
 
 impl Redis {
-    /// Returns true if a connection of one configuration can run the scripts of the other. Only the
-    /// keys listed below may differ, so that a new key is compared unless it is added here.
+    /// Returns true if a connection of one configuration can run the scripts of the other. The keys
+    /// listed below may differ. All others must be equal, including keys that are added later.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
         let keys = RedisKeys {
             responses: other.responses,
@@ -97,7 +97,8 @@ impl Redis {
             messages: other.messages,
             ..self.keys.clone()
         };
-        // Certificates are read with each configuration and may differ, so TLS is not reused.
+        // The certificates of two configurations may differ, so connections over TLS are not
+        // reused.
         keys == other.keys && self.tls.is_none() && other.tls.is_none()
     }
 }
@@ -115,12 +116,13 @@ impl fmt::Debug for RedisTls {
     }
 }
 
-/// The users of Redis.
+/// The parts of the configuration that can use Redis.
 pub(super) struct RedisUses<'a> {
     pub(super) cache: &'a Cache,
     pub(super) zone_tables: &'a [(String, ZoneTable)],
     pub(super) zones: &'a [Zone],
     pub(super) limits: &'a [Limit],
+    /// True if gateways share quotas.
     pub(super) quotas_shared: bool,
 }
 
@@ -138,7 +140,7 @@ pub(super) fn check(
             report.error(&zone.shared, "there is no redis to share it through", "redis.url");
         }
     }
-    // Without the table there is no Redis. An invalid URL was already reported.
+    // If the file has no `[redis]`, there is no Redis. An invalid URL is already reported.
     table.location.table.as_ref()?;
     let Some(url) = &*table.url else {
         if !report.has_errors() {
@@ -165,6 +167,7 @@ pub(super) fn check(
     Some(Redis { url: url.clone(), tls, keys: RedisKeys { responses, ..table.values() } })
 }
 
+/// Builds the TLS client for a `rediss` URL. Returns `None` for plain text, and after an error.
 fn check_tls(
     table: &RedisTable,
     url: &RedisUrl,
@@ -196,8 +199,8 @@ fn check_tls(
     }
 }
 
-/// Checks that all keys of one script are on one node of a cluster: each call counts in one shared
-/// zone at most.
+/// Checks that a call can count in at most one shared zone. Otherwise the keys of one script could
+/// be on different nodes of a cluster.
 fn check_cluster_keys(table: &RedisTable, uses: &RedisUses<'_>, report: &mut Report<'_>) {
     let (zones, limits) = (uses.zones, uses.limits);
     let shared_limits: Vec<&Limit> =

@@ -1,7 +1,7 @@
 //! The URL of a Redis. Its secrets cannot be printed by accident.
 //!
-//! The URL has the topology, which is a single server, sentinels or a cluster, and the addresses.
-//! Further addresses are `node=` in the query. `cache/redis/` opens the connections.
+//! The URL states the addresses and the topology: a single server, sentinels or a cluster. The
+//! query can contain further addresses as `node=`. `cache/redis/` opens the connections.
 
 use std::fmt;
 
@@ -19,8 +19,11 @@ const SCHEMES: [&str; 6] =
 /// The validated URL of a Redis. Printing it reveals no secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
+    /// The settings of the client library, which contain the password.
     client: Config,
+    /// True for TLS.
     tls: bool,
+    /// The URL with its secrets masked.
     masked_url: Box<str>,
 }
 
@@ -31,7 +34,7 @@ impl RedisUrl {
     ///
     /// A description of the error, without any part of the URL.
     pub fn parse(text: &str) -> Result<RedisUrl, &'static str> {
-        let Some((scheme, rest)) = text.split_once("://") else {
+        let Some((scheme, after_scheme)) = text.split_once("://") else {
             return Err("a url of a redis begins with redis://");
         };
         let scheme = scheme.to_ascii_lowercase();
@@ -41,7 +44,8 @@ impl RedisUrl {
         if text.contains('#') {
             return Err("a redis url must not have a fragment (#)");
         }
-        let uri: http::Uri = format!("{scheme}://{rest}").parse().map_err(|_| "not a url")?;
+        let uri: http::Uri =
+            format!("{scheme}://{after_scheme}").parse().map_err(|_| "not a url")?;
         let authority = uri.authority().ok_or("the url has no host")?.as_str();
         let (has_user, address) = match authority.rsplit_once('@') {
             Some((_, address)) => (true, address),
@@ -50,13 +54,14 @@ impl RedisUrl {
         if address.is_empty() || address.starts_with(':') {
             return Err("the url has no host");
         }
-        if scheme.ends_with("-sentinel") && !rest.contains("sentinelServiceName=") {
+        if scheme.ends_with("-sentinel") && !after_scheme.contains("sentinelServiceName=") {
             return Err("a sentinel url needs the service name: ?sentinelServiceName=NAME");
         }
-        // The client library gets a URL without TLS, because it would read the certificates of the
-        // host. The gateway sets TLS itself.
-        let plain = scheme.replacen("rediss", "redis", 1);
-        let client = Config::from_url(&format!("{plain}://{rest}")).map_err(|_| "not a url")?;
+        // The gateway sets up TLS itself. With a TLS scheme, the client library would read the
+        // certificates of the host.
+        let plain_scheme = scheme.replacen("rediss", "redis", 1);
+        let client = Config::from_url(&format!("{plain_scheme}://{after_scheme}"));
+        let client = client.map_err(|_| "not a url")?;
         let masked_url = url::format_masked(&uri, address, has_user).into();
         Ok(RedisUrl { client, tls: scheme.starts_with("rediss"), masked_url })
     }
@@ -71,7 +76,7 @@ impl RedisUrl {
         matches!(self.client.server, ServerConfig::Clustered { .. })
     }
 
-    /// Returns the host names and addresses to connect to first.
+    /// Returns the host names and addresses in the URL.
     pub(super) fn hosts(&self) -> Vec<String> {
         self.client.server.hosts().into_iter().map(|server| server.host.to_string()).collect()
     }
@@ -94,7 +99,8 @@ impl fmt::Debug for RedisUrl {
     }
 }
 
-/// Masks the secrets of a text in a file that may be such a URL.
+/// Returns a quoted text in which the secrets of a URL are masked. A text that is no valid URL is
+/// masked completely.
 pub(super) fn mask_url(text: &str) -> Option<String> {
     let masked_url = RedisUrl::parse(text).map_or_else(|_| MASK.to_owned(), |url| url.to_string());
     Some(format!("\"{masked_url}\""))

@@ -60,7 +60,7 @@ settings::table! {
     }
 }
 
-/// Validates all rules, in order. Adds the headers that they need to `used_headers`.
+/// Validates all rules, in order. Adds the headers in their conditions to `used_headers`.
 pub(super) fn check(
     tables: &[RuleTable],
     chains: &[Chain],
@@ -95,18 +95,20 @@ pub(super) fn check(
     rules
 }
 
+/// Builds the header conditions of a rule. A value that ends in `*` is a prefix.
 fn build_header_conditions(
     table: &RuleTable,
     used_headers: &mut Vec<Box<str>>,
 ) -> Vec<HeaderCondition> {
-    let condition = |(name, value): &(Box<str>, Box<str>)| {
+    let build_condition = |(name, value): &(Box<str>, Box<str>)| {
         let prefix = value.strip_suffix('*');
         let index = add_header(used_headers, name);
         HeaderCondition { index, value: prefix.unwrap_or(value).into(), prefix: prefix.is_some() }
     };
-    table.headers.iter().map(condition).collect()
+    table.headers.iter().map(build_condition).collect()
 }
 
+/// Returns the action of a rule; `None` after an error.
 fn check_action(
     table: &RuleTable,
     chains: &[Chain],
@@ -121,13 +123,13 @@ fn check_action(
         report.error(message, "message needs deny", "beside deny");
     }
     if let Some(name) = &**group {
-        let group_of = |chain: &Chain| {
+        let find_group = |chain: &Chain| {
             chain.groups.iter().copied().find(|group| *groups[*group].name == **name)
         };
-        let group_by_chain: Vec<_> = chains.iter().map(group_of).collect();
+        let group_by_chain: Vec<_> = chains.iter().map(find_group).collect();
         if group_by_chain.iter().all(Option::is_none) {
-            let known: Vec<&str> = groups.iter().map(|group| &*group.name).collect();
-            let (unknown_group, allowed) = not_found("group", name, &known);
+            let group_names: Vec<&str> = groups.iter().map(|group| &*group.name).collect();
+            let (unknown_group, allowed) = not_found("group", name, &group_names);
             report.error(group, unknown_group, allowed);
             return None;
         }
@@ -147,12 +149,13 @@ fn check_action(
     (**rewrite).clone().map(Action::Rewrite)
 }
 
+/// Checks that the API keys that a rule names exist.
 fn check_keys(table: &RuleTable, access: &Access, report: &mut Report<'_>) {
-    let known: Vec<&str> = access.keys.iter().map(|key| &*key.grant.name).collect();
+    let key_names: Vec<&str> = access.keys.iter().map(|key| &*key.grant.name).collect();
     for (index, name) in table.keys.iter().enumerate() {
-        // The holder of a token is named by its issuer and its subject.
+        // A name with a colon is the issuer and subject of a token, which cannot be checked.
         if !name.contains(':') {
-            find_name(&known, name, "key", &table.keys.element(index), report);
+            find_name(&key_names, name, "key", &table.keys.element(index), report);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use settings::value::{Bool, Duration, Integer, format_duration};
 use settings::{Key, Report};
 
-use super::values::{Address, HOUR, MIB, Size};
+use super::values::{Address, HOUR_MS, MIB, Size};
 
 settings::table! {
     /// Listen addresses, threads and memory of the gateway.
@@ -24,7 +24,8 @@ settings::table! {
         /// chains, upstreams and methods.
         health: Address = "off", at_start;
         /// Serving threads. Each has its own listener and its own connections to the upstreams.
-        threads: Integer<1, 1024, usize> = described "the number of cores" => cores(), at_start;
+        threads: Integer<1, 1024, usize> =
+            described "the number of cores" => core_count(), at_start;
         /// Memory for request bodies, responses and queues of all connections. Above this limit
         /// requests get 503 with `Retry-After`, and the connections of the slowest clients are
         /// closed. Requests use at most half of the memory, incoming responses of upstreams a
@@ -33,16 +34,16 @@ settings::table! {
             described "a quarter of the memory of the machine or control group";
         /// Time for which a graceful stop continues as before while `/readyz` reports the stop, so
         /// that load balancers notice it.
-        drain_delay: Duration<0, HOUR> = "0s";
+        drain_delay: Duration<0, HOUR_MS> = "0s";
         /// Time for which a graceful stop keeps idle connections open. A request in that time is
         /// served, and its response closes the connection.
-        drain_linger: Duration<0, HOUR> = "1s";
+        drain_linger: Duration<0, HOUR_MS> = "1s";
         /// Maximum time for which a graceful stop waits for requests in flight.
-        drain_deadline: Duration<0, HOUR> = "10s";
+        drain_deadline: Duration<0, HOUR_MS> = "10s";
         /// Time from the start of a graceful stop until the service manager kills the process:
         /// `terminationGracePeriodSeconds` of Kubernetes, `TimeoutStopSec` of systemd. It only
         /// serves as a check: `drain_delay` and `drain_deadline` together must be shorter.
-        termination_grace: Duration<0, { 3 * HOUR }> = "30s";
+        termination_grace: Duration<0, { 3 * HOUR_MS }> = "30s";
         /// If true, the gateway reloads its configuration when this file, or a file that it names
         /// (certificates, keys, `keys_file`, `${file:…}`), has changed and has then been stable for
         /// a second.
@@ -50,21 +51,24 @@ settings::table! {
     }
 }
 
-fn cores() -> usize {
+/// Returns the number of cores that this process may use; 1 if it is unknown.
+fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Checks that the addresses differ and that clients can connect.
+/// Validates the table: the addresses differ, clients can connect, and a graceful stop ends in
+/// time.
 pub(super) fn check(server: &ServerTable, report: &mut Report<'_>) -> Server {
     check_addresses(server, report);
     check_drain(server, report);
-    if server.threads.is_set() && *server.threads > cores() {
+    if server.threads.is_set() && *server.threads > core_count() {
         let message = "more threads than this machine has cores";
         report.warn(&server.threads, message, "as many as cores");
     }
     server.values()
 }
 
+/// Checks that clients can connect and that no two addresses overlap.
 fn check_addresses(server: &ServerTable, report: &mut Report<'_>) {
     let ServerTable { listen, listen_tls, admin, health, .. } = server;
     if listen.is_none() && listen_tls.is_none() {
@@ -111,12 +115,14 @@ fn check_drain(server: &ServerTable, report: &mut Report<'_>) {
     report.warn(key, message, "a longer termination_grace here and at the service manager");
 }
 
-/// Returns true if two sockets cannot listen on these addresses. Port 0 takes a free port.
+/// Returns true if two sockets cannot listen on these addresses at the same time. Port 0 never
+/// overlaps, because it selects a free port.
 fn overlaps(left: &Key<Option<SocketAddr>>, right: &Key<Option<SocketAddr>>) -> bool {
     let (Some(left), Some(right)) = (**left, **right) else { return false };
-    // A socket on [::] receives connections to addresses of IPv4 too.
-    let covers =
-        |all: IpAddr, other: IpAddr| all.is_unspecified() && (all.is_ipv6() || other.is_ipv4());
+    // A socket on [::] receives connections to IPv4 addresses too.
+    let covers = |wildcard: IpAddr, other: IpAddr| {
+        wildcard.is_unspecified() && (wildcard.is_ipv6() || other.is_ipv4())
+    };
     left.port() == right.port()
         && left.port() != 0
         && (left.ip() == right.ip()

@@ -41,7 +41,7 @@ fn check_expected(file: &Path, printed: &str) {
 }
 
 /// Prints a configuration field by field, without the names of this machine's folders.
-fn fields(file: &Path, config: Config) -> Vec<String> {
+fn print_fields(file: &Path, config: Config) -> Vec<String> {
     let relative = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
     let files = config.files.iter().map(relative).collect();
     let config = Config { warnings: Diagnostics::default(), files, ..config };
@@ -67,12 +67,12 @@ fn valid_files() {
     };
     let files = cases("valid");
     let least = files.iter().find(|file| file.ends_with("least.toml")).unwrap();
-    let defaults = fields(least, read(least));
+    let defaults = print_fields(least, read(least));
     assert!(defaults.len() > 20, "{defaults:?}");
     for file in &files {
         let config = read(file);
         let warnings = config.warnings.to_string();
-        let settings = fields(file, config).into_iter();
+        let settings = print_fields(file, config).into_iter();
         let settings: String =
             settings.filter(|field| file == least || !defaults.contains(field)).collect();
         check_expected(file, &format!("{warnings}\n{settings}"));
@@ -305,7 +305,7 @@ fn the_schema_accepts_every_example_and_no_misspelt_key() {
     );
 }
 
-const NODES: &str = r#"
+const UPSTREAMS: &str = r#"
 [[upstream]]
 name = "a"
 url = "http://127.0.0.1:1"
@@ -340,7 +340,7 @@ fn the_same_in_another_order_is_no_change() {
         url = "http://127.0.0.1:1"
         name = "a"
     "#;
-    check_changes(NODES, other, &expect_test::expect![[""]]);
+    check_changes(UPSTREAMS, other, &expect_test::expect![[""]]);
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn each_changed_key_is_listed_with_its_former_value() {
         level = "debug"
     "#;
     check_changes(
-        NODES,
+        UPSTREAMS,
         after,
         &expect_test::expect![[r#"
         ~ server.listen = "127.0.0.1:8645" (default) -> "0.0.0.0:8645"   (only after a restart)
@@ -387,9 +387,9 @@ fn each_changed_key_is_listed_with_its_former_value() {
 
 #[test]
 fn a_changed_secret_is_listed_and_masked() {
-    let after = NODES.replace("sekrit4", "sekrit5").replace("sekrit3", "sekrit6");
+    let after = UPSTREAMS.replace("sekrit4", "sekrit5").replace("sekrit3", "sekrit6");
     check_changes(
-        NODES,
+        UPSTREAMS,
         &after,
         &expect_test::expect![[r#"
         ~ upstream.b.url = "https://***@b.example/v3/***?***": the part that is masked has changed
@@ -402,7 +402,7 @@ fn changes_to_the_keys_file_are_listed_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let config = |keys: &str| {
         std::fs::write(folder.path().join("keys.toml"), keys).unwrap();
-        let text = format!("{NODES}[access]\nkeys_file = \"keys.toml\"\n");
+        let text = format!("{UPSTREAMS}[access]\nkeys_file = \"keys.toml\"\n");
         Config::from_text("test", &text, folder.path(), &|_| None)
             .unwrap_or_else(|errors| panic!("{errors}"))
     };

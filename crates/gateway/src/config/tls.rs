@@ -1,9 +1,16 @@
-//! Builds the TLS server for clients when the configuration is validated, so a bad file is a
-//! configuration error and does not fail the first handshake.
+//! Builds the settings of the TLS server for clients.
 //!
-//! `downstream/tls.rs` does the handshake. `config/upstream_tls.rs` builds the TLS clients. In
-//! reading order: `certificate` (the gateway's), `sni` (selection by the client's server name),
-//! `ciphers`, `tickets` and `sessions` (resumption), `client` (client certificates).
+//! The validation of the configuration builds them. So a bad file is a configuration error and does
+//! not fail the first handshake. `downstream/tls.rs` does the handshake, and
+//! `config/upstream_tls.rs` builds the TLS clients. The modules in reading order:
+//!
+//! | module | what |
+//! |---|---|
+//! | `certificate` | the gateway's certificates and their keys |
+//! | `sni` | selects the certificate for a connection |
+//! | `ciphers` | the names of cipher suites |
+//! | `tickets`, `sessions` | resumption of sessions |
+//! | `client` | client certificates |
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,15 +53,15 @@ pub(crate) struct ServerSettings {
     /// Cipher suites, the most preferred first. Empty allows all suites in the client's order.
     pub(crate) ciphers: Vec<SupportedCipherSuite>,
     pub(crate) certificates: Certificates,
-    /// Keys of session tickets. `None` turns tickets off. With an empty list the process generates
-    /// its own keys and rotates them.
+    /// Keys of session tickets. `None` turns tickets off. If the list is empty, the process
+    /// generates and rotates its own keys.
     pub(crate) tickets: Option<Vec<TicketKey>>,
     /// Maximum number of sessions that the gateway stores; 0 turns session storage off.
     pub(crate) sessions_max: usize,
     /// Maximum age of stored sessions, and of tickets under keys from files.
     pub(crate) session_age_max: Duration,
     pub(crate) client_auth: ClientAuth,
-    /// Authorities of client certificates.
+    /// Authorities that sign client certificates.
     pub(crate) client_roots: Vec<CertificateDer<'static>>,
 }
 
@@ -69,8 +76,7 @@ pub(crate) enum TicketKeySource {
     FromFiles,
 }
 
-/// The settings that decide if a session may resume after a reload: those of both configurations
-/// must be equal.
+/// The settings that must be equal in both configurations for a session to resume after a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResumptionSettings {
     /// Hash of the rules by which clients are verified.
@@ -81,7 +87,7 @@ pub(crate) struct ResumptionSettings {
 }
 
 impl ServerSettings {
-    /// Returns the settings that must be unchanged for sessions to resume.
+    /// Returns the settings that must be equal for sessions to resume after a reload.
     pub(crate) fn resumption(&self) -> ResumptionSettings {
         ResumptionSettings {
             client_auth_hash: hash_client_auth(self.client_auth, &self.client_roots),
@@ -100,7 +106,8 @@ impl ServerSettings {
 ///
 /// # Errors
 ///
-/// If the settings contradict each other; `config/listen_tls.rs` checks that before.
+/// If the settings contradict each other. `config/listen_tls.rs` reports most contradictions
+/// before.
 pub(crate) fn build_server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, String> {
     let mut crypto = provider::default_provider();
     let has_ciphers = !settings.ciphers.is_empty();
@@ -134,8 +141,8 @@ pub(crate) fn build_server_config(settings: ServerSettings) -> Result<Arc<Server
     Ok(Arc::new(server))
 }
 
-/// Returns a hash of the rules by which clients are verified. A session must resume only under the
-/// rules of its first handshake, because resumption does not verify the certificate again.
+/// Returns a hash of the rules by which clients are verified. Resumption does not verify the
+/// client's certificate again, so a session may resume only under the rules of its first handshake.
 fn hash_client_auth(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(&[auth as u8]);
@@ -146,6 +153,7 @@ fn hash_client_auth(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] 
     context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
+/// Builds the verifier of client certificates.
 fn build_client_verifier(
     crypto: &Arc<rustls::crypto::CryptoProvider>,
     auth: ClientAuth,

@@ -10,7 +10,7 @@ use settings::url::NodeUrl;
 use settings::value::{Bool, Duration, File, Integer};
 
 use super::upstream::{check_authorization, warn_of_plain_secrets};
-use super::values::{CollectorAddress, Headers, NonEmptyString, SECOND, Share};
+use super::values::{CollectorAddress, Headers, NonEmptyString, SECOND_MS, Share};
 use crate::policy::trace_context::{TraceId, TraceParent};
 
 settings::table! {
@@ -36,7 +36,7 @@ settings::table! {
         /// a slow collector never delays a response.
         queue_max: Integer<16, 1_000_000, usize> = "8192";
         /// Time for a request to the collector.
-        timeout: Duration<10, { 60 * SECOND }> = "5s";
+        timeout: Duration<10, { 60 * SECOND_MS }> = "5s";
         /// File of PEM certificates to trust instead of the built-in ones. Only for https.
         tls_ca: File = described "Mozilla's roots, built in";
     }
@@ -47,7 +47,7 @@ settings::table! {
 pub struct Tracing {
     /// Address of the collector.
     pub endpoint: NodeUrl,
-    /// Content of `tls_ca`, if it is set.
+    /// Content of the file `tls_ca`; `None` if the key is not set.
     pub(crate) ca_pem: Option<Arc<[u8]>>,
     keys: TracingKeys,
 }
@@ -68,7 +68,8 @@ impl Deref for Tracing {
 }
 
 impl Tracing {
-    /// Decides whether a request is sampled. `parent` is the client's trace context.
+    /// Returns true if a request is sampled. `parent` is the client's trace context; `None` if the
+    /// client sent none.
     pub(crate) fn samples(&self, id: TraceId, parent: Option<TraceParent>) -> bool {
         match parent.filter(|_| self.parent_based) {
             Some(parent) => parent.sampled,

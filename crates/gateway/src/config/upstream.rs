@@ -15,7 +15,7 @@ use settings::value::{Bool, Duration, File, Integer};
 use settings::{Key, Located, Location, Report};
 
 use super::chain::{Chain, ChainTable};
-use super::values::{DAY, GIB, HOUR, Headers, Host, Name, SECOND, Size, UpstreamAddress};
+use super::values::{DAY_MS, GIB, HOUR_MS, Headers, Host, Name, SECOND_MS, Size, UpstreamAddress};
 use super::{chain, is_local_host};
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ settings::table! {
             described "1MiB with an HTTP address, no limit without";
         /// Time without data after which a WebSocket is pinged, and the time for the response to
         /// the ping. HTTP/2 connections are pinged at the same interval.
-        ping_interval: Duration<1, HOUR> = "5s";
+        ping_interval: Duration<1, HOUR_MS> = "5s";
         /// If true, the gateway offers HTTP/2 in TLS, so that many calls share a connection. An
         /// upstream that declines gets HTTP/1.1 for ten minutes, and polls always use HTTP/1.1.
         /// Only for https.
@@ -64,15 +64,15 @@ settings::table! {
         batch_calls_max: Integer<1, 1000, usize> = "1";
         /// Time for which the first call of a batch waits for others. With `0ms` only calls of the
         /// same event loop turn of a thread are combined, such as those of a client's own batch.
-        batch_wait: Duration<0, SECOND> = "1ms";
+        batch_wait: Duration<0, SECOND_MS> = "1ms";
         /// Time for which an unused connection stays open. Keep it below the upstream's own
         /// timeout.
-        idle_timeout: Duration<1, DAY> = "10s";
+        idle_timeout: Duration<1, DAY_MS> = "10s";
         /// If true, an HTTP connection carries several calls. If false, each call opens its own
         /// connection and sends `connection: close`.
         keep_alive: Bool = "true";
         /// Time for a connection to open, TLS included.
-        connect_timeout: Duration<1, HOUR> = "2s";
+        connect_timeout: Duration<1, HOUR_MS> = "2s";
         /// Headers to add to every request, such as `{ authorization = "Bearer ${TOKEN}" }`.
         headers: Headers = empty;
         /// File of PEM certificates to trust instead of the built-in ones. Only for https and wss.
@@ -84,20 +84,21 @@ settings::table! {
     }
 }
 
-/// Default of `message_bytes_max` if the upstream also has an HTTP address: besu's default
-/// (`--rpc-ws-max-frame-size`). A longer call would also delay all others behind it.
+/// Default of `message_bytes_max` in bytes if the upstream also has an HTTP address. It is besu's
+/// default (`--rpc-ws-max-frame-size`). A longer call would also delay the calls behind it.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// An upstream. The struct dereferences to its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
-    /// Unique name in headers, metrics and logs. It contains no part of the URL but host and port.
+    /// Unique name in headers, metrics and logs. It is a configured name, or host and port of the
+    /// URL, so it contains no secret.
     pub name: Arc<str>,
     /// Index into [`super::Config::chains`].
     pub chain: usize,
-    /// TLS settings; `None` exactly if the URL is not `https://` or `wss://`.
+    /// TLS settings for `url`; `None` if its scheme is neither `https://` nor `wss://`.
     pub tls: Option<Tls>,
-    /// TLS settings of the second address; `None` exactly if that is not `wss://`.
+    /// TLS settings for `ws_url`; `None` if its scheme is not `wss://`.
     pub ws_tls: Option<Tls>,
     keys: UpstreamKeys,
 }
@@ -111,12 +112,13 @@ impl Deref for Upstream {
 }
 
 impl Upstream {
-    /// Returns the address for one call at a time per connection, if there is one.
+    /// Returns the HTTP address and its TLS settings; `None` without an HTTP address.
     pub(crate) fn http(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
         (self.url.transport() == Transport::Http).then_some((&self.url, self.tls.as_ref()))
     }
 
-    /// Returns the address for multiplexed connections, if there is one.
+    /// Returns the address for multiplexed connections (WebSocket or local socket) and its TLS
+    /// settings; `None` without such an address.
     pub(crate) fn multiplexed(&self) -> Option<(&NodeUrl, Option<&Tls>)> {
         match &self.ws_url {
             Some(url) => Some((url, self.ws_tls.as_ref())),
@@ -125,8 +127,8 @@ impl Upstream {
         }
     }
 
-    /// Returns true if both have the same addresses and settings, so that state such as the health
-    /// of one is valid for the other.
+    /// Returns true if both upstreams have the same addresses and credentials. Then state such as
+    /// the health of one is valid for the other.
     pub(crate) fn has_same_target(&self, other: &Upstream) -> bool {
         self.url == other.url
             && self.ws_url == other.ws_url
@@ -135,9 +137,9 @@ impl Upstream {
             && self.ws_tls == other.ws_tls
     }
 
-    /// Returns true if connections to one can be used for the other. Every key is compared, so that
-    /// a new one cannot be forgotten, except for those that only load balancing uses and those that
-    /// `tls` is derived from.
+    /// Returns true if connections to one upstream can be used for the other. Ignores the keys that
+    /// only load balancing uses and the keys from which `tls` is built. All other keys must be
+    /// equal, including keys that are added later.
     pub(crate) fn connects_like(&self, other: &Upstream) -> bool {
         let UpstreamKeys {
             name, chain, weight, backup, tls_ca, tls_server_name, tls_verify, ..
@@ -157,10 +159,12 @@ impl Upstream {
     }
 }
 
-/// TLS settings of one upstream. Two are equal if they were built from the same settings.
+/// TLS settings for one address. Two values are equal if they were built from the same
+/// configuration.
 #[derive(Clone)]
 pub struct Tls {
-    /// Trust anchors, verification and session store; shared by all connections to the upstream.
+    /// The TLS client with its trusted certificates and stored sessions. All connections to the
+    /// address share the client.
     pub client: Arc<rustls::ClientConfig>,
     /// The trust settings of the client.
     pub(crate) trust: Trust,
@@ -180,7 +184,7 @@ pub(crate) enum Trust {
 }
 
 impl Tls {
-    /// Returns the content of `tls_ca`, if it is set.
+    /// Returns the content of the file `tls_ca`; `None` if the key is not set.
     pub fn ca_pem(&self) -> Option<&[u8]> {
         match &self.trust {
             Trust::File(pem) => Some(pem),
@@ -191,7 +195,7 @@ impl Tls {
 
 impl PartialEq for Tls {
     fn eq(&self, other: &Tls) -> bool {
-        // Clients cannot be compared, but they are derived from their trust settings.
+        // Clients cannot be compared. Equal trust settings build equal clients.
         let Tls { client: _, trust, server_name } = self;
         *trust == other.trust && *server_name == other.server_name
     }
@@ -206,6 +210,7 @@ impl fmt::Debug for Tls {
     }
 }
 
+/// Labels the table in diagnostics with the name of the upstream, or with host and port.
 fn label(table: &UpstreamTable) -> String {
     let address = || table.url.valid().map(NodeUrl::default_name);
     table.name.as_deref().map(str::to_owned).or_else(address).unwrap_or_default()
@@ -226,21 +231,23 @@ pub(super) fn check(
         if table.url.valid().is_none() {
             continue;
         }
-        let name = unique_name(table, &mut names, report);
+        let name = choose_name(table, &mut names, report);
         let upstream = check_upstream(table, folder, name, chain.unwrap_or(0), report);
         if let Some(chain) = chain {
             chains[chain].upstreams.push(upstreams.len());
         }
         upstreams.push(upstream);
     }
-    // An upstream whose URL is invalid is not missing.
+    // An invalid upstream is already reported, and its chain does not lack an upstream.
     if upstreams.len() == tables.len() {
         check_upstream_counts(chains, chain_tables, &upstreams, report);
     }
     upstreams
 }
 
-fn unique_name(
+/// Returns the configured name, or host and port, with a number if another upstream has the same.
+/// Adds the name to `names`.
+fn choose_name(
     table: &UpstreamTable,
     names: &mut HashSet<String>,
     report: &mut Report<'_>,
@@ -264,6 +271,7 @@ fn unique_name(
     name.into()
 }
 
+/// Validates an upstream. `chain` is the index of its chain.
 fn check_upstream(
     table: &UpstreamTable,
     folder: &Path,
@@ -286,17 +294,17 @@ fn check_upstream(
             report.error(position, "the url is neither https nor wss", "an https:// or wss:// url");
         }
     }
-    let tls_for = |url: &NodeUrl, report: &mut Report<'_>| {
+    let build_tls_for = |url: &NodeUrl, report: &mut Report<'_>| {
         url.tls().then(|| build_tls(table, folder, url, report)).flatten()
     };
     let mut keys = table.values();
-    let default = ws_url.is_some().then_some(MESSAGE_BYTES_MAX);
-    keys.message_bytes_max = keys.message_bytes_max.or(default);
+    let default_bytes_max = ws_url.is_some().then_some(MESSAGE_BYTES_MAX);
+    keys.message_bytes_max = keys.message_bytes_max.or(default_bytes_max);
     Upstream {
         name,
         chain,
-        tls: tls_for(url, report),
-        ws_tls: ws_url.as_ref().and_then(|url| tls_for(url, report)),
+        tls: build_tls_for(url, report),
+        ws_tls: ws_url.as_ref().and_then(|url| build_tls_for(url, report)),
         keys: UpstreamKeys { ws_url, ..keys },
     }
 }
@@ -314,8 +322,8 @@ pub(super) fn check_authorization(
     }
 }
 
-/// Warns about secrets that are sent to another network without TLS. `url_key` is the key of the
-/// URL, and `advice` is a safe value of the key.
+/// Warns about secrets that are sent to another network without TLS. `url_key` is the configuration
+/// key that holds the URL. `advice` describes a safe value of that key.
 pub(super) fn warn_of_plain_secrets(
     headers: &[(HeaderName, HeaderValue)],
     url_key: &impl Located,
@@ -333,9 +341,9 @@ pub(super) fn warn_of_plain_secrets(
 /// Rejects keys that have no effect with the addresses of the upstream.
 fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Report<'_>) {
     let is_http = table.url.transport() == Transport::Http;
-    let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
+    let (is_http_only, http2) = (is_http && !has_ws_url, *table.http2);
     let multiplexed = [&table.calls_per_connection_max.location, &table.ping_interval.location];
-    let is_unused = |key: &&Location| key.is_written() && http_alone && !http2;
+    let is_unused = |key: &&Location| key.is_written() && is_http_only && !http2;
     for position in multiplexed.into_iter().filter(is_unused) {
         let message = "the upstream has neither a websocket nor a socket, nor http2";
         report.error(position, message, "a ws_url, a url that is no http, or http2 = true");
@@ -351,12 +359,12 @@ fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Repo
         let message = "a websocket or socket carries many calls";
         report.error(&table.keep_alive, message, "true, or an http:// url");
     }
-    if table.message_bytes_max.is_set() && http_alone {
+    if table.message_bytes_max.is_set() && is_http_only {
         let message = "the upstream has neither a websocket nor a socket";
         report.error(&table.message_bytes_max, message, "a ws_url, or a url that is no http");
     }
     let has_batches = *table.batch_calls_max > 1;
-    if has_batches && !http_alone {
+    if has_batches && !is_http_only {
         let message = "calls over a websocket or socket are not batched";
         report.error(&table.batch_calls_max, message, "1, or an http:// url alone");
     }
@@ -365,7 +373,7 @@ fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Repo
     }
 }
 
-/// Returns the second address, if there is one.
+/// Returns `ws_url` if it is set and valid.
 fn check_ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUrl> {
     let ws_url = table.ws_url.as_ref()?;
     if table.url.transport() != Transport::Http {
@@ -380,6 +388,7 @@ fn check_ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUr
     Some(ws_url.clone())
 }
 
+/// Builds the TLS settings for one address; `None` after an error.
 fn build_tls(
     table: &UpstreamTable,
     folder: &Path,
@@ -402,7 +411,7 @@ fn build_tls(
     let trust = match &ca {
         _ if !*table.tls_verify => Trust::Any,
         None => Trust::Roots,
-        // The next reload notices a file that was just removed; until then it equals nothing else.
+        // If the file was removed since the client was built, the next reload reports the error.
         Some(path) => Trust::File(std::fs::read(path).unwrap_or_default().into()),
     };
     match client {
@@ -417,6 +426,7 @@ fn build_tls(
     }
 }
 
+/// Reports chains without an upstream, and warns of chains whose upstreams have no replacement.
 fn check_upstream_counts(
     chains: &[Chain],
     tables: &[(String, ChainTable)],

@@ -1,6 +1,7 @@
-//! Builds TLS clients: for upstreams, Redis and the collector of spans. They are built when the
-//! configuration is validated, so a bad certificate file is a configuration error and does not fail
-//! the first call.
+//! Builds the TLS clients for upstreams, Redis and the collector of spans.
+//!
+//! The validation of the configuration builds them. So a bad certificate file is a configuration
+//! error and does not fail the first call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::tls;
 
-/// Builds a client that trusts the built-in roots, or only the certificates of a PEM file.
+/// Builds a client that trusts only the certificates of the PEM file `ca`. If `ca` is `None`, the
+/// client trusts the built-in roots.
 ///
 /// # Errors
 ///
@@ -36,13 +38,14 @@ pub(super) fn build_trusting_client() -> Result<ClientConfig, String> {
     Ok(builder.with_no_client_auth())
 }
 
+/// Returns a builder with the crypto library and the default TLS versions.
 fn start_client() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, String> {
     ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("cannot set up tls: {error}"))
 }
 
-/// Accepts any certificate, but still checks that the server has its key.
+/// Accepts any certificate, but checks that the server has the certificate's key.
 #[derive(Debug)]
 struct AnyCertificate {
     provider: CryptoProvider,

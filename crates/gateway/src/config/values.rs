@@ -1,4 +1,4 @@
-//! The value types of this configuration, in addition to the general ones in `settings::value`.
+//! The value types that only this configuration uses. `settings::value` has the general types.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,27 +24,29 @@ use crate::policy::limit::Rate;
 #[cfg(test)]
 mod tests;
 
-/// Milliseconds of a second.
-pub(super) const SECOND: u64 = 1000;
-/// Milliseconds of an hour.
-pub(super) const HOUR: u64 = 3600 * SECOND;
-/// Milliseconds of a day.
-pub(super) const DAY: u64 = 24 * HOUR;
+/// A second in milliseconds, the unit of the bounds of durations.
+pub(super) const SECOND_MS: u64 = 1000;
+/// An hour in milliseconds.
+pub(super) const HOUR_MS: u64 = 3600 * SECOND_MS;
+/// A day in milliseconds.
+pub(super) const DAY_MS: u64 = 24 * HOUR_MS;
 /// Bytes of a mebibyte.
 pub(super) const MIB: u64 = 1 << 20;
 /// Bytes of a gibibyte.
 pub(super) const GIB: u64 = 1 << 30;
 
-/// Longest name of a chain, upstream or group. Names become metric labels.
+/// Maximum bytes of the name of a chain, upstream or group. Names become metric labels, which
+/// should be short.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Longest method pattern: the largest value of `downstream.method_bytes_max`.
+/// Maximum bytes of a method pattern, and the largest value of `downstream.method_bytes_max`.
 pub(super) const METHOD_BYTES_MAX: usize = 1024;
 
-/// Longest URL path of a chain.
+/// Maximum bytes of a URL path of a chain.
 const PATH_BYTES_MAX: usize = 256;
 
-/// Highest rate: far above what one machine serves, and far below an overflow.
+/// Highest rate in calls per second or minute. One machine serves far fewer calls, and the
+/// arithmetic of limits overflows only far above.
 const RATE_MAX: u64 = 1_000_000_000;
 
 /// A share from 0 to 1.
@@ -151,7 +153,7 @@ impl Pair for Header {
 }
 
 fn parse_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    // The gateway sets these itself: framing, and the host.
+    // The gateway sets these headers itself. They frame the message or name the host.
     const SET_BY_GATEWAY: [&str; 6] =
         ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
     let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
@@ -201,7 +203,7 @@ fn parse_cipher(text: &str) -> Result<SupportedCipherSuite, &'static str> {
     ciphers::find(text).ok_or("no such cipher")
 }
 
-/// Parses an address or network. Bits after the prefix are ignored.
+/// Parses an address or network. Ignores the bits after the prefix of a network.
 fn parse_network(text: &str) -> Result<IpNet, &'static str> {
     const MESSAGE: &str = "neither an ip address nor a network";
     let network = match text.parse::<IpNet>() {
@@ -264,8 +266,8 @@ fn parse_key_part(text: &str) -> Result<KeyPart, &'static str> {
 
 fn parse_rate(text: &str) -> Result<Rate, &'static str> {
     const MESSAGE: &str = "not a rate: a whole number and r/s or r/m";
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
+    let digit_count = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digit_count);
     let number: u64 = number.parse().map_err(|_| MESSAGE)?;
     if !(1..=RATE_MAX).contains(&number) {
         return Err("out of range");

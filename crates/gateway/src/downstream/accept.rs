@@ -2,7 +2,7 @@
 //! handshake and selects the HTTP version.
 //!
 //! `http1.rs` and `http2.rs` serve the requests. Connections in clear text without a PROXY header
-//! go there directly.
+//! do not pass through this file.
 
 use std::io;
 use std::net::IpAddr;
@@ -33,8 +33,8 @@ pub(crate) async fn serve_tls(
     listen: Arc<ListenTls>,
     state: Rc<ConnectionState>,
 ) {
-    // `cx` keeps the current configuration alive. It is dropped after the handshake, so that a long
-    // connection does not hold an old configuration after a reload.
+    // `cx` keeps the current configuration in memory. `cx` is dropped after the handshake.
+    // Otherwise a long connection would keep an old configuration in memory after a reload.
     let cx = thread.context();
     let Some(mut peer) = identify(&cx, &mut tcp, peer_address).await else { return };
     let handshake = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
@@ -83,7 +83,8 @@ pub(crate) async fn serve_proxied(
     http1::serve(thread, tcp, peer, state).await;
 }
 
-/// Identifies the client. Returns `None` if the connection must be closed.
+/// Identifies the client, by its PROXY header if the configuration requires a PROXY header. Returns
+/// `None` if the connection must be closed.
 async fn identify(cx: &ThreadContext, tcp: &mut TcpStream, peer_address: IpAddr) -> Option<Peer> {
     let downstream = &cx.snapshot.config.downstream;
     if downstream.client_address != AddressSource::ProxyProtocol {
@@ -106,7 +107,8 @@ async fn identify(cx: &ThreadContext, tcp: &mut TcpStream, peer_address: IpAddr)
     None
 }
 
-/// Reads exactly the PROXY header and leaves the client's next byte in the socket.
+/// Reads exactly the PROXY header and leaves the following bytes in the socket. Returns the
+/// client's address; `None` if the header has no address.
 async fn read_proxy_header(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
     let mut header = Vec::new();
     let mut peeked = [0; HEADER_BYTES_MAX];
@@ -118,9 +120,10 @@ async fn read_proxy_header(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
         let consumed_len = header.len();
         header.extend_from_slice(&peeked[..peeked_len]);
         let parsed = proxy::parse(&header).map_err(io::Error::other)?;
-        // An incomplete header uses all bytes so far; after a complete one, requests follow.
+        // All bytes so far belong to an incomplete header. Other bytes may follow a complete
+        // header.
         let header_len = parsed.map_or(header.len(), |proxy_header| proxy_header.bytes);
-        // This read does not wait, because the bytes were peeked before.
+        // The read removes the peeked bytes of the header from the socket, so it does not wait.
         tcp.read_exact(&mut peeked[..header_len - consumed_len]).await?;
         if let Some(proxy_header) = parsed {
             return Ok(proxy_header.source);

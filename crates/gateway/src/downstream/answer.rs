@@ -1,6 +1,6 @@
-//! Builds every HTTP response: heads, JSON-RPC envelopes, and errors.
+//! Builds every response to a client: HTTP heads, JSON-RPC envelopes, and errors.
 //!
-//! This module is the only place that maps failures and refusals to statuses, codes and messages.
+//! This module is the only place that writes failures and refusals as statuses, codes and messages.
 //! Results and error objects of upstreams are passed on unchanged.
 
 use crate::call::failure::{FORBIDDEN, OUT_OF_MEMORY, describe};
@@ -31,7 +31,9 @@ use crate::state::snapshot::Snapshot;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadOptions<'a> {
     pub(crate) config: &'a Config,
+    /// Value of the request's `Origin` header; `None` if the request has none.
     pub(crate) origin: Option<&'a str>,
+    /// True if the connection stays open after the response.
     pub(crate) keep_alive: bool,
     /// True if the response must confirm `Connection: keep-alive`, as HTTP/1.0 clients expect.
     pub(crate) confirm_keep_alive: bool,
@@ -39,9 +41,9 @@ pub(crate) struct HeadOptions<'a> {
     pub(crate) date: &'a [u8],
 }
 
-/// A response body, and the fields of its HTTP head.
+/// A response to a client: the body, and the fields of the HTTP head.
 #[derive(Debug, Default)]
-pub(crate) struct Message {
+pub(crate) struct ClientResponse {
     pub(crate) status: u16,
     pub(crate) body: Body,
     /// Value of the `x-weir-cache` header.
@@ -49,7 +51,7 @@ pub(crate) struct Message {
     /// Value of the `x-weir-upstream` header.
     pub(crate) upstream: Option<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
-    /// Content coding of the body.
+    /// Content coding of the body; `None` if the body is not compressed.
     pub(crate) encoding: Option<&'static str>,
     /// The access-log record; `None` while the log is off.
     pub(crate) record: Option<Box<PendingRecord>>,
@@ -57,20 +59,21 @@ pub(crate) struct Message {
     pub(crate) reservation: Option<Reservation>,
 }
 
-impl Message {
-    fn plain(status: u16, body: Body) -> Message {
-        Message { status, body, ..Message::default() }
+impl ClientResponse {
+    /// Returns a response without optional headers.
+    fn plain(status: u16, body: Body) -> ClientResponse {
+        ClientResponse { status, body, ..ClientResponse::default() }
     }
 
     /// Returns a response without a body.
-    pub(crate) fn empty(status: u16) -> Message {
-        Message::plain(status, Body::default())
+    pub(crate) fn empty(status: u16) -> ClientResponse {
+        ClientResponse::plain(status, Body::default())
     }
 
     /// Refuses a request because the memory budget is used up.
-    pub(crate) fn refuse_memory() -> Message {
-        let message = Message::refuse(503, OUT_OF_MEMORY);
-        Message { retry_after: Some(memory::RETRY_AFTER), ..message }
+    pub(crate) fn refuse_memory() -> ClientResponse {
+        let response = ClientResponse::refuse(503, OUT_OF_MEMORY);
+        ClientResponse { retry_after: Some(memory::RETRY_AFTER), ..response }
     }
 
     /// Reserves memory for the body until it is written. If the budget is used up, the client
@@ -79,91 +82,95 @@ impl Message {
         mut self,
         budget: &Arc<Budget>,
         account: &Rc<Account>,
-    ) -> Message {
-        if self.body.len() > memory::FREE_BYTES {
+    ) -> ClientResponse {
+        if self.body.len() > memory::UNCOUNTED_BYTES_MAX {
             let mut reservation = Reservation::for_connection(budget, Purpose::Response, account);
             if reservation.set(self.body.len()).is_err() {
-                return Message { record: self.record, ..Message::refuse_memory() };
+                return ClientResponse { record: self.record, ..ClientResponse::refuse_memory() };
             }
             self.reservation = Some(reservation);
         }
         self
     }
 
-    /// Refuses a whole HTTP request. The JSON-RPC body lets a client library display the text.
-    pub(crate) fn refuse(status: u16, message: &str) -> Message {
+    /// Refuses a whole HTTP request. The text is sent as a JSON-RPC error, so that client libraries
+    /// can display it.
+    pub(crate) fn refuse(status: u16, text: &str) -> ClientResponse {
         let code = if status >= 500 { ErrorCode::INTERNAL } else { ErrorCode::INVALID_REQUEST };
-        Message::refuse_with(status, code, message)
+        ClientResponse::refuse_with(status, code, text)
     }
 
-    fn refuse_with(status: u16, code: ErrorCode, message: &str) -> Message {
-        let mut body = Vec::with_capacity(64 + message.len());
-        write_error(&mut body, b"null", i64::from(code.0), message, None);
-        Message::plain(status, Body::from_bytes(body))
+    fn refuse_with(status: u16, code: ErrorCode, text: &str) -> ClientResponse {
+        let mut body = Vec::with_capacity(64 + text.len());
+        write_error(&mut body, b"null", i64::from(code.0), text, None);
+        ClientResponse::plain(status, Body::from_bytes(body))
     }
 
     /// Refuses a request that access control denies.
-    pub(crate) fn refuse_denial(denial: Denial) -> Message {
+    pub(crate) fn refuse_denial(denial: Denial) -> ClientResponse {
         match denial {
-            Denial::NoKey => Message::refuse(401, "an API key or token is required"),
-            Denial::BadKey => Message::refuse(401, "the API key or token is not valid"),
-            Denial::Expired => Message::refuse(401, "the API key or token has expired"),
-            Denial::TwoKeys => Message::refuse(401, "request contains more than one API key"),
-            Denial::Address => Message::refuse(403, "this client address is not allowed"),
-            Denial::Chain => Message::refuse(403, FORBIDDEN),
-            // These denials apply to single calls, which have their own responses.
+            Denial::NoKey => ClientResponse::refuse(401, "an API key or token is required"),
+            Denial::BadKey => ClientResponse::refuse(401, "the API key or token is not valid"),
+            Denial::Expired => ClientResponse::refuse(401, "the API key or token has expired"),
+            Denial::TwoKeys => {
+                ClientResponse::refuse(401, "request contains more than one API key")
+            }
+            Denial::Address => ClientResponse::refuse(403, "this client address is not allowed"),
+            Denial::Chain => ClientResponse::refuse(403, FORBIDDEN),
+            // These denials apply to single calls and are written as the responses of the calls.
             Denial::NodeMethod | Denial::Transaction | Denial::Method | Denial::Rule => {
-                Message::refuse(403, "request is not allowed here")
+                ClientResponse::refuse(403, "request is not allowed here")
             }
         }
     }
 
     /// Refuses a request of a client that was denied too often.
-    pub(crate) fn refuse_frequent_denials(failure: &Failure) -> Message {
+    pub(crate) fn refuse_frequent_denials(failure: &Failure) -> ClientResponse {
         let status = match failure.kind {
             Kind::OverRate { status } => status,
             _ => 429,
         };
         let text = "too many denied requests from this client";
-        let message = Message::refuse_with(status, ErrorCode::LIMIT_EXCEEDED, text);
-        Message { retry_after: failure.retry_after, ..message }
+        let response = ClientResponse::refuse_with(status, ErrorCode::LIMIT_EXCEEDED, text);
+        ClientResponse { retry_after: failure.retry_after, ..response }
     }
 
     /// Refuses a malformed head.
-    pub(crate) fn refuse_head(fault: HeadFault) -> Message {
+    pub(crate) fn refuse_head(fault: HeadFault) -> ClientResponse {
         let status = match fault {
             HeadFault::TooManyHeaders | HeadFault::TooLarge => 431,
             HeadFault::Version => 505,
             HeadFault::Expectation => 417,
             _ => 400,
         };
-        Message::refuse(status, &fault.to_string())
+        ClientResponse::refuse(status, &fault.to_string())
     }
 
     /// Refuses a chunked body that is malformed or over `bytes_max`.
-    pub(crate) fn refuse_chunks(fault: ChunkFault, bytes_max: usize) -> Message {
+    pub(crate) fn refuse_chunks(fault: ChunkFault, bytes_max: usize) -> ClientResponse {
         match fault {
-            ChunkFault::TooLarge => Message::refuse_size(bytes_max),
-            _ => Message::refuse(400, &fault.to_string()),
+            ChunkFault::TooLarge => ClientResponse::refuse_size(bytes_max),
+            _ => ClientResponse::refuse(400, &fault.to_string()),
         }
     }
 
     /// Refuses a body over `bytes_max`.
-    pub(crate) fn refuse_size(bytes_max: usize) -> Message {
-        Message::refuse(413, &format!("body exceeds the limit of {bytes_max} bytes"))
+    pub(crate) fn refuse_size(bytes_max: usize) -> ClientResponse {
+        ClientResponse::refuse(413, &format!("body exceeds the limit of {bytes_max} bytes"))
     }
 
-    /// Builds the message for the calls of one request.
-    pub(crate) fn from_reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
+    /// Builds the response from the results of a request's calls.
+    pub(crate) fn from_reply(reply: Reply<'_>, snapshot: &Snapshot) -> ClientResponse {
         match reply {
-            Reply::Empty => Message::empty(200),
+            Reply::Empty => ClientResponse::empty(200),
             Reply::Single(reply) => build_single_reply(reply, snapshot),
             Reply::Batch(items) => build_batch_reply(&items, snapshot),
         }
     }
 }
 
-fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
+/// Builds the response to a single call.
+fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> ClientResponse {
     let (status, retry_after) = match &reply.content {
         Content::Payload(Payload::Failed(failure)) => {
             (describe(failure.kind, &snapshot.config).status, failure.retry_after)
@@ -174,66 +181,69 @@ fn build_single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
         Content::Payload(Payload::Result(result)) => {
             let mut start = Vec::with_capacity(40 + reply.id.len());
             write_result(&mut start, reply.id, b"");
-            // The closing brace is written after the payload, which is not copied here.
+            // Removes the closing brace, because the payload comes before it. The payload is not
+            // copied here.
             start.pop();
             Body { start, middle: result, end: b"}" }
         }
-        payload => {
-            let mut start = Vec::with_capacity(256);
-            write_content(&mut start, reply.id, &payload, snapshot);
-            Body::from_bytes(start)
+        content => {
+            let mut body = Vec::with_capacity(256);
+            write_content(&mut body, reply.id, &content, snapshot);
+            Body::from_bytes(body)
         }
     };
-    let mut message = Message { retry_after, ..Message::plain(status, body) };
+    let mut response = ClientResponse { retry_after, ..ClientResponse::plain(status, body) };
     if snapshot.config.downstream.answer_headers {
-        message.cache = reply.cache_status.map(|cache_status| {
+        response.cache = reply.cache_status.map(|cache_status| {
             let tier = reply.tier.filter(|_| cache_status == CacheStatus::Hit);
             Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
         });
-        message.upstream =
+        response.upstream =
             reply.upstream_index.map(|index| Arc::clone(&snapshot.upstreams[index].config.name));
     }
-    message
+    response
 }
 
-fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
+/// Builds the response to a batch. A response that exceeds the size limit of the batch is replaced
+/// by an error.
+fn build_batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> ClientResponse {
     let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
-    let mut counts = [0usize; CacheStatus::ALL.len()];
+    let mut status_counts = [0usize; CacheStatus::ALL.len()];
     body.push(b'[');
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
             body.push(b',');
         }
-        let start = body.len();
+        let item_start = body.len();
         write_content(&mut body, item.id, &item.content, snapshot);
         if body.len() > downstream.batch_response_bytes_max {
-            body.truncate(start);
-            let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
-            write_content(&mut body, item.id, &Content::Payload(failed), snapshot);
+            body.truncate(item_start);
+            let too_large = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
+            write_content(&mut body, item.id, &Content::Payload(too_large), snapshot);
         }
         if let Some(cache_status) = item.cache_status {
-            counts[cache_status.index()] += 1;
+            status_counts[cache_status.index()] += 1;
         }
     }
     body.push(b']');
     let (status, retry_after) = batch_status(items, &snapshot.config);
-    let mut message = Message::plain(status, Body::from_bytes(body));
-    message.retry_after = retry_after;
+    let mut response = ClientResponse::plain(status, Body::from_bytes(body));
+    response.retry_after = retry_after;
     if downstream.answer_headers {
-        let counts = CacheStatus::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
+        let counts = CacheStatus::ALL.iter().zip(status_counts).filter(|(_, count)| *count > 0);
         let count_texts: Vec<String> =
             counts.map(|(status, count)| format!("{}={count}", status.as_str())).collect();
-        message.cache = (!count_texts.is_empty()).then(|| Cow::Owned(count_texts.join(", ")));
+        response.cache = (!count_texts.is_empty()).then(|| Cow::Owned(count_texts.join(", ")));
     }
-    message
+    response
 }
 
-/// Returns the status of a batch, and its `Retry-After`. The status is 200 unless a limit or an
-/// overload refused every call. In that case it is the first call's status, and `Retry-After` is
-/// the shortest wait.
+/// Returns the HTTP status of a batch, and its `Retry-After`. If a limit or an overload refused
+/// every call, the first call decides the status, and the shortest wait is the `Retry-After`.
+/// Otherwise the status is 200.
 fn batch_status(items: &[CallReply<'_>], config: &Config) -> (u16, Option<Duration>) {
-    let limit_status = |item: &CallReply<'_>| match &item.content {
+    let refusal_of = |item: &CallReply<'_>| match &item.content {
         Content::Payload(Payload::Failed(Failure {
             kind:
                 kind @ (Kind::OverQuota
@@ -245,15 +255,16 @@ fn batch_status(items: &[CallReply<'_>], config: &Config) -> (u16, Option<Durati
         })) => Some((describe(*kind, config).status, *retry_after)),
         _ => None,
     };
-    let Some((status, _)) = items.first().and_then(limit_status) else { return (200, None) };
+    let Some((status, _)) = items.first().and_then(refusal_of) else { return (200, None) };
     let mut waits = Vec::new();
     for item in items {
-        let Some((_, wait)) = limit_status(item) else { return (200, None) };
+        let Some((_, wait)) = refusal_of(item) else { return (200, None) };
         waits.extend(wait);
     }
     (status, waits.into_iter().min())
 }
 
+/// Appends the JSON-RPC response to the call with this id.
 fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: &Snapshot) {
     match content {
         Content::Payload(Payload::Result(result)) => write_result(out, id, result),
@@ -268,26 +279,26 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: 
     }
 }
 
-/// Writes the HTTP/1.1 head of `message`.
-pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, options: HeadOptions<'_>) {
-    if message.status == 200 {
+/// Writes the HTTP/1.1 head of `response`.
+pub(crate) fn write_head(out: &mut Vec<u8>, response: &ClientResponse, options: HeadOptions<'_>) {
+    if response.status == 200 {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     } else {
         out.extend_from_slice(b"HTTP/1.1 ");
-        write_decimal(out, u64::from(message.status));
+        write_decimal(out, u64::from(response.status));
         out.push(b' ');
-        out.extend_from_slice(reason_phrase(message.status).as_bytes());
+        out.extend_from_slice(reason_phrase(response.status).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    each_header(message, options, |name, value| {
+    each_header(response, options, |name, value| {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     });
-    if message.status != 204 {
+    if response.status != 204 {
         out.extend_from_slice(b"content-length: ");
-        write_decimal(out, message.body.len() as u64);
+        write_decimal(out, response.body.len() as u64);
         out.extend_from_slice(b"\r\n");
     }
     if !options.keep_alive {
@@ -298,74 +309,76 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, options: HeadOpti
     out.extend_from_slice(b"\r\n");
 }
 
-/// Calls `each` with every header except the length and the connection headers, which HTTP/2
-/// replaces by framing.
+/// Calls `add` with the name and value of every header, except the length and the connection
+/// headers. HTTP/2 replaces these by framing.
 pub(crate) fn each_header(
-    message: &Message,
+    response: &ClientResponse,
     options: HeadOptions<'_>,
-    mut each: impl FnMut(&str, &[u8]),
+    mut add: impl FnMut(&str, &[u8]),
 ) {
-    each("date", options.date);
-    if message.body.len() > 0 {
-        each("content-type", b"application/json");
+    add("date", options.date);
+    if response.body.len() > 0 {
+        add("content-type", b"application/json");
     }
-    if let Some(encoding) = message.encoding {
-        each("content-encoding", encoding.as_bytes());
-        each("vary", b"accept-encoding");
+    if let Some(encoding) = response.encoding {
+        add("content-encoding", encoding.as_bytes());
+        add("vary", b"accept-encoding");
     }
-    if let Some(cache) = &message.cache {
-        each("x-weir-cache", cache.as_bytes());
+    if let Some(cache) = &response.cache {
+        add("x-weir-cache", cache.as_bytes());
     }
-    if let Some(upstream) = &message.upstream {
-        each("x-weir-upstream", upstream.as_bytes());
+    if let Some(upstream) = &response.upstream {
+        add("x-weir-upstream", upstream.as_bytes());
     }
-    if let Some(retry_after) = message.retry_after {
+    if let Some(retry_after) = response.retry_after {
         let seconds = retry_after.as_secs_f64().ceil().max(1.0) as u64;
-        each("retry-after", seconds.to_string().as_bytes());
+        add("retry-after", seconds.to_string().as_bytes());
     }
-    if message.status == 401 {
-        each("www-authenticate", b"Bearer realm=\"weir\"");
+    if response.status == 401 {
+        add("www-authenticate", b"Bearer realm=\"weir\"");
     }
-    if message.status == 405 {
-        each("allow", b"GET, HEAD, OPTIONS, POST");
+    if response.status == 405 {
+        add("allow", b"GET, HEAD, OPTIONS, POST");
     }
     if let Some(origin) = options.origin {
-        each_cors_header(message, options.config, origin, each);
+        each_cors_header(response, options.config, origin, add);
     }
 }
 
-/// Calls `each` with the headers for browsers.
+/// Calls `add` with the headers that allow a browser's web page to read the response (CORS).
+/// `origin` is the origin of the web page.
 fn each_cors_header(
-    message: &Message,
+    response: &ClientResponse,
     config: &Config,
     origin: &str,
-    mut each: impl FnMut(&str, &[u8]),
+    mut add: impl FnMut(&str, &[u8]),
 ) {
     let downstream = &config.downstream;
     match &downstream.cors_origins {
-        Cors::Any => each("access-control-allow-origin", b"*"),
+        Cors::Any => add("access-control-allow-origin", b"*"),
         Cors::Origins(_) => {
-            each("vary", b"origin");
+            add("vary", b"origin");
             if !downstream.cors_origins.admits(origin) {
                 return;
             }
-            each("access-control-allow-origin", origin.as_bytes());
+            add("access-control-allow-origin", origin.as_bytes());
         }
     }
-    if message.status == 204 {
-        each("access-control-allow-methods", b"GET, HEAD, OPTIONS, POST");
+    if response.status == 204 {
+        add("access-control-allow-methods", b"GET, HEAD, OPTIONS, POST");
         let fixed_headers = "content-type, authorization, accept-encoding";
-        each(
+        add(
             "access-control-allow-headers",
             format!("{fixed_headers}, {}", config.access.key_header).as_bytes(),
         );
-        // One day. Browsers apply a lower limit.
-        each("access-control-max-age", b"86400");
+        // One day in seconds. Browsers apply lower limits.
+        add("access-control-max-age", b"86400");
     } else {
-        each("access-control-expose-headers", b"x-weir-cache, x-weir-upstream, retry-after");
+        add("access-control-expose-headers", b"x-weir-cache, x-weir-upstream, retry-after");
     }
 }
 
+/// Returns the standard reason phrase of a status; empty if there is none.
 fn reason_phrase(status: u16) -> &'static str {
     http::StatusCode::from_u16(status)
         .ok()

@@ -9,37 +9,38 @@ use std::sync::{Arc, LazyLock};
 use tokio::sync::Semaphore;
 
 use crate::call::reply::Body;
-use crate::downstream::answer::Message;
-use crate::downstream::head::{Accept, Coding};
+use crate::downstream::answer::ClientResponse;
+use crate::downstream::head::{AcceptedCodings, ContentCoding};
 
 /// Maximum bytes of a body that is compressed on the serving thread. At about 100 MB/s for gzip's
 /// fastest level, a larger body would block the other connections of the thread for over half a
 /// millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum bytes of a compressed request that is decompressed on the serving thread, if it expands
-/// to at most [`INLINE_BYTES_MAX`]. One compressed byte can cost as much as a thousand bytes of
-/// JSON.
+/// to at most [`INLINE_BYTES_MAX`]. One compressed byte can take as much time as a thousand bytes
+/// of JSON.
 pub(crate) const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
-/// Maximum number of members of a gzip file. Tools that write members of 64 KiB need 80 for the
-/// largest request that the default configuration accepts.
-const MEMBERS_MAX: usize = 256;
+/// Maximum number of members of a gzip body, which are separately compressed parts. Tools that
+/// write members of 64 KiB need 80 for the largest request that the default configuration accepts.
+const GZIP_MEMBERS_MAX: usize = 256;
 /// The fastest level of both codings. Hexadecimal JSON shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
-/// zstd's largest window, 8 MiB: the maximum for a content coding (RFC 9659, section 3). The limit
-/// bounds the memory that a sender can make the gateway allocate.
+/// Binary logarithm of zstd's largest window: 8 MiB, the maximum for a content coding (RFC 9659,
+/// section 3). The maximum limits the memory that a client can make the gateway allocate.
 const WINDOW_LOG_MAX: u32 = 23;
-/// The largest zstd window on a serving thread, 64 KiB. A window of 8 MiB would stay allocated in
-/// each thread.
+/// Binary logarithm of the largest zstd window on a serving thread: 64 KiB. A window of 8 MiB would
+/// stay allocated in each thread.
 const INLINE_WINDOW_LOG_MAX: u32 = INLINE_BYTES_MAX.ilog2();
 
 /// Maximum bytes that are preallocated for a body. The default body limit is lower.
 const PREALLOCATED_BYTES_MAX: usize = 8 << 20;
 
-/// Limits how many bodies other threads decompress at the same time. Each decompression takes
-/// memory for the largest body and a window. The memory budget does not count that memory, and a
-/// thousand bombs of 2 KB would take 13 GB.
-static DECODERS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(decoders_max()));
+/// Permits for decompressing bodies on other threads. Each decompression takes memory for the
+/// largest body and a window, which the memory budget does not count. Without a limit, a thousand
+/// decompression bombs of 2 KB would take 13 GB.
+static DECODER_PERMITS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(decoders_max()));
 
+/// Returns the maximum number of concurrent decompressions: the number of processors.
 fn decoders_max() -> usize {
     std::thread::available_parallelism().map_or(1, Into::into)
 }
@@ -53,12 +54,12 @@ pub(crate) enum DecodeFault {
 
 impl DecodeFault {
     /// Returns the refusal that the client receives.
-    pub(crate) fn message(self, body_bytes_max: usize) -> Message {
+    pub(crate) fn refusal(self, body_bytes_max: usize) -> ClientResponse {
         match self {
             DecodeFault::Invalid => {
-                Message::refuse(400, "body does not match its content-encoding")
+                ClientResponse::refuse(400, "body does not match its content-encoding")
             }
-            DecodeFault::TooLarge => Message::refuse_size(body_bytes_max),
+            DecodeFault::TooLarge => ClientResponse::refuse_size(body_bytes_max),
         }
     }
 }
@@ -68,13 +69,13 @@ impl DecodeFault {
 /// # Errors
 /// [`DecodeFault`] if the body is malformed or expands to more than `bytes_max`.
 pub(crate) async fn decode(
-    coding: Coding,
+    coding: ContentCoding,
     encoded: Vec<u8>,
     bytes_max: usize,
 ) -> Result<Vec<u8>, DecodeFault> {
     if encoded.len() <= DECODE_INLINE_BYTES_MAX {
         let inline_max = bytes_max.min(INLINE_BYTES_MAX);
-        // A fault here may only mean that the body needs a larger limit or window.
+        // A fault is ignored here, because the body may only need a larger limit or window.
         if let Ok(body) = decompress(coding, &encoded, inline_max, INLINE_WINDOW_LOG_MAX) {
             return Ok(body);
         }
@@ -84,12 +85,12 @@ pub(crate) async fn decode(
     decompressed.await.unwrap_or(Err(DecodeFault::Invalid))
 }
 
-/// Waits for a permit, then runs `decompress` on another thread. There are as many permits as
-/// processors. Returns `None` if `decompress` panicked.
+/// Waits for a permit, then runs `decompress` on another thread. Returns `None` if `decompress` has
+/// panicked.
 pub(crate) async fn decompress_off_thread<T: Send + 'static>(
     decompress: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let permit = DECODERS.acquire().await.ok()?;
+    let permit = DECODER_PERMITS.acquire().await.ok()?;
     let decompressed = tokio::task::spawn_blocking(move || {
         let decompressed = decompress();
         drop(permit);
@@ -98,32 +99,34 @@ pub(crate) async fn decompress_off_thread<T: Send + 'static>(
     decompressed.await.ok()
 }
 
+/// Decompresses a body of at most `bytes_max` bytes.
 fn decompress(
-    coding: Coding,
+    coding: ContentCoding,
     encoded: &[u8],
     bytes_max: usize,
     window_log_max: u32,
 ) -> Result<Vec<u8>, DecodeFault> {
     match coding {
-        Coding::Gzip => decompress_gzip(encoded, bytes_max),
-        Coding::Zstd => {
+        ContentCoding::Gzip => decompress_gzip(encoded, bytes_max),
+        ContentCoding::Zstd => {
             let mut decoder =
                 zstd::stream::read::Decoder::new(encoded).map_err(|_| DecodeFault::Invalid)?;
             decoder.window_log_max(window_log_max).map_err(|_| DecodeFault::Invalid)?;
             read_bounded(decoder, bytes_max)
         }
-        Coding::Identity | Coding::Other => Ok(encoded.to_vec()),
+        ContentCoding::Identity | ContentCoding::Other => Ok(encoded.to_vec()),
     }
 }
 
-/// Decompresses the members of a gzip file in sequence. The start of a member costs far more than a
-/// byte, so the number of members is limited too.
+/// Decompresses the members of a gzip body in sequence. The start of a member costs far more time
+/// than a byte, so the number of members is limited too.
 fn decompress_gzip(mut encoded: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
     let mut body = preallocate(bytes_max);
-    for _ in 0..MEMBERS_MAX {
+    for _ in 0..GZIP_MEMBERS_MAX {
         let mut member = flate2::bufread::GzDecoder::new(encoded);
-        let limit = (bytes_max - body.len()) as u64 + 1;
-        (&mut member).take(limit).read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
+        // One byte more than allowed shows that the body is too large.
+        let read_max = (bytes_max - body.len()) as u64 + 1;
+        (&mut member).take(read_max).read_to_end(&mut body).map_err(|_| DecodeFault::Invalid)?;
         if body.len() > bytes_max {
             return Err(DecodeFault::TooLarge);
         }
@@ -136,6 +139,7 @@ fn decompress_gzip(mut encoded: &[u8], bytes_max: usize) -> Result<Vec<u8>, Deco
     Err(DecodeFault::Invalid)
 }
 
+/// Reads a body of at most `bytes_max` bytes.
 fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFault> {
     let mut body = preallocate(bytes_max);
     let mut limited = reader.take(bytes_max as u64 + 1);
@@ -144,28 +148,30 @@ fn read_bounded(reader: impl Read, bytes_max: usize) -> Result<Vec<u8>, DecodeFa
     if body.len() > bytes_max { Err(DecodeFault::TooLarge) } else { Ok(body) }
 }
 
-/// Returns an empty body with capacity for the largest allowed one. Only written pages take memory.
-/// A body that grows would free each smaller buffer to the allocator, in total three times the
-/// body's length.
+/// Returns an empty buffer with capacity for the largest allowed body. Memory pages count only once
+/// they are written. A growing buffer would allocate and free several smaller buffers.
 fn preallocate(bytes_max: usize) -> Vec<u8> {
     Vec::with_capacity(bytes_max.saturating_add(1).min(PREALLOCATED_BYTES_MAX))
 }
 
 /// Compresses a response body with zstd if the client accepts it, otherwise with gzip.
-pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
-    let body = std::mem::take(&mut message.body).join();
-    let encoded = try_compress(body, move |body| compress(body, accept.zstd)).await;
+pub(crate) async fn encode(
+    mut response: ClientResponse,
+    accepted: AcceptedCodings,
+) -> ClientResponse {
+    let body = std::mem::take(&mut response.body).join();
+    let encoded = try_compress(body, move |body| compress(body, accepted.zstd)).await;
     if encoded.is_ok() {
-        message.encoding = Some(if accept.zstd { "zstd" } else { "gzip" });
+        response.encoding = Some(if accepted.zstd { "zstd" } else { "gzip" });
     }
-    message.body = Body::from_bytes(encoded.unwrap_or_else(|body| body));
-    message
+    response.body = Body::from_bytes(encoded.unwrap_or_else(|body| body));
+    response
 }
 
 /// Compresses a body, on another thread if it is long.
 ///
 /// # Errors
-/// The unchanged body if `codec` fails.
+/// The unchanged body if `codec` returns `None`.
 pub(crate) async fn try_compress(
     body: Vec<u8>,
     codec: impl FnOnce(&[u8]) -> Option<Vec<u8>> + Send + 'static,
@@ -173,13 +179,14 @@ pub(crate) async fn try_compress(
     if body.len() <= INLINE_BYTES_MAX {
         return codec(&body).ok_or(body);
     }
-    // The body is shared, so it still exists if the compression fails.
+    // Both threads share the body, so it still exists if the compression fails.
     let body = Arc::new(body);
-    let shared = Arc::clone(&body);
-    let compressed = tokio::task::spawn_blocking(move || codec(&shared)).await.ok().flatten();
+    let shared_body = Arc::clone(&body);
+    let compressed = tokio::task::spawn_blocking(move || codec(&shared_body)).await.ok().flatten();
     compressed.ok_or_else(|| Arc::unwrap_or_clone(body))
 }
 
+/// Compresses a body with zstd if `zstd` is true, else with gzip. Returns `None` if that fails.
 fn compress(body: &[u8], zstd: bool) -> Option<Vec<u8>> {
     if zstd {
         return zstd::bulk::compress(body, LEVEL as i32).ok();
@@ -200,7 +207,7 @@ mod tests {
     fn requests_are_decompressed_within_limits() {
         let body = b"{\"method\":\"eth_blockNumber\"}".repeat(50);
         for zstd in [false, true] {
-            let coding = if zstd { Coding::Zstd } else { Coding::Gzip };
+            let coding = if zstd { ContentCoding::Zstd } else { ContentCoding::Gzip };
             let encoded = compress(&body, zstd).unwrap();
             assert!(encoded.len() < body.len());
             assert_eq!(decompress(coding, &encoded, 10_000, WINDOW_LOG_MAX), Ok(body.clone()));
@@ -218,19 +225,19 @@ mod tests {
     #[test]
     fn members_of_gzip_are_joined_and_bounded() {
         let member = compress(b"ab", false).unwrap();
-        let members = member.repeat(MEMBERS_MAX);
+        let members = member.repeat(GZIP_MEMBERS_MAX);
         assert_eq!(
-            decompress(Coding::Gzip, &members, 10_000, WINDOW_LOG_MAX),
-            Ok(b"ab".repeat(MEMBERS_MAX))
+            decompress(ContentCoding::Gzip, &members, 10_000, WINDOW_LOG_MAX),
+            Ok(b"ab".repeat(GZIP_MEMBERS_MAX))
         );
         assert_eq!(
-            decompress(Coding::Gzip, &members, 100, WINDOW_LOG_MAX),
+            decompress(ContentCoding::Gzip, &members, 100, WINDOW_LOG_MAX),
             Err(DecodeFault::TooLarge)
         );
         let empty = compress(b"", false).unwrap();
-        let too_many = empty.repeat(MEMBERS_MAX + 1);
+        let too_many = empty.repeat(GZIP_MEMBERS_MAX + 1);
         assert_eq!(
-            decompress(Coding::Gzip, &too_many, 10_000, WINDOW_LOG_MAX),
+            decompress(ContentCoding::Gzip, &too_many, 10_000, WINDOW_LOG_MAX),
             Err(DecodeFault::Invalid)
         );
     }

@@ -1,12 +1,13 @@
-//! Serves one request over any protocol: authenticates the client, runs the calls of the request,
-//! and counts refusals. Each protocol adds only its framing.
+//! Serves one request over any protocol: authenticates the client, runs the calls of the request
+//! (`path.rs`), and counts refusals. `http1.rs`, `http2.rs` and `websocket.rs` read the requests
+//! and write the responses.
 
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::answer::Message;
-use super::head::{Coding, Head, Media, Verb};
+use super::answer::ClientResponse;
+use super::head::{ContentCoding, Head, HttpMethod, MediaType};
 use super::peer::Peer;
 use super::{compress, log};
 use crate::access::caller::{self, Caller};
@@ -19,7 +20,7 @@ use crate::state::context::ThreadContext;
 use crate::subscribe::SubscribeContext;
 use crate::trace::context::{ActiveSpan, Sampler, TraceContext, TracedRequest};
 
-/// The connection that a request arrived on.
+/// The connection that a request arrived on, and its state for this request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestOrigin<'a> {
     pub(super) peer: &'a Peer,
@@ -37,17 +38,18 @@ pub(crate) async fn respond(
     head: &Head,
     body: &[u8],
     origin: &RequestOrigin<'_>,
-) -> Message {
+) -> ClientResponse {
     let RequestOrigin { peer, protocol, waiting, account, subscribe_context } = *origin;
     let snapshot = &cx.snapshot;
     let client = peer.client_address(head, &snapshot.config.downstream);
     let calls = snapshot.access_log.is_some().then(CallRecords::new);
     let mut caller = Caller::without_key(client);
     let mut path = head.path.as_str();
-    let mut message = 'served: {
+    // Each refusal leaves this block early.
+    let mut response = 'response: {
         if let Some(key_index) = &snapshot.key_index {
-            if let Some(message) = refuse_frequent_denials(cx, client) {
-                break 'served message;
+            if let Some(response) = refuse_frequent_denials(cx, client) {
+                break 'response response;
             }
             let identity = head.identity(client, peer.certificate.as_deref());
             match caller::authenticate(&snapshot.config, key_index, cx.tokens.as_ref(), &identity) {
@@ -56,7 +58,7 @@ pub(crate) async fn respond(
                     if let Some(limits) = &snapshot.limits {
                         limits.record_failure(client, cx.now_ms(), &cx.counters);
                     }
-                    break 'served deny(cx, denial);
+                    break 'response deny(cx, denial);
                 }
             }
         }
@@ -76,32 +78,36 @@ pub(crate) async fn respond(
         };
         let chain = snapshot.router.find_chain(path).or_else(|| rewritten_chain(cx, &request));
         let Some(chain) = chain else {
-            break 'served refuse(cx, Message::refuse(404, "no chain is served at this path"));
+            break 'response refuse(
+                cx,
+                ClientResponse::refuse(404, "no chain is served at this path"),
+            );
         };
         request.chain = chain;
-        let denies = request.caller.grant.as_ref().is_some_and(|grant| !grant.allows_chain(chain));
-        if denies && (head.verb == Verb::Post || head.upgrade.is_some()) {
-            break 'served deny(cx, Denial::Chain);
+        let denies_chain =
+            request.caller.grant.as_ref().is_some_and(|grant| !grant.allows_chain(chain));
+        if denies_chain && (head.http_method == HttpMethod::Post || head.upgrade.is_some()) {
+            break 'response deny(cx, Denial::Chain);
         }
-        match head.verb {
-            Verb::Post => {}
+        match head.http_method {
+            HttpMethod::Post => {}
             // GET and HEAD serve as a health check.
-            Verb::Get | Verb::Head => break 'served Message::empty(200),
-            Verb::Options => break 'served Message::empty(204),
-            Verb::Other => {
+            HttpMethod::Get | HttpMethod::Head => break 'response ClientResponse::empty(200),
+            HttpMethod::Options => break 'response ClientResponse::empty(204),
+            HttpMethod::Other => {
                 let text = "method must be POST, GET, HEAD or OPTIONS";
-                break 'served refuse(cx, Message::refuse(405, text));
+                break 'response refuse(cx, ClientResponse::refuse(405, text));
             }
         }
-        let strict = snapshot.config.downstream.content_type == ContentType::Strict;
-        if strict && head.media != Media::Json {
+        let requires_json_type = snapshot.config.downstream.content_type == ContentType::Strict;
+        if requires_json_type && head.media_type != MediaType::Json {
             let text = "content-type must be application/json, application/json-rpc or \
                         application/jsonrequest";
-            break 'served refuse(cx, Message::refuse(415, text));
+            break 'response refuse(cx, ClientResponse::refuse(415, text));
         }
         let mut traced = begin_trace(cx, head);
         request.trace = traced.as_ref().map(|traced| &traced.context);
-        let logged = calls.as_ref().map(|calls| log::ServedRequest {
+        let served_request = calls.as_ref().map(|calls| log::ServedRequest {
             cx,
             head,
             caller: &caller,
@@ -110,19 +116,19 @@ pub(crate) async fn respond(
             protocol,
             calls,
         });
-        let message = Message::from_reply(path::serve(cx, &request).await, snapshot);
-        if let Some(logged) = logged {
-            logged.end();
+        let response = ClientResponse::from_reply(path::serve(cx, &request).await, snapshot);
+        if let Some(served_request) = served_request {
+            served_request.end();
         }
         if let Some(span) = traced.as_mut().and_then(|traced| traced.span.as_mut()) {
-            describe_request(span, protocol, &message);
+            describe_request(span, protocol, &response);
         }
-        message
+        response
     };
     if let Some(calls) = calls {
-        message.record = Some(log::start_record(head, caller, path, body.len(), protocol, calls));
+        response.record = Some(log::start_record(head, caller, path, body.len(), protocol, calls));
     }
-    message.with_reservation(&snapshot.registry.memory, account)
+    response.with_reservation(&snapshot.registry.memory, account)
 }
 
 /// Begins the trace of a request; `None` if the request is not sampled and its client sent no trace
@@ -133,62 +139,63 @@ fn begin_trace(cx: &ThreadContext, head: &Head) -> Option<TracedRequest> {
     TraceContext::begin_request(head.trace.as_deref(), sampler, || cx.upstream.random())
 }
 
-/// Adds the attributes of a request to its span. The path is left out, because it may hold a key
-/// that the gateway does not know.
-fn describe_request(span: &mut ActiveSpan, protocol: &'static str, message: &Message) {
+/// Adds the attributes of a request to its trace span. The path is omitted, because it may contain
+/// a key that the gateway does not recognize.
+fn describe_request(span: &mut ActiveSpan, protocol: &'static str, response: &ClientResponse) {
     span.set("http.request.method", "POST");
-    span.set("http.response.status_code", i64::from(message.status));
+    span.set("http.response.status_code", i64::from(response.status));
     span.set("weir.protocol", protocol);
-    if message.status >= 500 {
+    if response.status >= 500 {
         span.fail("the gateway responded with a server error");
     }
 }
 
 /// Returns a refusal if the client was denied more often than a limit allows.
-fn refuse_frequent_denials(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
+fn refuse_frequent_denials(cx: &ThreadContext, client: IpAddr) -> Option<ClientResponse> {
     let limits = cx.snapshot.limits.as_ref()?;
     cx.tick();
     let failure = limits.check_failures(client, cx.now_ms(), &cx.counters).err()?;
-    Some(refuse(cx, Message::refuse_frequent_denials(&failure)))
+    Some(refuse(cx, ClientResponse::refuse_frequent_denials(&failure)))
 }
 
 /// Counts a denied request and returns its refusal.
-fn deny(cx: &ThreadContext, denial: Denial) -> Message {
+fn deny(cx: &ThreadContext, denial: Denial) -> ClientResponse {
     cx.counters.denied[denial].add(1);
-    refuse(cx, Message::refuse_denial(denial))
+    refuse(cx, ClientResponse::refuse_denial(denial))
 }
 
 /// Counts a refused request and returns its refusal.
-pub(crate) fn refuse(cx: &ThreadContext, message: Message) -> Message {
-    cx.counters.record_refusal(message.status);
-    message
+pub(crate) fn refuse(cx: &ThreadContext, response: ClientResponse) -> ClientResponse {
+    cx.counters.record_refusal(response.status);
+    response
 }
 
 /// Returns the request body without its content coding.
 ///
 /// # Errors
-/// The refusal, not counted yet.
+/// The refusal. The caller must count it.
 pub(crate) async fn decode_body(
     head: &Head,
     body: Vec<u8>,
     bytes_max: usize,
-) -> Result<Vec<u8>, Message> {
-    match head.coding {
-        Coding::Identity => Ok(body),
-        Coding::Other => {
-            Err(Message::refuse(415, "content-encoding must be gzip, zstd or identity"))
+) -> Result<Vec<u8>, ClientResponse> {
+    match head.content_coding {
+        ContentCoding::Identity => Ok(body),
+        ContentCoding::Other => {
+            Err(ClientResponse::refuse(415, "content-encoding must be gzip, zstd or identity"))
         }
         coding => {
             let decoded = compress::decode(coding, body, bytes_max).await;
-            decoded.map_err(|fault| fault.message(bytes_max))
+            decoded.map_err(|fault| fault.refusal(bytes_max))
         }
     }
 }
 
-/// Returns true if the client accepts a coding and the body is large enough to be compressed.
-pub(crate) fn should_compress(cx: &ThreadContext, head: &Head, message: &Message) -> bool {
-    let (downstream, accept) = (&cx.snapshot.config.downstream, head.accept);
+/// Returns true if compression is on, the client accepts a content coding, and the body is large
+/// enough to be compressed.
+pub(crate) fn should_compress(cx: &ThreadContext, head: &Head, response: &ClientResponse) -> bool {
+    let (downstream, codings) = (&cx.snapshot.config.downstream, head.accepted_codings);
     downstream.compression
-        && (accept.gzip || accept.zstd)
-        && message.body.len() >= downstream.compression_bytes_min
+        && (codings.gzip || codings.zstd)
+        && response.body.len() >= downstream.compression_bytes_min
 }

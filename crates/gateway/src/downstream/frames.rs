@@ -1,15 +1,16 @@
-//! Counts the useful bytes of an HTTP/2 connection, to close a connection that carries almost none.
+//! Detects HTTP/2 connections that carry almost no headers and bodies, so that they can be closed.
 //!
-//! SETTINGS, PING, PRIORITY and empty frames are free for their sender, but each costs the gateway
-//! work or a response. The rule is nginx's (`ngx_http_v2_state_head`): an eighth of all bytes must
-//! belong to headers or bodies. Each connection starts with a credit of useful bytes.
+//! SETTINGS, PING, PRIORITY and empty frames cost their sender nothing, but each costs the gateway
+//! work or a response. Bytes of headers and bodies are *useful*. The rule is nginx's
+//! (`ngx_http_v2_state_head`): at least an eighth of all bytes must be useful. Each connection
+//! starts with a credit of useful bytes.
 
 /// Bytes of a frame header (RFC 9113, section 4.1).
 const HEADER_BYTES: usize = 9;
 /// Bytes of the client preface, which is not a frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
-/// Useful bytes that each connection is credited with at its start. So eight times as many bytes
-/// may pass without headers or bodies.
+/// Useful bytes with which each connection is credited at its start. So a connection may carry
+/// eight times as many bytes without headers or bodies.
 const USEFUL_BYTES_CREDIT: u64 = 1 << 20;
 
 /// Byte counts of the frames in one direction.
@@ -18,13 +19,13 @@ pub(super) struct FrameCounter {
     /// Header of the current frame.
     header: [u8; HEADER_BYTES],
     /// Number of bytes of `header` that were read.
-    header_len: usize,
+    header_bytes_read: usize,
     /// Bytes of the current frame that are still to come.
     frame_bytes_left: usize,
     /// All bytes: the preface, frame headers and payloads.
     all_bytes: u64,
-    /// Payload bytes of DATA, HEADERS and CONTINUATION frames. A frame counts once its header is
-    /// complete.
+    /// Payload bytes of DATA, HEADERS and CONTINUATION frames. A frame's whole payload counts once
+    /// the frame header was read.
     useful_bytes: u64,
 }
 
@@ -41,17 +42,17 @@ impl FrameCounter {
             let skipped = self.frame_bytes_left.min(bytes.len());
             self.frame_bytes_left -= skipped;
             bytes = &bytes[skipped..];
-            let header_part = bytes.len().min(HEADER_BYTES - self.header_len);
-            let end = self.header_len + header_part;
-            self.header[self.header_len..end].copy_from_slice(&bytes[..header_part]);
-            self.header_len = end;
+            let header_part = bytes.len().min(HEADER_BYTES - self.header_bytes_read);
+            let end = self.header_bytes_read + header_part;
+            self.header[self.header_bytes_read..end].copy_from_slice(&bytes[..header_part]);
+            self.header_bytes_read = end;
             bytes = &bytes[header_part..];
-            if self.header_len == HEADER_BYTES {
-                self.header_len = 0;
-                let [high, middle, low, kind, ..] = self.header;
+            if self.header_bytes_read == HEADER_BYTES {
+                self.header_bytes_read = 0;
+                let [high, middle, low, frame_type, ..] = self.header;
                 self.frame_bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;
-                // DATA, HEADERS and CONTINUATION.
-                if matches!(kind, 0 | 1 | 9) {
+                // The types of DATA, HEADERS and CONTINUATION.
+                if matches!(frame_type, 0 | 1 | 9) {
                     self.useful_bytes += self.frame_bytes_left as u64;
                 }
             }
@@ -59,7 +60,8 @@ impl FrameCounter {
     }
 }
 
-/// Returns true if almost none of the bytes in both directions belong to headers or bodies.
+/// Returns true if the useful bytes of both directions and the credit are together less than an
+/// eighth of all bytes.
 pub(super) fn is_flood(client: &FrameCounter, server: &FrameCounter) -> bool {
     (client.all_bytes + server.all_bytes) / 8
         > client.useful_bytes + server.useful_bytes + USEFUL_BYTES_CREDIT

@@ -1,9 +1,9 @@
 //! Invariants of the HTTP/1.1 parser for arbitrary client bytes, as functions for fuzzers.
 //!
-//! `fuzz/src/http1.rs` calls them without a time limit; the test below runs for one second in every
-//! check. They are not part of the crate's interface.
+//! `fuzz/src/http1.rs` calls these functions without a time limit. A test in this file calls them
+//! for one second in every check. They are not part of the crate's interface.
 
-use super::head::{HeadFault, Length, read_head};
+use super::head::{BodyLength, HeadFault, read_head};
 use crate::access::caller::HeadFields;
 use crate::io::chunked::Chunked;
 
@@ -14,11 +14,11 @@ const BODY_BYTES_MAX: usize = 400;
 /// The bytes of a request's head, and its body.
 type Request = (Vec<u8>, Vec<u8>);
 
-/// The parsed requests of one connection, and how it ended.
+/// The parsed requests of one connection, and how the connection ended.
 #[derive(Debug, PartialEq, Eq)]
 struct Conversation {
     requests: Vec<Request>,
-    /// True if the rest was refused, which closes the connection.
+    /// True if a request was refused, which closes the connection.
     refused: bool,
 }
 
@@ -28,28 +28,28 @@ struct Conversation {
 /// # Panics
 /// If an invariant is violated.
 pub(crate) fn http1(bytes: &[u8]) {
-    let expected = converse(bytes, usize::MAX);
+    let expected = parse_connection(bytes, usize::MAX);
     for piece_bytes in [1, 2, 7, 64] {
         assert_eq!(
-            converse(bytes, piece_bytes),
+            parse_connection(bytes, piece_bytes),
             expected,
             "pieces of {piece_bytes} bytes change the outcome"
         );
     }
     for (head, _) in &expected.requests {
-        assert_plain(head);
+        assert_unambiguous(head);
     }
 }
 
 /// Parses the bytes as a connection does, from reads of `piece_bytes` bytes.
-fn converse(bytes: &[u8], piece_bytes: usize) -> Conversation {
+fn parse_connection(bytes: &[u8], piece_bytes: usize) -> Conversation {
     let mut conversation = Conversation { requests: Vec::new(), refused: false };
     let mut buf = Vec::new();
-    let mut open: Option<PartialRequest> = None;
+    let mut partial: Option<PartialRequest> = None;
     for piece in bytes.chunks(piece_bytes.min(bytes.len().max(1))) {
         buf.extend_from_slice(piece);
         loop {
-            match next_request(&mut buf, &mut open) {
+            match next_request(&mut buf, &mut partial) {
                 Ok(Some(request)) => conversation.requests.push(request),
                 Ok(None) => break,
                 Err(()) => {
@@ -65,16 +65,16 @@ fn converse(bytes: &[u8], piece_bytes: usize) -> Conversation {
 /// A request with a parsed head.
 struct PartialRequest {
     head: Vec<u8>,
-    length: Length,
+    length: BodyLength,
     chunked: Chunked,
 }
 
 /// Parses the next request, or returns `None` if it is incomplete.
 fn next_request(
     buf: &mut Vec<u8>,
-    open: &mut Option<PartialRequest>,
+    partial: &mut Option<PartialRequest>,
 ) -> Result<Option<Request>, ()> {
-    let Some(request) = open else {
+    let Some(request) = partial else {
         let Some(head) =
             read_head(buf, HEAD_BYTES_MAX, &HeadFields::default(), None).map_err(check_fault)?
         else {
@@ -84,19 +84,20 @@ fn next_request(
             head.bytes <= buf.len().min(HEAD_BYTES_MAX),
             "the parser used more bytes than it got"
         );
-        if matches!(head.length, Length::Fixed(length) if length > BODY_BYTES_MAX as u64) {
+        if matches!(head.body_length, BodyLength::Fixed(length) if length > BODY_BYTES_MAX as u64) {
             return Err(());
         }
         let chunked = Chunked::new(BODY_BYTES_MAX);
-        let length = head.length;
-        *open = Some(PartialRequest { head: buf.drain(..head.bytes).collect(), length, chunked });
-        return next_request(buf, open);
+        let length = head.body_length;
+        *partial =
+            Some(PartialRequest { head: buf.drain(..head.bytes).collect(), length, chunked });
+        return next_request(buf, partial);
     };
     let body = match request.length {
-        Length::None => Vec::new(),
-        Length::Fixed(length) if (buf.len() as u64) < length => return Ok(None),
-        Length::Fixed(length) => buf.drain(..length as usize).collect(),
-        Length::Chunked => {
+        BodyLength::None => Vec::new(),
+        BodyLength::Fixed(length) if (buf.len() as u64) < length => return Ok(None),
+        BodyLength::Fixed(length) => buf.drain(..length as usize).collect(),
+        BodyLength::Chunked => {
             let used = request.chunked.feed(buf).map_err(|_| ())?;
             assert!(used <= buf.len(), "the parser used more bytes than it got");
             buf.drain(..used);
@@ -107,7 +108,7 @@ fn next_request(
         }
     };
     assert!(body.len() <= BODY_BYTES_MAX, "{} bytes passed", body.len());
-    let head = open.take().map(|request| request.head).unwrap_or_default();
+    let head = partial.take().map(|request| request.head).unwrap_or_default();
     Ok(Some((head, body)))
 }
 
@@ -118,15 +119,15 @@ fn check_fault(fault: HeadFault) {
 }
 
 /// Checks an accepted head by a second, line-based reading.
-fn assert_plain(head: &[u8]) {
+fn assert_unambiguous(head: &[u8]) {
     let start = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(head.len());
     let text = head[start..].strip_suffix(b"\r\n\r\n").expect("a head ends in an empty line");
     let lines: Vec<&[u8]> = split(text);
     let names: Vec<Vec<u8>> = lines[1..]
         .iter()
         .map(|line| {
-            let bare = line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
-            assert!(!bare, "a line hides another: {}", line.escape_ascii());
+            let has_line_break = line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+            assert!(!has_line_break, "a line hides another: {}", line.escape_ascii());
             assert!(
                 !matches!(line.first(), None | Some(b' ' | b'\t')),
                 "a folded line was accepted"
@@ -191,7 +192,7 @@ mod tests {
             .iter()
             .map(|seed| {
                 http1(seed);
-                let conversation = converse(seed, usize::MAX);
+                let conversation = parse_connection(seed, usize::MAX);
                 (conversation.requests.len(), conversation.refused)
             })
             .collect();
@@ -211,7 +212,7 @@ mod tests {
                 refused
             ]
         );
-        let body = |index: usize| converse(&seeds()[index], 3).requests[0].1.clone();
+        let body = |index: usize| parse_connection(&seeds()[index], 3).requests[0].1.clone();
         assert_eq!((body(0).len(), body(1)), (14, b"hello world".to_vec()));
     }
 
@@ -219,9 +220,9 @@ mod tests {
     fn a_duplicate_length_is_detected() {
         let hidden =
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\n";
-        assert!(std::panic::catch_unwind(|| assert_plain(hidden)).is_err());
+        assert!(std::panic::catch_unwind(|| assert_unambiguous(hidden)).is_err());
         let folded = b"POST / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n";
-        assert!(std::panic::catch_unwind(|| assert_plain(folded)).is_err());
+        assert!(std::panic::catch_unwind(|| assert_unambiguous(folded)).is_err());
     }
 
     #[test]

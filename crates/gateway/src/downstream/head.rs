@@ -1,9 +1,9 @@
 //! A strict parser for the head of an HTTP/1.1 request.
 //!
-//! The parser refuses every head that two parsers could read differently, so that no request can
-//! hide in another one's body (RFC 9112, section 6). Examples are a `Content-Length` beside a
-//! `Transfer-Encoding`, repeated or malformed lengths, transfer codings other than a single
-//! `chunked`, and bare line feeds. `http1.rs` reads bodies and runs the connection loop;
+//! The parser refuses every head that two parsers could interpret differently. Otherwise a request
+//! could hide in the body of another request (RFC 9112, section 6). Examples are a `Content-Length`
+//! beside a `Transfer-Encoding`, repeated or malformed lengths, transfer codings other than a
+//! single `chunked`, and bare line feeds. `http1.rs` reads bodies and runs the connection loop.
 //! `accept.rs` and `http2.rs` handle TLS and HTTP/2.
 
 use std::net::IpAddr;
@@ -15,13 +15,13 @@ use super::peer::ForwardedHeader;
 use crate::access::caller::{ExtraValues, HeadFields, HeaderValues};
 use crate::policy::trace_context::{ClientTrace, TraceHeaders};
 
-/// Maximum number of header lines in a request; nginx and hyper allow about as many.
+/// Maximum number of header lines in a request. nginx and hyper have similar limits.
 const HEADERS_MAX: usize = 64;
 
-/// The delimitation of the request body.
+/// How the end of the request body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Length {
-    /// Neither length header is present, so there is no body.
+pub(crate) enum BodyLength {
+    /// The head has neither `Content-Length` nor `Transfer-Encoding`, so the request has no body.
     #[default]
     None,
     /// `Content-Length` bytes.
@@ -32,7 +32,7 @@ pub(crate) enum Length {
 
 /// The request methods that the gateway distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Verb {
+pub(crate) enum HttpMethod {
     Post,
     Get,
     Head,
@@ -43,25 +43,25 @@ pub(crate) enum Verb {
 
 /// The media type of the request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Media {
+pub(crate) enum MediaType {
     /// The request has no `Content-Type`.
     #[default]
     Absent,
-    /// One of the three JSON-RPC media types.
+    /// One of the three media types of JSON-RPC.
     Json,
     Other,
 }
 
 /// The codings that `Accept-Encoding` allows with a quality above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Accept {
+pub(crate) struct AcceptedCodings {
     pub(crate) gzip: bool,
     pub(crate) zstd: bool,
 }
 
 /// Content coding of the request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Coding {
+pub(crate) enum ContentCoding {
     #[default]
     Identity,
     Gzip,
@@ -72,28 +72,32 @@ pub(crate) enum Coding {
 /// The parsed head. It borrows nothing from the connection's buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Head {
-    pub(crate) verb: Verb,
+    pub(crate) http_method: HttpMethod,
     pub(crate) path: Path,
-    pub(crate) length: Length,
+    pub(crate) body_length: BodyLength,
+    /// True if the client may send another request on the connection.
     pub(crate) keep_alive: bool,
     /// True if the response must confirm `Connection: keep-alive`, because HTTP/1.0 closes by
     /// default.
     pub(crate) confirm_keep_alive: bool,
+    /// True if the client waits for `100 Continue` before it sends the body.
     pub(crate) expect_continue: bool,
-    pub(crate) media: Media,
-    pub(crate) accept: Accept,
-    pub(crate) coding: Coding,
+    pub(crate) media_type: MediaType,
+    pub(crate) accepted_codings: AcceptedCodings,
+    pub(crate) content_coding: ContentCoding,
+    /// Value of the `Origin` header, which browsers send.
     pub(crate) origin: Option<Box<str>>,
-    /// Value of the header that consistent hashing uses, if configured.
+    /// Value of the header that consistent hashing uses. `None` if no header is configured or the
+    /// request lacks it.
     pub(crate) hash_header: Option<Box<[u8]>>,
-    /// The client address that proxy headers report. It is valid only if the peer is a trusted
-    /// proxy.
-    pub(crate) forwarded: Option<IpAddr>,
+    /// The client address that a proxy's header reports; `None` if no header reports an address.
+    /// The address is valid only if the peer is a trusted proxy.
+    pub(crate) forwarded_address: Option<IpAddr>,
     /// Values of the headers that rate-limit keys use, in the order of [`HeadFields::limits`].
     pub(crate) limit_headers: HeaderValues,
     /// The fields for access control, rules and the access log; `None` while all three are off.
     pub(crate) extra: Option<Arc<ExtraValues>>,
-    /// The client's trace context, if it sends a valid one.
+    /// The client's trace context; `None` if the client sends no valid trace context.
     pub(crate) trace: Option<Box<ClientTrace>>,
     /// The WebSocket upgrade, if requested.
     pub(crate) upgrade: Option<Upgrade>,
@@ -104,8 +108,9 @@ pub(crate) struct Head {
 /// A request to upgrade to a WebSocket (RFC 6455, section 4.1).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Upgrade {
-    /// True if the version is 13, the only one in use.
+    /// True if the WebSocket version is 13, the only version in use.
     pub(crate) version_known: bool,
+    /// Value of `Sec-WebSocket-Key`, unchecked.
     pub(crate) key: Option<Box<str>>,
     /// The offered extensions, separated by commas.
     pub(crate) extensions: String,
@@ -158,13 +163,14 @@ pub(crate) enum HeadFault {
 }
 
 /// Parses a head at the start of `buf`. Returns `Ok(None)` while the head is incomplete.
+/// `bytes_max` is the maximum length of a head.
 ///
 /// `fields` selects the optional fields to store. If the hash header is repeated, the last value
 /// counts. If a rate-limit header is repeated, the first value counts, as for nginx's `$http_NAME`.
 /// `forwarded_header` names the header with the client's address.
 ///
 /// # Errors
-/// A [`HeadFault`], always caused by the client. The connection cannot be reused.
+/// A [`HeadFault`]. The connection cannot be reused.
 pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
@@ -188,9 +194,9 @@ pub(crate) fn read_head(
     refuse_bare_line_feeds(&buf[..bytes])?;
     let target = parsed.path.unwrap_or("/");
     let mut builder = HeadBuilder {
-        version: parsed.version.unwrap_or(0),
+        minor_version: parsed.version.unwrap_or(0),
         head: Head {
-            verb: parse_verb(parsed.method.unwrap_or("")),
+            http_method: parse_http_method(parsed.method.unwrap_or("")),
             path: parse_path(target),
             limit_headers: SmallVec::from_elem(None, fields.limits.len()),
             bytes,
@@ -218,124 +224,138 @@ pub(crate) fn read_head(
         let is_forwarded = |header: &&httparse::Header<'_>| {
             header.name.eq_ignore_ascii_case(forwarded_header.name)
         };
-        head.forwarded = forwarded_header
+        head.forwarded_address = forwarded_header
             .find_client(parsed.headers.iter().filter(is_forwarded).map(|header| header.value));
     }
     Ok(Some(head))
 }
 
-/// The head of the header lines so far, and the fields from which [`HeadBuilder::build`] completes
-/// it.
+/// Collects header lines into a [`Head`]. The other fields hold values that [`HeadBuilder::build`]
+/// checks or combines.
 #[derive(Default)]
 struct HeadBuilder {
     head: Head,
-    /// Minor version of HTTP/1.
-    version: u8,
+    /// Minor version of HTTP/1: 0 or 1.
+    minor_version: u8,
     /// Number of `Host` headers.
-    hosts: usize,
+    host_count: usize,
     /// Value of `Content-Length`.
     content_length: Option<u64>,
-    /// True if the body is chunked.
+    /// True if `Transfer-Encoding: chunked` was found.
     chunked: bool,
     /// True if `Connection: close` was found.
-    close: bool,
+    connection_close: bool,
     /// True if `Connection: keep-alive` was found.
-    keep_alive: bool,
-    trace: TraceHeaders,
+    connection_keep_alive: bool,
     /// True if `Connection: upgrade` was found.
     connection_upgrade: bool,
     /// True if `Upgrade: websocket` was found.
     upgrade_websocket: bool,
+    trace: TraceHeaders,
+    /// Values of the `Sec-WebSocket` headers.
     websocket: Upgrade,
 }
 
 impl HeadBuilder {
+    /// Adds a header line.
     fn add(&mut self, header: &httparse::Header<'_>, fields: &HeadFields) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
-        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        let is_named = |other: &str| name.eq_ignore_ascii_case(other);
         // Comparing lengths first rejects most names before any byte is compared.
         match name.len() {
-            4 if is("host") => {
+            4 if is_named("host") => {
                 if !is_host(value) {
                     return Err(HeadFault::BadHost);
                 }
-                self.hosts += 1;
+                self.host_count += 1;
             }
-            6 if is("expect") => {
+            6 if is_named("expect") => {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
                     return Err(HeadFault::Expectation);
                 }
                 self.head.expect_continue = true;
             }
-            6 if is("origin") => self.head.origin = std::str::from_utf8(value).ok().map(Box::from),
-            7 if is("upgrade") => self.upgrade_websocket |= has_token(value, b"websocket"),
-            10 if is("connection") => self.add_connection(value),
-            10 if is("tracestate") => self.trace.add_state(value),
-            11 if is("traceparent") => self.trace.add_parent(value),
-            12 if is("content-type") => self.head.media = parse_media(value),
-            14 if is("content-length") => {
+            6 if is_named("origin") => {
+                self.head.origin = std::str::from_utf8(value).ok().map(Box::from)
+            }
+            7 if is_named("upgrade") => self.upgrade_websocket |= has_token(value, b"websocket"),
+            10 if is_named("connection") => self.add_connection(value),
+            10 if is_named("tracestate") => self.trace.add_state(value),
+            11 if is_named("traceparent") => self.trace.add_parent(value),
+            12 if is_named("content-type") => self.head.media_type = parse_media_type(value),
+            14 if is_named("content-length") => {
                 let earlier_length = self.content_length.replace(parse_length(value)?);
                 if earlier_length.is_some() {
                     return Err(HeadFault::BadLength);
                 }
             }
-            15 if is("accept-encoding") => self.head.accept = parse_accept(value),
-            16 if is("content-encoding") => self.head.coding = parse_coding(value),
-            17 if is("transfer-encoding") => {
-                let once = !std::mem::replace(&mut self.chunked, true);
-                if self.version == 0 || !once || !value.eq_ignore_ascii_case(b"chunked") {
+            15 if is_named("accept-encoding") => {
+                self.head.accepted_codings = parse_accepted_codings(value)
+            }
+            16 if is_named("content-encoding") => {
+                self.head.content_coding = parse_content_coding(value)
+            }
+            17 if is_named("transfer-encoding") => {
+                let is_repeated = std::mem::replace(&mut self.chunked, true);
+                if self.minor_version == 0 || is_repeated || !value.eq_ignore_ascii_case(b"chunked")
+                {
                     return Err(HeadFault::BadTransferCoding);
                 }
             }
-            17 if is("sec-websocket-key") => {
+            17 if is_named("sec-websocket-key") => {
                 self.websocket.key = std::str::from_utf8(value).ok().map(Box::from);
             }
-            24 if is("sec-websocket-extensions") => {
+            24 if is_named("sec-websocket-extensions") => {
                 let extensions = &mut self.websocket.extensions;
                 if !extensions.is_empty() {
                     extensions.push(',');
                 }
                 extensions.push_str(std::str::from_utf8(value).unwrap_or_default());
             }
-            21 if is("sec-websocket-version") => self.websocket.version_known = value == b"13",
+            21 if is_named("sec-websocket-version") => {
+                self.websocket.version_known = value == b"13"
+            }
             _ => {}
         }
-        if fields.hash_header.as_deref().is_some_and(is) {
+        if fields.hash_header.as_deref().is_some_and(is_named) {
             self.head.hash_header = Some(value.into());
         }
         for (limit_header, slot) in fields.limits.iter().zip(&mut self.head.limit_headers) {
-            if slot.is_none() && is(limit_header.as_str()) {
+            if slot.is_none() && is_named(limit_header.as_str()) {
                 *slot = Some(SmallVec::from_slice(value));
             }
         }
         Ok(())
     }
 
+    /// Adds a `Connection` header.
     fn add_connection(&mut self, value: &[u8]) {
         for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-            self.close |= token.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+            self.connection_close |= token.eq_ignore_ascii_case(b"close");
+            self.connection_keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
             self.connection_upgrade |= token.eq_ignore_ascii_case(b"upgrade");
         }
     }
 
+    /// Checks the combination of the header lines and returns the head.
     fn build(self) -> Result<Head, HeadFault> {
-        if self.hosts > 1 || (self.version == 1 && self.hosts == 0) {
+        if self.host_count > 1 || (self.minor_version == 1 && self.host_count == 0) {
             return Err(HeadFault::Host);
         }
         let mut head = self.head;
-        head.length = match (self.content_length, self.chunked) {
+        head.body_length = match (self.content_length, self.chunked) {
             (Some(_), true) => return Err(HeadFault::TwoLengths),
-            (Some(bytes), false) => Length::Fixed(bytes),
-            (None, true) => Length::Chunked,
-            (None, false) => Length::None,
+            (Some(bytes), false) => BodyLength::Fixed(bytes),
+            (None, true) => BodyLength::Chunked,
+            (None, false) => BodyLength::None,
         };
-        head.keep_alive = !self.close && (self.version == 1 || self.keep_alive);
-        head.confirm_keep_alive = self.version == 0;
-        head.expect_continue &= self.version == 1;
+        head.keep_alive =
+            !self.connection_close && (self.minor_version == 1 || self.connection_keep_alive);
+        head.confirm_keep_alive = self.minor_version == 0;
+        head.expect_continue &= self.minor_version == 1;
         head.trace = self.trace.finish();
-        let is_upgrade = head.verb == Verb::Get
-            && self.version == 1
+        let is_upgrade = head.http_method == HttpMethod::Get
+            && self.minor_version == 1
             && self.connection_upgrade
             && self.upgrade_websocket;
         head.upgrade = is_upgrade.then_some(self.websocket);
@@ -343,12 +363,14 @@ impl HeadBuilder {
     }
 }
 
+/// Returns true if a comma-separated list contains a token, in any case.
 fn has_token(value: &[u8], token_name: &[u8]) -> bool {
     value
         .split(|byte| *byte == b',')
         .any(|token| token.trim_ascii().eq_ignore_ascii_case(token_name))
 }
 
+/// Refuses a head with a line feed that does not follow a carriage return.
 fn refuse_bare_line_feeds(head: &[u8]) -> Result<(), HeadFault> {
     let has_bare_line_feed =
         memchr::memchr_iter(b'\n', head).any(|index| index == 0 || head[index - 1] != b'\r');
@@ -356,18 +378,18 @@ fn refuse_bare_line_feeds(head: &[u8]) -> Result<(), HeadFault> {
 }
 
 /// Parses a request method.
-pub(crate) fn parse_verb(name: &str) -> Verb {
+pub(crate) fn parse_http_method(name: &str) -> HttpMethod {
     match name {
-        "POST" => Verb::Post,
-        "GET" => Verb::Get,
-        "HEAD" => Verb::Head,
-        "OPTIONS" => Verb::Options,
-        _ => Verb::Other,
+        "POST" => HttpMethod::Post,
+        "GET" => HttpMethod::Get,
+        "HEAD" => HttpMethod::Head,
+        "OPTIONS" => HttpMethod::Options,
+        _ => HttpMethod::Other,
     }
 }
 
 /// Returns the host and port of an absolute-form target, which override the `Host` header (RFC
-/// 9112, section 3.2.2).
+/// 9112, section 3.2.2). `None` for other targets.
 fn parse_authority(target: &str) -> Option<&str> {
     let (_, after_scheme) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
     let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or("");
@@ -380,8 +402,8 @@ pub(crate) fn parse_path(target: &str) -> Path {
         return Path::Root;
     }
     let target = match target.find("://") {
-        Some(scheme) if !target.starts_with('/') => {
-            let after_scheme = &target[scheme + 3..];
+        Some(scheme_end) if !target.starts_with('/') => {
+            let after_scheme = &target[scheme_end + "://".len()..];
             after_scheme.find('/').map_or("/", |slash| &after_scheme[slash..])
         }
         _ => target,
@@ -392,50 +414,53 @@ pub(crate) fn parse_path(target: &str) -> Path {
     }
 }
 
-/// Returns true if a value is `uri-host [ ":" port ]`, as RFC 9112, section 3.2, requires. The host
-/// can be empty, because a target can lack a host.
+/// Returns true if a value is `uri-host [ ":" port ]`, as RFC 9112, section 3.2, requires. An empty
+/// host is valid, because a target may have no host.
 fn is_host(value: &[u8]) -> bool {
-    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);
+    let is_name_byte =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);
     let (has_valid_name, port) = match value.strip_prefix(b"[") {
         Some(after_bracket) => {
             let Some(end) = after_bracket.iter().position(|byte| *byte == b']') else {
                 return false;
             };
             let (literal, port) = after_bracket.split_at(end);
-            (literal.iter().all(|byte| *byte == b':' || is_name(byte)) && end > 0, &port[1..])
+            (literal.iter().all(|byte| *byte == b':' || is_name_byte(byte)) && end > 0, &port[1..])
         }
         None => {
             let end = value.iter().position(|byte| *byte == b':').unwrap_or(value.len());
             let (name, port) = value.split_at(end);
-            (name.iter().all(is_name), port)
+            (name.iter().all(is_name_byte), port)
         }
     };
     let is_port = |port: &[u8]| port.iter().all(u8::is_ascii_digit);
     has_valid_name && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port))
 }
 
+/// Parses `Content-Length`.
 fn parse_length(value: &[u8]) -> Result<u64, HeadFault> {
     let text = std::str::from_utf8(value).ok();
     let digits = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     digits.and_then(|digits| digits.parse().ok()).ok_or(HeadFault::BadLength)
 }
 
-/// Parses `Content-Type`. The JSON types are those that geth accepts (`accepted content types` in
-/// its `rpc/http.go`).
-pub(crate) fn parse_media(value: &[u8]) -> Media {
+/// Parses `Content-Type`. geth accepts the same three JSON types (`accepted content types` in its
+/// `rpc/http.go`).
+pub(crate) fn parse_media_type(value: &[u8]) -> MediaType {
+    // The media type without its parameters, such as a charset.
     let essence = value.split(|byte| *byte == b';').next().unwrap_or(b"").trim_ascii();
     let json_types: [&[u8]; 3] =
         [b"application/json", b"application/json-rpc", b"application/jsonrequest"];
     if json_types.iter().any(|json_type| essence.eq_ignore_ascii_case(json_type)) {
-        Media::Json
+        MediaType::Json
     } else {
-        Media::Other
+        MediaType::Other
     }
 }
 
 /// Parses `Accept-Encoding` (RFC 9110, section 12.5.3). A coding with `q=0` is not acceptable.
-pub(crate) fn parse_accept(value: &[u8]) -> Accept {
-    let mut accept = Accept::default();
+pub(crate) fn parse_accepted_codings(value: &[u8]) -> AcceptedCodings {
+    let mut codings = AcceptedCodings::default();
     for entry in value.split(|byte| *byte == b',') {
         let mut parts = entry.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let name = parts.next().unwrap_or(b"");
@@ -443,20 +468,20 @@ pub(crate) fn parse_accept(value: &[u8]) -> Accept {
             let quality = part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q="));
             quality.is_some_and(|q| q.iter().all(|byte| matches!(byte, b'0' | b'.')))
         });
-        accept.gzip |= !is_refused && name.eq_ignore_ascii_case(b"gzip");
-        accept.zstd |= !is_refused && name.eq_ignore_ascii_case(b"zstd");
+        codings.gzip |= !is_refused && name.eq_ignore_ascii_case(b"gzip");
+        codings.zstd |= !is_refused && name.eq_ignore_ascii_case(b"zstd");
     }
-    accept
+    codings
 }
 
 /// Parses `Content-Encoding`.
-pub(crate) fn parse_coding(value: &[u8]) -> Coding {
+pub(crate) fn parse_content_coding(value: &[u8]) -> ContentCoding {
     match value.trim_ascii() {
-        b"" => Coding::Identity,
-        name if name.eq_ignore_ascii_case(b"identity") => Coding::Identity,
-        name if name.eq_ignore_ascii_case(b"gzip") => Coding::Gzip,
-        name if name.eq_ignore_ascii_case(b"zstd") => Coding::Zstd,
-        _ => Coding::Other,
+        b"" => ContentCoding::Identity,
+        name if name.eq_ignore_ascii_case(b"identity") => ContentCoding::Identity,
+        name if name.eq_ignore_ascii_case(b"gzip") => ContentCoding::Gzip,
+        name if name.eq_ignore_ascii_case(b"zstd") => ContentCoding::Zstd,
+        _ => ContentCoding::Other,
     }
 }
 

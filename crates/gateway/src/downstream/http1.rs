@@ -1,9 +1,9 @@
 //! One HTTP/1.1 client connection, from its first byte to its close.
 //!
-//! The connection reads requests in sequence, passes each body to `path.rs`, and writes the
-//! responses in the same order. An idle connection holds no buffer. `head.rs` parses heads,
-//! `io/chunked.rs` parses chunked bodies, and `answer.rs` formats responses. A connection can
-//! switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
+//! The connection reads one request at a time, serves it (`exchange.rs`), and writes its response
+//! before it serves the next request. An idle connection holds at most a small buffer. `head.rs`
+//! parses heads, `io/chunked.rs` parses chunked bodies, and `answer.rs` formats responses. A
+//! connection can switch to HTTP/2 (`http2.rs`) or to a WebSocket (`websocket.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
-use crate::downstream::answer::{HeadOptions, Message};
+use crate::downstream::answer::{ClientResponse, HeadOptions};
 use crate::downstream::exchange::RequestOrigin;
-use crate::downstream::head::{Coding, Head, Length, Verb};
+use crate::downstream::head::{BodyLength, ContentCoding, Head, HttpMethod};
 use crate::downstream::peer::Peer;
 use crate::downstream::thread::Thread;
 use crate::downstream::{answer, compress, exchange, http2, log, websocket};
@@ -35,31 +35,32 @@ use crate::state::context::ThreadContext;
 use crate::subscribe::SubscribeContext;
 use crate::upstream::overload;
 
-/// Time for which the rest of a refused request is read and dropped, so that the client receives
-/// the refusal instead of a reset (nginx's `lingering_timeout`).
+/// Time for which further bytes of a refused request are read and dropped. Without these reads, the
+/// client would receive a reset instead of the refusal (nginx's `lingering_timeout`).
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// Maximum bytes of a payload that is copied behind the head. A larger payload is sent from its own
-/// buffer.
+/// Maximum bytes of a payload that is copied behind the head of its message. A larger payload is
+/// sent from its own buffer, because a copy would cost more than a vectored write.
 pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
 /// Maximum bytes of the buffer that an idle connection keeps. A larger buffer is freed.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024;
-/// Maximum bytes that are read ahead while a limit delays a request. Then the socket is not read
-/// until the response is written.
+/// Maximum bytes that are read ahead while a limit delays a request. At this maximum, the socket is
+/// not read again until the response is written.
 const READ_AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// The preface of an HTTP/2 client with prior knowledge (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 const PROTOCOL: &str = "HTTP/1.1";
 
-/// The part of a connection's state that a graceful stop reads.
+/// The part of a connection's state that the thread can access while the connection's task runs. A
+/// graceful stop and the memory budget use it.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     /// True from the first byte of a request until its response is written.
     pub(super) busy: Cell<bool>,
     /// True if a graceful stop has begun.
-    closing: Cell<bool>,
+    is_stopping: Cell<bool>,
     /// Wakes the connection's task while it waits for a request.
     waker: RefCell<Option<Waker>>,
     /// The connection's account in the memory budget.
@@ -67,9 +68,10 @@ pub(crate) struct ConnectionState {
 }
 
 impl ConnectionState {
-    /// Closes the connection unless a request has begun.
+    /// Closes the connection unless a request is in progress. In that case the connection closes
+    /// after the response.
     pub(crate) fn close_if_idle(&self) {
-        self.closing.set(true);
+        self.is_stopping.set(true);
         if !self.busy.get()
             && let Some(waker) = self.waker.borrow_mut().take()
         {
@@ -77,18 +79,18 @@ impl ConnectionState {
         }
     }
 
-    /// Returns true if the connection must close instead of waiting for input. Registers the task
-    /// for the wakeup.
+    /// Returns true if a graceful stop has begun, so that the connection must close instead of
+    /// waiting for input. If not, the task of `cx` will be woken when a stop begins.
     pub(super) fn must_close(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
-        self.closing.get()
+        self.is_stopping.get()
     }
 }
 
-/// Serves one client until it disconnects, violates the protocol, or the thread drains.
+/// Serves one client until the client disconnects or violates the protocol, or the gateway stops.
 pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, state: Rc<ConnectionState>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -105,7 +107,7 @@ where
         state,
         thread,
     };
-    // A disconnect is normal, so it is only traced.
+    // Disconnects of clients are normal, so they are logged only at the lowest level.
     if let Err(error) = connection.run().await {
         let client = logged_peer.address;
         tracing::trace!(%client, subject = logged_peer.subject(), %error, "client connection ended");
@@ -117,7 +119,7 @@ struct Connection<S> {
     watchdog: Watchdog,
     /// The memory reservation for request bytes.
     reservation: Reservation,
-    /// Bytes that were read and belong to requests without a response.
+    /// Received bytes of the current request and, if the client pipelines, of further requests.
     buf: Vec<u8>,
     /// Bytes that were read while a limit delayed a request; they follow `buf`.
     read_ahead: Vec<u8>,
@@ -126,30 +128,32 @@ struct Connection<S> {
     thread: Rc<Thread>,
 }
 
-/// Why no request could be read.
-enum Stop {
-    /// Close the connection without a response.
-    Close,
-    /// Send this response, then close. More of the request can be in transit.
-    Refuse(Box<Message>),
+/// Why no complete request could be read.
+enum ReadFailure {
+    /// The client has disconnected, or the socket failed.
+    Disconnected,
+    /// The request is refused with this response. The client may still send the rest of the
+    /// request.
+    Refused(Box<ClientResponse>),
 }
 
-impl From<io::Error> for Stop {
-    fn from(_: io::Error) -> Stop {
-        Stop::Close
+impl From<io::Error> for ReadFailure {
+    fn from(_: io::Error) -> ReadFailure {
+        ReadFailure::Disconnected
     }
 }
 
-fn refuse(message: Message) -> Stop {
-    Stop::Refuse(Box::new(message))
+fn refuse(response: ClientResponse) -> ReadFailure {
+    ReadFailure::Refused(Box::new(response))
 }
 
 impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
+    /// Serves the requests of the connection until it closes.
     async fn run(mut self) -> io::Result<()> {
-        let mut requests = 0u64;
+        let mut served_requests = 0u64;
         let mut is_first = true;
         loop {
             if self.buf.is_empty() && !self.wait_for_request(is_first).await? {
@@ -161,14 +165,16 @@ where
             let head = match self.read_next_head(&cx, is_first).await {
                 Ok(Some(head)) => head,
                 Ok(None) => {
-                    // An HTTP/2 connection closes its own streams when a stop begins.
+                    // The client speaks HTTP/2. Only the memory account of the state is passed on,
+                    // because an HTTP/2 connection closes its own streams when a stop begins.
                     drop(cx);
-                    let unread = std::mem::take(&mut self.buf);
+                    let read_ahead = std::mem::take(&mut self.buf);
                     let account = Rc::clone(&self.state.account);
-                    let served = http2::serve(self.thread, self.stream, unread, self.peer, account);
+                    let served =
+                        http2::serve(self.thread, self.stream, read_ahead, self.peer, account);
                     return Box::pin(served).await;
                 }
-                Err(stop) => return Box::pin(self.stop(&cx, stop)).await,
+                Err(failure) => return Box::pin(self.end_with(&cx, failure)).await,
             };
             is_first = false;
             if head.upgrade.is_some() && cx.snapshot.config.downstream.websocket {
@@ -176,38 +182,38 @@ where
             }
             let body = match self.read_body(&cx, &head).await {
                 Ok(body) => body,
-                Err(stop) => return Box::pin(self.stop(&cx, stop)).await,
+                Err(failure) => return Box::pin(self.end_with(&cx, failure)).await,
             };
             let downstream = &cx.snapshot.config.downstream;
-            let delays = cx.snapshot.limits.as_ref().is_some_and(|limits| limits.delays);
-            let mut message = if delays || overload::is_any_crowded(&cx.upstream) {
+            let limits_delay = cx.snapshot.limits.as_ref().is_some_and(|limits| limits.delays);
+            let mut response = if limits_delay || overload::is_any_crowded(&cx.upstream) {
                 match Box::pin(self.respond_while_connected(&cx, &head, &body)).await {
-                    Some(message) => message,
+                    Some(response) => response,
                     None => return Ok(()),
                 }
             } else {
                 let (bytes, waiting) = (body.bytes(&self.buf), Cell::new(0));
                 exchange::respond(&cx, &head, bytes, &self.origin(&waiting)).await
             };
-            if exchange::should_compress(&cx, &head, &message) {
-                message = Box::pin(compress::encode(message, head.accept)).await;
+            if exchange::should_compress(&cx, &head, &response) {
+                response = Box::pin(compress::encode(response, head.accepted_codings)).await;
             }
-            // A stop can have begun during the request.
-            requests += 1;
-            let accepts_more =
-                requests < downstream.keep_alive_requests_max && !self.thread.state.is_draining();
+            // A graceful stop may have begun during the request.
+            served_requests += 1;
+            let accepts_more = served_requests < downstream.keep_alive_requests_max
+                && !self.thread.state.is_draining();
             let keep_alive = head.keep_alive && accepts_more;
-            let written = self.write(&cx, Some(&*head), &message, keep_alive).await;
-            log::log_message(&cx, &mut message);
+            let written = self.write(&cx, Some(&*head), &response, keep_alive).await;
+            log::log_request(&cx, &mut response);
             written?;
             if !keep_alive {
                 return self.stream.shutdown().await;
             }
             self.drop_request(body.range.end);
-            drop((body, message));
-            // A smaller reservation cannot fail. Only pipelined requests enlarge it, and their
-            // bytes are limited.
-            let _counted = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
+            drop((body, response));
+            // The result is ignored. A smaller reservation cannot fail, and only pipelined
+            // requests, whose bytes are limited, make it larger.
+            let _reserved = self.reservation.set(self.buf.capacity() + self.read_ahead.capacity());
             if !self.read_ahead.is_empty() {
                 self.buf.append(&mut self.read_ahead);
             }
@@ -221,7 +227,7 @@ where
         RequestOrigin { peer: &self.peer, protocol: PROTOCOL, waiting, account, subscribe_context }
     }
 
-    /// Switches to a WebSocket if the client is allowed to open one.
+    /// Switches to a WebSocket if the client may open one; otherwise refuses the upgrade.
     async fn upgrade(mut self, cx: Rc<ThreadContext>, head: Rc<Head>) -> io::Result<()> {
         let upgrade = head.upgrade.clone().unwrap_or_default();
         let downstream = &cx.snapshot.config.downstream;
@@ -232,53 +238,57 @@ where
         let compresses =
             downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
         let accept_response = websocket::build_accept_response(&upgrade, compresses);
-        let accept_response = accept_response.filter(|_| head.length == Length::None);
-        // The access rules are those of a GET request.
+        let accept_response = accept_response.filter(|_| head.body_length == BodyLength::None);
+        // The access rules of a GET request apply, so the upgrade request is served like a GET
+        // request.
         let waiting = Cell::new(0);
-        let mut message = exchange::respond(&cx, &head, b"", &self.origin(&waiting)).await;
-        // Only browsers send an origin: that of the web page.
+        let mut response = exchange::respond(&cx, &head, b"", &self.origin(&waiting)).await;
+        // Only browsers send an `Origin` header. It names the web page that opens the WebSocket.
         let refusal = match &head.origin {
-            _ if message.status != 200 => None,
+            _ if response.status != 200 => None,
             Some(origin) if !downstream.cors_origins.admits(origin) => {
-                Some(Message::refuse(403, "this origin is not allowed"))
+                Some(ClientResponse::refuse(403, "this origin is not allowed"))
             }
-            _ if accept_response.is_none() => Some(Message::refuse(400, "bad WebSocket request")),
+            _ if accept_response.is_none() => {
+                Some(ClientResponse::refuse(400, "bad WebSocket request"))
+            }
             _ => None,
         };
         if let Some(refusal) = refusal {
-            let record = message.record.take();
-            message = Message { record, ..exchange::refuse(&cx, refusal) };
+            let record = response.record.take();
+            response = ClientResponse { record, ..exchange::refuse(&cx, refusal) };
         }
-        let (Some(accept_response), 200) = (&accept_response, message.status) else {
-            return self.close_with(&cx, message).await;
+        let (Some(accept_response), 200) = (&accept_response, response.status) else {
+            return self.close_with(&cx, response).await;
         };
         self.write_raw(&cx, accept_response).await?;
-        message.status = 101;
-        log::log_message(&cx, &mut message);
-        let (unread, settings) =
-            (self.buf.split_off(head.bytes), websocket::Settings::of(downstream, compresses));
-        // Each message uses the configuration that is current when it arrives.
+        response.status = 101;
+        log::log_request(&cx, &mut response);
+        let read_ahead = self.buf.split_off(head.bytes);
+        let settings = websocket::Settings::of(downstream, compresses);
+        // The configuration is released, because each WebSocket message uses the configuration that
+        // is current when the message arrives.
         drop(cx);
         let opened = websocket::UpgradedConnection {
             thread: self.thread,
             stream: self.stream,
             watchdog: self.watchdog,
-            unread,
+            read_ahead,
             peer: self.peer,
             state: self.state,
         };
         websocket::serve(opened, settings, &head).await
     }
 
-    /// Serves a request. Returns `None` if the connection must close: the client disconnects while
-    /// a limit delays the request (as in nginx), or there is no memory for bytes that it sends
-    /// meanwhile.
+    /// Serves a request, and reads ahead while a limit delays it. Returns `None` if the connection
+    /// must close. The reason is that the client has disconnected (nginx then closes too), or that
+    /// the memory budget has no room for the bytes that the client has sent.
     async fn respond_while_connected(
         &mut self,
         cx: &Rc<ThreadContext>,
         head: &Head,
         body: &StoredBody,
-    ) -> Option<Message> {
+    ) -> Option<ClientResponse> {
         let Connection { stream, reservation, buf, read_ahead, peer, state, thread, .. } = self;
         let (account, waiting) = (&state.account, &Cell::new(0));
         let subscribe_context =
@@ -287,14 +297,14 @@ where
         let origin = RequestOrigin { peer, protocol, waiting, account, subscribe_context };
         let (bytes, buffer_bytes) = (body.bytes(buf), buf.capacity());
         let mut responding = pin!(exchange::respond(cx, head, bytes, &origin));
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(message) = responding.as_mut().poll(cx) {
-                return Poll::Ready(Some(message));
+        std::future::poll_fn(|task| {
+            if let Poll::Ready(response) = responding.as_mut().poll(task) {
+                return Poll::Ready(Some(response));
             }
-            // Pipelined requests prove that the client is connected. Their bytes are stored in
+            // Only a read reveals a disconnect. Bytes of pipelined requests are stored in
             // `read_ahead`.
             while waiting.get() > 0 && read_ahead.len() < READ_AHEAD_BYTES_MAX {
-                match wait::poll_read(stream, cx, |bytes| read_ahead.extend_from_slice(bytes)) {
+                match wait::poll_read(stream, task, |bytes| read_ahead.extend_from_slice(bytes)) {
                     Poll::Ready(Ok(Some(()))) => {
                         if reservation.set(buffer_bytes + read_ahead.capacity()).is_err() {
                             return Poll::Ready(None);
@@ -309,8 +319,8 @@ where
         .await
     }
 
-    /// Waits for the first bytes of a request without holding a configuration. Returns false if the
-    /// connection must close.
+    /// Waits for the first bytes of a request, without keeping a configuration in use. Returns
+    /// false if the connection must close.
     async fn wait_for_request(&mut self, is_first: bool) -> io::Result<bool> {
         self.state.busy.set(false);
         let deadline = {
@@ -329,7 +339,7 @@ where
             buf.extend_from_slice(bytes);
         }));
         let filled = std::future::poll_fn(|cx| match fill.as_mut().poll(cx) {
-            Poll::Pending if state.must_close(cx) => Poll::Ready(Ok(ReadOutcome::Late)),
+            Poll::Pending if state.must_close(cx) => Poll::Ready(Ok(ReadOutcome::TimedOut)),
             filled => filled,
         });
         Ok(matches!(filled.await?, ReadOutcome::Bytes(())))
@@ -340,10 +350,10 @@ where
         &mut self,
         cx: &Rc<ThreadContext>,
         is_first: bool,
-    ) -> Result<Option<Rc<Head>>, Stop> {
+    ) -> Result<Option<Rc<Head>>, ReadFailure> {
         let mut deadline = None;
         loop {
-            if is_first && is_preface(&self.buf) {
+            if is_first && may_be_preface(&self.buf) {
                 if self.buf.len() >= HTTP2_PREFACE.len() {
                     return Ok(None);
                 }
@@ -351,21 +361,22 @@ where
                 match self.thread.heads.read(cx, &self.buf) {
                     Ok(Some(head)) => return Ok(Some(head)),
                     Ok(None) => {}
-                    Err(fault) => return Err(refuse(Message::refuse_head(fault))),
+                    Err(fault) => return Err(refuse(ClientResponse::refuse_head(fault))),
                 }
             }
             let header_timeout = cx.snapshot.config.downstream.header_timeout;
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + header_timeout);
             match self.fill(deadline).await? {
                 ReadOutcome::Bytes(()) => self.reserve(0)?,
-                ReadOutcome::End => return Err(Stop::Close),
-                ReadOutcome::Late => {
-                    return Err(refuse(Message::refuse(408, "request head took too long")));
+                ReadOutcome::End => return Err(ReadFailure::Disconnected),
+                ReadOutcome::TimedOut => {
+                    return Err(refuse(ClientResponse::refuse(408, "request head took too long")));
                 }
             }
         }
     }
 
+    /// Reads once into the buffer.
     async fn fill(&mut self, deadline: Instant) -> io::Result<ReadOutcome<()>> {
         let buf = &mut self.buf;
         wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| {
@@ -374,39 +385,48 @@ where
         .await
     }
 
-    async fn read_body(&mut self, cx: &ThreadContext, head: &Head) -> Result<StoredBody, Stop> {
+    /// Reads the body of a request and removes its content coding.
+    async fn read_body(
+        &mut self,
+        cx: &ThreadContext,
+        head: &Head,
+    ) -> Result<StoredBody, ReadFailure> {
         let downstream = &cx.snapshot.config.downstream;
         let body_bytes_max = downstream.body_bytes_max;
-        if let Length::Fixed(length) = head.length {
+        if let BodyLength::Fixed(length) = head.body_length {
             if length > body_bytes_max as u64 {
-                return Err(refuse(Message::refuse_size(body_bytes_max)));
+                return Err(refuse(ClientResponse::refuse_size(body_bytes_max)));
             }
             let budget = &cx.snapshot.registry.memory;
             if !budget.has_room(Purpose::Request, length as usize) {
                 budget.count_refusal(Purpose::Request);
-                return Err(refuse(Message::refuse_memory()));
+                return Err(refuse(ClientResponse::refuse_memory()));
             }
         }
-        // A client that has already sent a part of the body does not wait for the interim response.
-        if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
+        // If a part of the body has arrived, the client does not wait for this interim response.
+        if head.expect_continue
+            && head.body_length != BodyLength::None
+            && self.buf.len() == head.bytes
+        {
             self.write_raw(cx, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        let start = head.bytes;
-        let mut stored_body = StoredBody { range: start..start, decoded: None };
-        match head.length {
-            Length::None => {}
-            Length::Fixed(length) => {
+        let body_start = head.bytes;
+        let mut stored_body = StoredBody { range: body_start..body_start, decoded: None };
+        match head.body_length {
+            BodyLength::None => {}
+            BodyLength::Fixed(length) => {
                 stored_body.range.end += length as usize;
                 self.fill_to(stored_body.range.end, downstream.body_timeout).await?;
             }
-            Length::Chunked => {
-                stored_body.decoded = Some(self.read_chunks(start, downstream).await?);
+            BodyLength::Chunked => {
+                stored_body.decoded = Some(self.read_chunks(body_start, downstream).await?);
             }
         }
         self.reservation.set_waiting(false);
-        if head.coding != Coding::Identity {
-            let received = stored_body.decoded.take();
-            let encoded = received.unwrap_or_else(|| self.buf[stored_body.range.clone()].to_vec());
+        if head.content_coding != ContentCoding::Identity {
+            let joined_chunks = stored_body.decoded.take();
+            let encoded =
+                joined_chunks.unwrap_or_else(|| self.buf[stored_body.range.clone()].to_vec());
             let decoded = exchange::decode_body(head, encoded, body_bytes_max).await;
             let decoded = decoded.map_err(refuse)?;
             self.reserve(decoded.capacity())?;
@@ -416,7 +436,7 @@ where
     }
 
     /// Reads until the buffer has `bytes` bytes.
-    async fn fill_to(&mut self, bytes: usize, timeout: Duration) -> Result<(), Stop> {
+    async fn fill_to(&mut self, bytes: usize, timeout: Duration) -> Result<(), ReadFailure> {
         let mut deadline = None;
         while self.buf.len() < bytes {
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
@@ -431,15 +451,16 @@ where
         &mut self,
         start: usize,
         downstream: &Downstream,
-    ) -> Result<Vec<u8>, Stop> {
+    ) -> Result<Vec<u8>, ReadFailure> {
         let body_bytes_max = downstream.body_bytes_max;
         let mut chunked = Chunked::new(body_bytes_max);
         let deadline = Instant::now() + downstream.body_timeout;
         loop {
             let used = chunked
                 .feed(&self.buf[start..])
-                .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
-            // Decoded bytes are dropped at once, so that memory holds the body only once.
+                .map_err(|fault| refuse(ClientResponse::refuse_chunks(fault, body_bytes_max)))?;
+            // The decoder has copied these bytes. They are dropped at once, so that memory holds
+            // the body only once.
             self.buf.drain(start..start + used);
             self.reserve(chunked.bytes_held())?;
             if chunked.is_done() {
@@ -450,31 +471,34 @@ where
     }
 
     /// Reserves memory for the request, plus `body_bytes` bytes of a separate body.
-    fn reserve(&mut self, body_bytes: usize) -> Result<(), Stop> {
+    fn reserve(&mut self, body_bytes: usize) -> Result<(), ReadFailure> {
         let reserved = self.reservation.set(self.buf.capacity() + body_bytes);
-        reserved.map_err(|Full| refuse(Message::refuse_memory()))
+        reserved.map_err(|Full| refuse(ClientResponse::refuse_memory()))
     }
 
-    async fn fill_body(&mut self, deadline: Instant) -> Result<(), Stop> {
+    /// Reads once into the buffer while a body is incomplete.
+    async fn fill_body(&mut self, deadline: Instant) -> Result<(), ReadFailure> {
         match self.fill(deadline).await? {
             ReadOutcome::Bytes(()) => Ok(()),
-            ReadOutcome::End => Err(Stop::Close),
-            ReadOutcome::Late => Err(refuse(Message::refuse(408, "request body took too long"))),
+            ReadOutcome::End => Err(ReadFailure::Disconnected),
+            ReadOutcome::TimedOut => {
+                Err(refuse(ClientResponse::refuse(408, "request body took too long")))
+            }
         }
     }
 
-    /// Writes bytes that are a whole HTTP message.
+    /// Writes a complete HTTP message.
     async fn write_raw(&mut self, cx: &ThreadContext, bytes: &[u8]) -> io::Result<()> {
         let timeout = cx.snapshot.config.downstream.write_timeout;
         wait::write(&mut self.stream, &mut self.watchdog, timeout, [bytes, b"", b""]).await
     }
 
-    /// Writes a response. Without `head`, the request's head was refused.
+    /// Writes a response. `head` is the head of the request; `None` if the request was refused.
     async fn write(
         &mut self,
         cx: &ThreadContext,
         head: Option<&Head>,
-        message: &Message,
+        response: &ClientResponse,
         keep_alive: bool,
     ) -> io::Result<()> {
         let config = &cx.snapshot.config;
@@ -487,11 +511,11 @@ where
             confirm_keep_alive: head.is_some_and(|head| head.confirm_keep_alive),
             date: &date,
         };
-        answer::write_head(&mut out, message, options);
-        let body = &message.body;
+        answer::write_head(&mut out, response, options);
+        let body = &response.body;
         // The head and a small payload share one buffer, because one copy is cheaper than a
         // vectored write.
-        let parts = if head.is_some_and(|head| head.verb == Verb::Head) {
+        let parts = if head.is_some_and(|head| head.http_method == HttpMethod::Head) {
             [&out[..], b"", b""]
         } else if body.middle.len() <= COPY_BYTES_MAX {
             out.reserve(body.len());
@@ -509,10 +533,10 @@ where
         written
     }
 
-    /// Drops the served request from the buffer.
-    fn drop_request(&mut self, end: usize) {
-        if end < self.buf.len() {
-            self.buf.drain(..end);
+    /// Removes the served request, which ends at `request_end`, from the buffer.
+    fn drop_request(&mut self, request_end: usize) {
+        if request_end < self.buf.len() {
+            self.buf.drain(..request_end);
         } else if self.buf.capacity() > IDLE_BUFFER_BYTES_MAX {
             self.buf = Vec::new();
         } else {
@@ -520,33 +544,38 @@ where
         }
     }
 
-    /// Sends the refusal, if there is one, and closes the connection.
-    async fn stop(self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
-        let Stop::Refuse(mut message) = stop else { return Ok(()) };
-        cx.counters.record_refusal(message.status);
+    /// Ends the connection after a failed read. Sends the refusal, if there is one.
+    async fn end_with(self, cx: &ThreadContext, failure: ReadFailure) -> io::Result<()> {
+        let ReadFailure::Refused(mut response) = failure else { return Ok(()) };
+        cx.counters.record_refusal(response.status);
         if cx.snapshot.access_log.is_some() {
             let record = PendingRecord::without_head(self.peer.address, PROTOCOL);
-            message.record = Some(Box::new(record));
+            response.record = Some(Box::new(record));
         }
-        self.close_with(cx, *message).await
+        self.close_with(cx, *response).await
     }
 
-    /// Sends the last response of the connection. A client that still sends would otherwise lose
-    /// it, so the bytes that arrive within a limit are read before the connection closes.
-    async fn close_with(mut self, cx: &ThreadContext, mut message: Message) -> io::Result<()> {
+    /// Sends the last response of the connection, then closes the connection. Before that, reads
+    /// and drops the bytes that the client still sends, up to a limit. Without these reads, the
+    /// client would receive a reset instead of the response.
+    async fn close_with(
+        mut self,
+        cx: &ThreadContext,
+        mut response: ClientResponse,
+    ) -> io::Result<()> {
         self.buf = Vec::new();
         let _freed = self.reservation.set(0);
-        log::log_message(cx, &mut message);
-        self.write(cx, None, &message, false).await?;
+        log::log_request(cx, &mut response);
+        self.write(cx, None, &response, false).await?;
         self.stream.shutdown().await?;
         let deadline = Instant::now() + LINGER_TIMEOUT;
-        let mut dropped = 0;
-        while dropped < LINGER_BYTES_MAX {
+        let mut dropped_bytes = 0;
+        while dropped_bytes < LINGER_BYTES_MAX {
             let filled =
                 wait::fill(&mut self.stream, &mut self.watchdog, deadline, <[u8]>::len).await?;
             match filled {
-                ReadOutcome::Bytes(bytes) => dropped += bytes,
-                ReadOutcome::End | ReadOutcome::Late => break,
+                ReadOutcome::Bytes(bytes) => dropped_bytes += bytes,
+                ReadOutcome::End | ReadOutcome::TimedOut => break,
             }
         }
         Ok(())
@@ -559,16 +588,19 @@ struct StoredBody {
     /// which is removed from the buffer.
     range: Range<usize>,
     /// The body without its chunks and content coding; `None` if the received body has neither.
+    /// Replaces the body in the buffer.
     decoded: Option<Vec<u8>>,
 }
 
 impl StoredBody {
+    /// Returns the body without its chunks and content coding.
     fn bytes<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
         self.decoded.as_deref().unwrap_or(&buf[self.range.clone()])
     }
 }
 
-fn is_preface(buf: &[u8]) -> bool {
+/// Returns true if `buf` begins with the HTTP/2 preface, or may do so once more bytes arrive.
+fn may_be_preface(buf: &[u8]) -> bool {
     let compared = buf.len().min(HTTP2_PREFACE.len());
     buf[..compared] == HTTP2_PREFACE[..compared]
 }

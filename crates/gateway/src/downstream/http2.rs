@@ -1,8 +1,8 @@
 //! One HTTP/2 client connection, over TLS or in clear text with prior knowledge (RFC 9113, sections
 //! 3.2 and 3.3).
 //!
-//! hyper implements the protocol. This module converts each request to the same [`Head`] as
-//! HTTP/1.1 and serves it by the same function.
+//! hyper implements the protocol. This module converts the head of each request to a [`Head`]. Then
+//! the same function as over HTTP/1.1 serves the request (`exchange.rs`).
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use tokio::time::Instant;
 use crate::access::caller::{ExtraValues, HeadFields};
 use crate::access_log::pending::PendingRecord;
 use crate::config::downstream::Downstream;
-use crate::downstream::answer::{HeadOptions, Message};
+use crate::downstream::answer::{ClientResponse, HeadOptions};
 use crate::downstream::exchange::{self, RequestOrigin};
 use crate::downstream::frames::FrameCounter;
-use crate::downstream::head::{Accept, Coding, Head, Media, Verb};
+use crate::downstream::head::{AcceptedCodings, ContentCoding, Head, HttpMethod, MediaType};
 use crate::downstream::peer::{ForwardedHeader, Peer};
 use crate::downstream::thread::Thread;
 use crate::downstream::unread::{ResponseBody, UnfinishedResponses};
@@ -45,8 +45,8 @@ const PROTOCOL: &str = "HTTP/2.0";
 
 /// Serves a connection. `read_ahead` holds the bytes that were already read.
 ///
-/// Each request uses the configuration at its own start. The connection keeps the limits of the
-/// configuration at its start.
+/// Each request uses the configuration that is current when the request starts. The connection
+/// keeps its timeouts and its limits of streams and headers through reloads.
 pub(crate) async fn serve<S>(
     thread: Rc<Thread>,
     stream: S,
@@ -58,25 +58,26 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let blocked_since = Rc::new(Cell::new(None));
-    let mut client = FrameCounter::of_client();
-    client.feed(&read_ahead);
-    let server = FrameCounter::default();
-    let monitored = MonitoredStream {
+    let mut client_frames = FrameCounter::of_client();
+    client_frames.feed(&read_ahead);
+    let server_frames = FrameCounter::default();
+    let monitored_stream = MonitoredStream {
         read_ahead: read_ahead.into(),
         stream,
         blocked_since: Rc::clone(&blocked_since),
-        client,
-        server,
+        client_frames,
+        server_frames,
     };
-    let unfinished = Rc::new(UnfinishedResponses::default());
-    let active = ActiveStreams::new();
+    let unfinished_responses = Rc::new(UnfinishedResponses::default());
+    let active_streams = ActiveStreams::new();
     let service = hyper::service::service_fn(|request| {
-        let (cx, unfinished, peer) = (thread.context(), Rc::clone(&unfinished), peer.clone());
+        let (cx, unfinished_responses, peer) =
+            (thread.context(), Rc::clone(&unfinished_responses), peer.clone());
         let (account, subscriptions) = (Rc::clone(&account), Rc::clone(&thread.subscriptions));
-        let active_stream = active.begin();
+        let active_stream = active_streams.begin();
         async move {
             let response =
-                respond(&cx, &unfinished, request, &peer, &account, &subscriptions).await;
+                respond(&cx, &unfinished_responses, request, &peer, &account, &subscriptions).await;
             drop(active_stream);
             Ok::<_, Infallible>(response)
         }
@@ -86,28 +87,30 @@ where
         (downstream.write_timeout, downstream.idle_timeout)
     };
     let connection = configure_server(&thread.context().snapshot.config.downstream)
-        .serve_connection(TokioIo::new(monitored), service);
+        .serve_connection(TokioIo::new(monitored_stream), service);
     tokio::pin!(connection);
     let mut checks = tokio::time::interval(write_timeout.min(idle_timeout) / 2);
-    let mut draining = false;
-    // When the gateway sent GOAWAY because the client was idle.
+    let mut is_draining = false;
+    // When the gateway sent GOAWAY because the client was idle; `None` if it did not.
     let mut goaway_at: Option<Instant> = None;
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            () = thread.state.wait_for_drain(), if !draining => {
-                draining = true;
+            () = thread.state.wait_for_drain(), if !is_draining => {
+                is_draining = true;
                 connection.as_mut().graceful_shutdown();
             }
             _ = checks.tick() => {
-                let since: Option<Instant> = blocked_since.get();
-                let is_blocked = since.is_some_and(|since| since.elapsed() > write_timeout);
-                if is_blocked || unfinished.is_stalled(write_timeout) {
+                let blocked_since: Option<Instant> = blocked_since.get();
+                let is_blocked =
+                    blocked_since.is_some_and(|since| since.elapsed() > write_timeout);
+                if is_blocked || unfinished_responses.is_stalled(write_timeout) {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                let is_idle = unfinished.is_empty() && active.is_idle_for(idle_timeout);
+                let is_idle =
+                    unfinished_responses.is_empty() && active_streams.is_idle_for(idle_timeout);
                 match goaway_at {
-                    None if is_idle && !draining => {
+                    None if is_idle && !is_draining => {
                         goaway_at = Some(Instant::now());
                         connection.as_mut().graceful_shutdown();
                     }
@@ -121,8 +124,8 @@ where
     }
 }
 
-/// Counts the active requests of one connection, for the idle timeout. PING and SETTINGS frames do
-/// not extend it.
+/// Counts the active requests of one connection, for the idle timeout. Only requests extend the
+/// timeout, not PING or SETTINGS frames.
 struct ActiveStreams {
     count: Cell<usize>,
     /// When the last request ended, or the connection started.
@@ -145,6 +148,7 @@ impl ActiveStreams {
     }
 }
 
+/// Counts one active request until it is dropped.
 struct ActiveStream(Rc<ActiveStreams>);
 
 impl Drop for ActiveStream {
@@ -154,6 +158,7 @@ impl Drop for ActiveStream {
     }
 }
 
+/// Returns hyper's settings for a connection.
 fn configure_server(downstream: &Downstream) -> hyper::server::conn::http2::Builder<LocalExecutor> {
     let mut builder = hyper::server::conn::http2::Builder::new(LocalExecutor);
     builder
@@ -165,9 +170,10 @@ fn configure_server(downstream: &Downstream) -> hyper::server::conn::http2::Buil
     builder
 }
 
+/// Reads and serves one request, and logs it.
 async fn respond(
     cx: &Rc<ThreadContext>,
-    unfinished: &Rc<UnfinishedResponses>,
+    unfinished_responses: &Rc<UnfinishedResponses>,
     request: http::Request<Incoming>,
     peer: &Peer,
     account: &Rc<Account>,
@@ -178,67 +184,64 @@ async fn respond(
     let head = convert_head(&parts, &cx.snapshot.head_fields, ForwardedHeader::of(downstream));
     let client = peer.client_address(&head, downstream);
     let body_bytes_max = downstream.body_bytes_max;
-    let waiting = Cell::new(0);
+    let (protocol, waiting) = (PROTOCOL, &Cell::new(0));
     let subscribe_context = SubscribeContext { subscriptions, guard: None };
-    let (protocol, waiting) = (PROTOCOL, &waiting);
     let origin = RequestOrigin { peer, protocol, waiting, account, subscribe_context };
     let budget = &cx.snapshot.registry.memory;
     let mut reservation = Reservation::for_connection(budget, Purpose::Request, account);
-    let read = tokio::time::timeout(
-        downstream.body_timeout,
-        read_body(body, body_bytes_max, &mut reservation),
-    );
-    let body = match read.await {
-        Err(_) => Err(Message::refuse(408, "request body took too long")),
-        Ok(Err(message)) => Err(message),
+    let reading = read_body(body, body_bytes_max, &mut reservation);
+    let body = match tokio::time::timeout(downstream.body_timeout, reading).await {
+        Err(_) => Err(ClientResponse::refuse(408, "request body took too long")),
+        Ok(Err(response)) => Err(response),
         Ok(Ok(body)) => {
             reservation.set_waiting(false);
             exchange::decode_body(&head, body, body_bytes_max).await
         }
     };
-    let mut message = match body {
+    let mut response = match body {
         Ok(body) => exchange::respond(cx, &head, &body, &origin).await,
-        Err(message) => exchange::refuse(cx, message),
+        Err(response) => exchange::refuse(cx, response),
     };
     drop(reservation);
-    if exchange::should_compress(cx, &head, &message) {
-        message = Box::pin(compress::encode(message, head.accept)).await;
+    if exchange::should_compress(cx, &head, &response) {
+        response = Box::pin(compress::encode(response, head.accepted_codings)).await;
     }
     if cx.snapshot.access_log.is_some() {
         let without_head = || Box::new(PendingRecord::without_head(client, PROTOCOL));
-        message.record.get_or_insert_with(without_head);
-        log::log_message(cx, &mut message);
+        response.record.get_or_insert_with(without_head);
+        log::log_request(cx, &mut response);
     }
-    build_response(cx, unfinished, &head, message)
+    build_response(cx, unfinished_responses, &head, response)
 }
 
-/// Reads a request body and reserves memory for it.
+/// Reads a request body and reserves memory for it. Refuses a body of more than `bytes_max` bytes.
 async fn read_body(
     mut body: Incoming,
     bytes_max: usize,
     reservation: &mut Reservation,
-) -> Result<Vec<u8>, Message> {
+) -> Result<Vec<u8>, ClientResponse> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
-            return Err(Message::refuse(400, "request body was cut off"));
+            return Err(ClientResponse::refuse(400, "request body was cut off"));
         };
+        // Trailers are ignored.
         let Ok(piece) = frame.into_data() else { continue };
         if bytes.len() + piece.len() > bytes_max {
-            return Err(Message::refuse_size(bytes_max));
+            return Err(ClientResponse::refuse_size(bytes_max));
         }
         bytes.extend_from_slice(&piece);
-        reservation.set(bytes.capacity()).map_err(|Full| Message::refuse_memory())?;
+        reservation.set(bytes.capacity()).map_err(|Full| ClientResponse::refuse_memory())?;
     }
     Ok(bytes)
 }
 
-/// Builds the HTTP response of a message.
+/// Converts a response to hyper's form.
 fn build_response(
     cx: &ThreadContext,
-    unfinished: &Rc<UnfinishedResponses>,
+    unfinished_responses: &Rc<UnfinishedResponses>,
     head: &Head,
-    message: Message,
+    response: ClientResponse,
 ) -> http::Response<ResponseBody> {
     let date = cx.date();
     let options = HeadOptions {
@@ -248,20 +251,25 @@ fn build_response(
         confirm_keep_alive: false,
         date: &date,
     };
-    let mut response = http::Response::new(());
-    *response.status_mut() = http::StatusCode::from_u16(message.status)
+    let mut http_response = http::Response::new(());
+    *http_response.status_mut() = http::StatusCode::from_u16(response.status)
         .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    answer::each_header(&message, options, |name, value| {
+    answer::each_header(&response, options, |name, value| {
         let name = http::HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(value)) = (name, http::HeaderValue::from_bytes(value)) {
-            response.headers_mut().append(name, value);
+            http_response.headers_mut().append(name, value);
         }
     });
-    let body = if head.verb == Verb::Head { Bytes::new() } else { message.body.join().into() };
-    response.map(|()| unfinished.track(body, message.reservation))
+    let body = if head.http_method == HttpMethod::Head {
+        Bytes::new()
+    } else {
+        response.body.join().into()
+    };
+    http_response.map(|()| unfinished_responses.track(body, response.reservation))
 }
 
-/// Converts the head of an HTTP/2 request.
+/// Converts the head of an HTTP/2 request. `fields` selects the optional fields to store, and
+/// `forwarded_header` names the header with the client's address.
 fn convert_head(
     parts: &http::request::Parts,
     fields: &HeadFields,
@@ -286,12 +294,14 @@ fn convert_head(
     values("tracestate").for_each(|value| trace.add_state(value));
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
     Head {
-        verb: head::parse_verb(parts.method.as_str()),
+        http_method: head::parse_http_method(parts.method.as_str()),
         path: head::parse_path(parts.uri.path()),
         keep_alive: true,
-        media: value("content-type").map_or(Media::Absent, head::parse_media),
-        accept: value("accept-encoding").map_or(Accept::default(), head::parse_accept),
-        coding: value("content-encoding").map_or(Coding::Identity, head::parse_coding),
+        media_type: value("content-type").map_or(MediaType::Absent, head::parse_media_type),
+        accepted_codings: value("accept-encoding")
+            .map_or(AcceptedCodings::default(), head::parse_accepted_codings),
+        content_coding: value("content-encoding")
+            .map_or(ContentCoding::Identity, head::parse_content_coding),
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
         hash_header: fields.hash_header.as_deref().and_then(value).map(Box::from),
         limit_headers: fields
@@ -299,7 +309,7 @@ fn convert_head(
             .iter()
             .map(|name| value(name.as_str()).map(SmallVec::from_slice))
             .collect(),
-        forwarded: forwarded_header.and_then(|forwarded_header| {
+        forwarded_address: forwarded_header.and_then(|forwarded_header| {
             let values = parts.headers.get_all(forwarded_header.name);
             forwarded_header.find_client(values.iter().map(http::HeaderValue::as_bytes))
         }),
@@ -325,28 +335,28 @@ where
 }
 
 /// A stream that first returns bytes read earlier. It detects floods of frames without requests,
-/// and clients that do not read. Otherwise a client that floods PING or SETTINGS frames and never
-/// reads would keep its connection forever.
+/// and clients that do not read. Without these checks, a client that floods PING or SETTINGS frames
+/// and never reads would keep its connection forever.
 struct MonitoredStream<S> {
     /// Bytes that were read earlier and not returned yet.
     read_ahead: Bytes,
     stream: S,
     /// When the stream stopped accepting bytes; `None` while it accepts bytes.
     blocked_since: Rc<Cell<Option<Instant>>>,
-    /// Frames of the client.
-    client: FrameCounter,
-    /// Frames of the gateway.
-    server: FrameCounter,
+    /// Counts the frames of the client.
+    client_frames: FrameCounter,
+    /// Counts the frames of the gateway.
+    server_frames: FrameCounter,
 }
 
 impl<S> MonitoredStream<S> {
     /// Records whether a write waits for the stream.
     fn track<T>(&self, polled: Poll<T>) -> Poll<T> {
-        let since = match &polled {
+        let blocked_since = match &polled {
             Poll::Ready(_) => None,
             Poll::Pending => Some(self.blocked_since.get().unwrap_or_else(Instant::now)),
         };
-        self.blocked_since.set(since);
+        self.blocked_since.set(blocked_since);
         polled
     }
 }
@@ -365,8 +375,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
         }
         let filled_before = buf.filled().len();
         std::task::ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        this.client.feed(&buf.filled()[filled_before..]);
-        if frames::is_flood(&this.client, &this.server) {
+        this.client_frames.feed(&buf.filled()[filled_before..]);
+        if frames::is_flood(&this.client_frames, &this.server_frames) {
             return Poll::Ready(Err(io::Error::other("a flood of frames without requests")));
         }
         Poll::Ready(Ok(()))
@@ -382,7 +392,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
         if let Poll::Ready(Ok(bytes)) = polled {
-            this.server.feed(&buf[..bytes]);
+            this.server_frames.feed(&buf[..bytes]);
         }
         this.track(polled)
     }

@@ -1,13 +1,14 @@
-//! Builds access-log records. The fields of the request are set when the response is ready. The
-//! fields of the response are set after the response is written.
+//! Builds access-log records of requests. The fields of the request are set when the response is
+//! ready. The fields of the response are set after the response was written, or after the
+//! connection has ended without a response.
 
 use std::sync::Arc;
 
 use crate::access::caller::Caller;
 use crate::access_log::pending::{CallRecords, PendingRecord};
 use crate::access_log::record::{Record, mask_path};
-use crate::downstream::answer::Message;
-use crate::downstream::head::{Head, Verb};
+use crate::downstream::answer::ClientResponse;
+use crate::downstream::head::{Head, HttpMethod};
 use crate::state::context::ThreadContext;
 
 /// Status of a request whose connection ended before the response, as in nginx's log.
@@ -27,12 +28,12 @@ pub(crate) fn start_record(
         key: grant.map(|grant| Arc::clone(&grant.name)),
         tier: grant.and_then(|grant| grant.tier.clone()),
         path: mask_path(path),
-        http_method: match head.verb {
-            Verb::Post => "POST",
-            Verb::Get => "GET",
-            Verb::Head => "HEAD",
-            Verb::Options => "OPTIONS",
-            Verb::Other => "-",
+        http_method: match head.http_method {
+            HttpMethod::Post => "POST",
+            HttpMethod::Get => "GET",
+            HttpMethod::Head => "HEAD",
+            HttpMethod::Options => "OPTIONS",
+            HttpMethod::Other => "-",
         },
         bytes_in,
         extra: head.extra.clone(),
@@ -41,21 +42,24 @@ pub(crate) fn start_record(
     Box::new(PendingRecord::new(record, calls))
 }
 
-/// Logs the request of a message after the message is written, if the access log is on.
-pub(crate) fn log_message(cx: &ThreadContext, message: &mut Message) {
-    if let Some(record) = message.record.take() {
-        log_response(cx, *record, message.status, message.body.len());
+/// Logs the request that `response` belongs to, if the access log is on. Called after the response
+/// was written.
+pub(crate) fn log_request(cx: &ThreadContext, response: &mut ClientResponse) {
+    if let Some(record) = response.record.take() {
+        queue_record(cx, *record, response.status, response.body.len());
     }
 }
 
-fn log_response(cx: &ThreadContext, pending: PendingRecord, status: u16, bytes: usize) {
+/// Queues a record with the status and the body length of the response.
+fn queue_record(cx: &ThreadContext, pending: PendingRecord, status: u16, bytes_out: usize) {
     if let Some(queues) = &cx.snapshot.access_log {
-        queues.log(cx.index, pending, status, bytes, &cx.counters, || cx.upstream.random());
+        queues.log(cx.index, pending, status, bytes_out, &cx.counters, || cx.upstream.random());
     }
 }
 
-/// A request that is being served. Dropping it logs the request without a response: the client has
-/// left, or the gateway has closed the connection.
+/// A request that is being served. If it is dropped before [`ServedRequest::end`], the client has
+/// disconnected or the gateway has closed the connection. The request is then logged without a
+/// response.
 pub(crate) struct ServedRequest<'a> {
     pub(crate) cx: &'a ThreadContext,
     pub(crate) head: &'a Head,
@@ -67,9 +71,9 @@ pub(crate) struct ServedRequest<'a> {
 }
 
 impl ServedRequest<'_> {
-    /// Ends the guard: the request has a response.
+    /// Called when the request has a response, which is logged separately.
     pub(crate) fn end(self) {
-        // All fields are references.
+        // All fields are references or numbers, so nothing leaks.
         std::mem::forget(self);
     }
 }
@@ -79,6 +83,6 @@ impl Drop for ServedRequest<'_> {
         let (caller, calls) = (self.caller.clone(), self.calls.take());
         let record =
             start_record(self.head, caller, self.path, self.bytes_in, self.protocol, calls);
-        log_response(self.cx, *record, CLIENT_CLOSED_REQUEST, 0);
+        queue_record(self.cx, *record, CLIENT_CLOSED_REQUEST, 0);
     }
 }

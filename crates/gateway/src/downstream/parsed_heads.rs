@@ -4,24 +4,30 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
-use super::head::{Head, HeadFault, Verb, read_head};
+use super::head::{Head, HeadFault, HttpMethod, read_head};
 use super::peer::ForwardedHeader;
 use crate::access::caller::RequestIdentity;
 use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;
 use crate::state::context::ThreadContext;
 
-/// Maximum number of cached heads per thread. It is enough for a few kinds of clients, with one
-/// head for each common body length.
+/// Maximum number of cached heads per thread. A client library needs one head for each common
+/// length of a body, so this is enough for a few client libraries.
 const HEADS_MAX: usize = 64;
 
 type Heads = HeadCache<Rc<Head>>;
 
-/// The heads that one thread parsed under its current configuration. The configuration selects the
-/// parsed fields. A client sends the same head with every request, so most heads are parsed once.
-/// The cache does not keep a replaced configuration alive.
+/// Cache of the heads that one thread has parsed. A client usually sends the same head with every
+/// request, so most heads are parsed once. The configuration selects the parsed fields, so a new
+/// configuration empties the cache. The cache does not keep a replaced configuration in memory.
 #[derive(Default)]
-pub(super) struct ParsedHeads(RefCell<Option<(Weak<ThreadContext>, Heads)>>);
+pub(super) struct ParsedHeads(RefCell<Option<CachedHeads>>);
+
+/// The heads that were parsed in one context.
+struct CachedHeads {
+    context: Weak<ThreadContext>,
+    heads: Heads,
+}
 
 impl ParsedHeads {
     /// Parses the head at the start of `buf`. Returns `None` while the head is incomplete.
@@ -31,10 +37,15 @@ impl ParsedHeads {
         buf: &[u8],
     ) -> Result<Option<Rc<Head>>, HeadFault> {
         let mut cached = self.0.borrow_mut();
-        if !cached.as_ref().is_some_and(|(context, _)| std::ptr::eq(context.as_ptr(), &**cx)) {
-            *cached = Some((Rc::downgrade(cx), Heads::new(HEADS_MAX)));
+        let is_current =
+            |cached: &CachedHeads| std::ptr::eq(cached.context.as_ptr(), Rc::as_ptr(cx));
+        if !cached.as_ref().is_some_and(is_current) {
+            *cached = None;
         }
-        let Some((_, heads)) = &mut *cached else { return Ok(None) };
+        let CachedHeads { heads, .. } = cached.get_or_insert_with(|| CachedHeads {
+            context: Rc::downgrade(cx),
+            heads: Heads::new(HEADS_MAX),
+        });
         if let Some((_, head)) = heads.find(buf) {
             return Ok(Some(Rc::clone(head)));
         }
@@ -46,8 +57,8 @@ impl ParsedHeads {
             return Ok(None);
         };
         let head = Rc::new(head);
-        // Each WebSocket upgrade has a unique key and each `traceparent` a unique span, so such a head
-        // is not cached.
+        // Each WebSocket upgrade has a unique key, and each `traceparent` has a unique span. So a
+        // head with a key or a `traceparent` is not cached.
         if head.upgrade.is_none() && head.trace.is_none() {
             heads.insert(buf, head.bytes, Rc::clone(&head));
         }
@@ -56,7 +67,8 @@ impl ParsedHeads {
 }
 
 impl Head {
-    /// Returns the credentials in this head, for a client at this address.
+    /// Returns the credentials of a request with this head. `client` is the client's address, and
+    /// `certificate` its verified TLS certificate, if any.
     pub(crate) fn identity<'a>(
         &'a self,
         client: IpAddr,
@@ -66,7 +78,7 @@ impl Head {
             client,
             path: self.path.as_str(),
             extra: self.extra.as_deref(),
-            needs_key: self.verb == Verb::Post || self.upgrade.is_some(),
+            needs_key: self.http_method == HttpMethod::Post || self.upgrade.is_some(),
             certificate,
         }
     }

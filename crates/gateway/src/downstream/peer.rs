@@ -13,7 +13,8 @@ use crate::policy::client::Networks;
 pub(crate) struct Peer {
     /// The address of the connection, or the address in its PROXY header.
     pub(crate) address: IpAddr,
-    /// The verified certificate of the TLS handshake.
+    /// The client's certificate, which the TLS handshake has verified; `None` if the client sent no
+    /// certificate.
     pub(crate) certificate: Option<Rc<ClientCertificate>>,
 }
 
@@ -23,10 +24,10 @@ impl Peer {
         Peer { address, certificate: None }
     }
 
-    /// Returns the client's address for one request. Forwarding headers are used only from a
-    /// trusted proxy.
+    /// Returns the client's address for one request. The address that a header reports is used only
+    /// if the peer is a trusted proxy.
     pub(crate) fn client_address(&self, head: &Head, downstream: &Downstream) -> IpAddr {
-        match head.forwarded {
+        match head.forwarded_address {
             Some(client) if downstream.trusted_proxies.contains(self.address) => client,
             _ => self.address,
         }
@@ -47,13 +48,13 @@ pub(crate) struct ForwardedHeader<'a> {
 }
 
 impl<'a> ForwardedHeader<'a> {
-    /// Returns `None` if no header is configured.
+    /// Returns the header that is configured; `None` if no header is configured.
     pub(crate) fn of(downstream: &'a Downstream) -> Option<ForwardedHeader<'a>> {
         downstream.client_address.header().map(|name| ForwardedHeader { downstream, name })
     }
 
-    /// Returns the client's address from the header's values. The address is valid only if the peer
-    /// is trusted.
+    /// Returns the client's address in the header's values, if there is one. The address is valid
+    /// only if the peer is a trusted proxy.
     pub(crate) fn find_client<'v>(
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,

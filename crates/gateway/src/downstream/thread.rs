@@ -35,10 +35,10 @@ pub(crate) enum ListenAddress {
 /// A serving thread.
 pub(crate) struct Thread {
     pub(crate) state: Rc<ThreadState>,
-    /// The state of each open connection, by the connection's number.
+    /// The state of each open connection, by the connection's id.
     connections: RefCell<BTreeMap<u64, Rc<ConnectionState>>>,
-    /// Number of the next connection.
-    next_number: Cell<u64>,
+    /// The id of the next connection.
+    next_id: Cell<u64>,
     /// The subscriptions and filters of this thread's clients.
     pub(crate) subscriptions: Rc<Subscriptions>,
     /// The cache of parsed heads.
@@ -64,7 +64,7 @@ impl Thread {
             subscriptions: Subscriptions::new(&state, feeds),
             heads: ParsedHeads::default(),
             connections: RefCell::default(),
-            next_number: Cell::new(0),
+            next_id: Cell::new(0),
             state,
         })
     }
@@ -74,7 +74,7 @@ impl Thread {
         self.state.context()
     }
 
-    /// Serves a client in its own task.
+    /// Serves a client over a plaintext stream in its own task.
     pub(crate) fn accept<S>(self: &Rc<Thread>, stream: S, client: IpAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -107,7 +107,8 @@ impl Thread {
                     accept::serve_tls(Rc::clone(self), tcp, client, listen, state)
                 });
             }
-            // This cannot happen: a reload never removes the settings of an open TLS address.
+            // This cannot happen, because a reload never removes the settings of an open TLS
+            // address.
             (ListenAddress::Tls, None) => {}
         }
     }
@@ -122,7 +123,8 @@ impl Thread {
         let is_trusted_proxy = cx.snapshot.config.downstream.trusted_proxies.contains(client);
         let connection_guard = match &cx.snapshot.clients {
             Some(clients) if !is_trusted_proxy => match clients.open(client) {
-                // Closing at once informs the client better than a connection that never responds.
+                // The connection is closed at once. A client learns more from that than from a
+                // connection that never responds.
                 None => return cx.counters.connections_refused.add(1),
                 connection_guard => connection_guard,
             },
@@ -130,20 +132,21 @@ impl Thread {
         };
         drop(cx);
         let state = Rc::new(ConnectionState::default());
-        let number = self.next_number.replace(self.next_number.get() + 1);
+        let id = self.next_id.replace(self.next_id.get() + 1);
         let thread = Rc::clone(self);
         let account = Rc::clone(&state.account);
-        let served = serve(Rc::clone(&state));
+        let serving = serve(Rc::clone(&state));
         self.context().counters.record_connection_opened();
-        self.connections.borrow_mut().insert(number, state);
+        self.connections.borrow_mut().insert(id, state);
         let task = tokio::task::spawn_local(async move {
-            let _closed = CloseGuard { thread, number, _connection_guard: connection_guard };
-            served.await;
+            let _close_guard = CloseGuard { thread, id, _connection_guard: connection_guard };
+            serving.await;
         });
         account.set_task(task.abort_handle());
     }
 
-    /// Closes the slowest clients' connections while the memory budget is exceeded. Runs forever.
+    /// Closes the connections of the slowest clients whenever the memory budget is exceeded. Never
+    /// returns.
     pub(crate) async fn relieve_memory(self: Rc<Thread>) {
         let (budget, threads) = {
             let snapshot = &self.context().snapshot;
@@ -166,8 +169,8 @@ impl Thread {
         self.connections.borrow().len()
     }
 
-    /// Closes the connections that wait for a request. A connection stays open if a request has
-    /// just begun.
+    /// Closes the connections that wait for a request. The other connections close after their
+    /// response.
     pub(crate) fn close_idle(&self) {
         for connection in self.connections.borrow().values() {
             connection.close_if_idle();
@@ -175,18 +178,19 @@ impl Thread {
     }
 }
 
-/// Held by the task of a connection. Its drop removes the connection from the open connections and
-/// counts it as closed, also if the task is aborted.
+/// Held by the task of a connection. When the task ends or is aborted, removes the connection from
+/// the open connections and counts it as closed.
 struct CloseGuard {
     thread: Rc<Thread>,
-    number: u64,
-    /// The connection's slot in its client's connection limit, if there is one.
+    id: u64,
+    /// The connection's slot in the connection limit of its client; `None` if the client is not
+    /// limited.
     _connection_guard: Option<ConnectionGuard>,
 }
 
 impl Drop for CloseGuard {
     fn drop(&mut self) {
-        self.thread.connections.borrow_mut().remove(&self.number);
+        self.thread.connections.borrow_mut().remove(&self.id);
         self.thread.context().counters.record_connection_closed();
     }
 }

@@ -1,9 +1,8 @@
 //! TLS on one client connection: the handshake, and the byte stream after it.
 //!
-//! rustls implements the protocol; this module moves its records to and from the socket with few
-//! system calls. Session tickets are sent together with the first response, or when there is
-//! nothing to read. A response is one write, no matter how many parts it has. `crate::config::tls`
-//! builds the settings.
+//! rustls implements the protocol. This module moves its records to and from the socket with few
+//! system calls. Session tickets are sent together with the first response, or when nothing can be
+//! read. All parts of a response are sent in one write. `crate::config::tls` builds the settings.
 
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::pin::Pin;
@@ -24,11 +23,11 @@ use crate::metrics::label::HandshakeFailure;
 pub(crate) enum HandshakeFault {
     /// The handshake timed out.
     #[error("took too long")]
-    Late,
+    TimedOut,
     /// The client disconnected, or the socket failed.
     #[error("client has closed the connection")]
     Closed,
-    /// rustls reports an error, which is sent to the client as an alert.
+    /// rustls has reported an error. The client receives the error as an alert.
     #[error("{0}")]
     Tls(rustls::Error),
 }
@@ -37,7 +36,7 @@ impl HandshakeFault {
     /// Returns the class of the failure for metrics.
     pub(crate) fn class(&self) -> HandshakeFailure {
         match self {
-            HandshakeFault::Late => HandshakeFailure::Timeout,
+            HandshakeFault::TimedOut => HandshakeFailure::Timeout,
             HandshakeFault::Closed => HandshakeFailure::Closed,
             HandshakeFault::Tls(error) => match error {
                 rustls::Error::InvalidMessage(_) => HandshakeFailure::NotTls,
@@ -72,9 +71,9 @@ pub(crate) async fn handshake(
     let mut watchdog = Watchdog::default();
     std::future::poll_fn(|cx| match stream.poll_handshake(cx) {
         Poll::Pending if watchdog.poll_passed(cx, deadline).is_ready() => {
-            Poll::Ready(Err(HandshakeFault::Late))
+            Poll::Ready(Err(HandshakeFault::TimedOut))
         }
-        other => other,
+        polled => polled,
     })
     .await?;
     Ok(stream)
@@ -90,6 +89,7 @@ pub(crate) struct TlsStream {
 }
 
 impl TlsStream {
+    /// Writes and reads records until the handshake is complete.
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeFault>> {
         while self.session.is_handshaking() {
             ready!(self.poll_write_records(cx))?;
@@ -100,8 +100,8 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from the socket once and passes the bytes to rustls. Returns 0 at the end of the
-    /// stream. An error of rustls is wrapped.
+    /// Reads from the socket once and passes the bytes to rustls. Returns the number of bytes; 0 at
+    /// the end of the stream. An error of rustls is wrapped in an `InvalidData` error.
     fn poll_read_records(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let read = self.session.read_tls(&mut Ciphertext { tcp: &mut self.tcp, cx });
         let bytes = match read {
@@ -110,7 +110,7 @@ impl TlsStream {
             Err(error) => return Poll::Ready(Err(error)),
         };
         if let Err(error) = self.session.process_new_packets() {
-            // The alert informs the client. A failure to send it is ignored.
+            // Sends the alert of the error. A failure to send it is ignored.
             let _ = self.poll_write_records(cx);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
@@ -130,8 +130,8 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts as much as rustls accepts. rustls buffers at most 64 KiB of records; if it accepts
-    /// nothing, the buffered records are written first.
+    /// Calls `encrypt` with the writer of rustls and returns the number of encrypted bytes. rustls
+    /// buffers at most 64 KiB of records. If the buffer is full, writes the buffered records first.
     fn poll_encrypt(
         &mut self,
         cx: &mut Context<'_>,
@@ -163,8 +163,8 @@ impl AsyncRead for TlsStream {
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The client closed without `close_notify`. HTTP detects truncation by its own
-                // lengths.
+                // The client has closed the connection without `close_notify`. This counts as a
+                // normal end, because HTTP detects truncated messages itself.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Poll::Ready(Ok(()));
                 }
@@ -176,8 +176,8 @@ impl AsyncRead for TlsStream {
             match this.poll_read_records(cx) {
                 Poll::Ready(bytes) => this.is_at_end = bytes? == 0,
                 Poll::Pending => {
-                    // No response follows that could carry the pending records, so they are written
-                    // now.
+                    // Pending records are written now, because the next response may come much
+                    // later.
                     if let Poll::Ready(written) = this.poll_write_records(cx) {
                         written?;
                     }
@@ -221,7 +221,7 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-/// Adapts the socket to rustls: returns `WouldBlock` instead of waiting.
+/// The socket, as rustls reads and writes it. Returns `WouldBlock` instead of waiting.
 struct Ciphertext<'a, 'c> {
     tcp: &'a mut TcpStream,
     cx: &'a mut Context<'c>,

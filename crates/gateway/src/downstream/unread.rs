@@ -1,9 +1,9 @@
 //! Detects clients that do not read their HTTP/2 responses.
 //!
-//! Such a client makes the gateway hold many responses at no cost to itself. Over HTTP/1.1 a
-//! stalled write reveals it. Over HTTP/2 the connection stays writable while the streams'
-//! flow-control windows are closed. So a response is handed to hyper in pieces, and the connection
-//! is closed if a piece waits too long.
+//! Such a client makes the gateway hold many responses at no cost to the client. Over HTTP/1.1 a
+//! stalled write reveals the client. Over HTTP/2 the connection stays writable while the streams'
+//! flow-control windows are closed. Therefore hyper gets each response in pieces, and the
+//! connection is closed if hyper does not request the next piece in time.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -18,15 +18,14 @@ use tokio::time::Instant;
 
 use crate::io::memory::Reservation;
 
-/// Bytes of a piece: the smallest maximum frame size of HTTP/2 (RFC 9113, section 4.2). A stall
-/// inside a piece is not detected, so one client can hold this many bytes per open stream.
+/// Bytes of a piece: the smallest value of HTTP/2's maximum frame size (RFC 9113, section 4.2). A
+/// stall within a piece is not detected, so a client can hold this many bytes per open stream.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// The unfinished responses of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct UnfinishedResponses {
-    /// When each response last made progress. The number of slots is the highest number of streams
-    /// that were open at once.
+    /// When each response last made progress, by the slot of the response; `None` in free slots.
     last_progress: RefCell<Vec<Option<Instant>>>,
 }
 
@@ -43,7 +42,12 @@ impl UnfinishedResponses {
             last_progress.len() - 1
         });
         last_progress[slot] = Some(Instant::now());
-        ResponseBody { bytes, unfinished: Rc::clone(self), slot, _reservation: reservation }
+        ResponseBody {
+            remaining: bytes,
+            unfinished: Rc::clone(self),
+            slot,
+            _reservation: reservation,
+        }
     }
 
     /// Returns true if no response is unfinished.
@@ -61,10 +65,12 @@ impl UnfinishedResponses {
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
-    bytes: Bytes,
+    /// The bytes that hyper has not got yet.
+    remaining: Bytes,
     unfinished: Rc<UnfinishedResponses>,
+    /// Index of the response in [`UnfinishedResponses::last_progress`].
     slot: usize,
-    /// The memory reservation, until the last piece is handed over.
+    /// The memory reservation, released when hyper drops the body after the last piece.
     _reservation: Option<Reservation>,
 }
 
@@ -82,21 +88,21 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.bytes.is_empty() {
+        if self.remaining.is_empty() {
             return Poll::Ready(None);
         }
         // hyper requests a piece only when the window has capacity, so the response makes progress.
         self.unfinished.last_progress.borrow_mut()[self.slot] = Some(Instant::now());
-        let length = self.bytes.len().min(PIECE_BYTES);
-        Poll::Ready(Some(Ok(Frame::data(self.bytes.split_to(length)))))
+        let length = self.remaining.len().min(PIECE_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.remaining.split_to(length)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_empty()
+        self.remaining.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.len() as u64)
+        SizeHint::with_exact(self.remaining.len() as u64)
     }
 }
 

@@ -1,10 +1,10 @@
 //! A client's WebSocket, from the upgrade request to its close (RFC 6455).
 //!
-//! Each message is a separate request and is processed like one over HTTP, with the credentials of
-//! the upgrade request. Keys, limits and rules are checked for each message, so a revoked key stops
-//! working on an open connection. Responses are sent as they complete, in any order. While a client
-//! does not read, the gateway does not read its socket. If the output queue exceeds its limit
-//! anyway, the gateway closes the connection.
+//! The gateway serves each message like a separate HTTP request with the credentials of the upgrade
+//! request. It checks keys, limits and rules for each message, so a revoked key stops working on an
+//! open connection. Responses are sent as they complete, in any order. While a client does not read
+//! its responses, the gateway does not read further messages of the client. If the output queue
+//! still exceeds its limit, the gateway closes the connection.
 
 use std::cell::Cell;
 use std::io;
@@ -26,12 +26,12 @@ use crate::access::caller;
 use crate::access::caller::HeadFields;
 use crate::call::reply::Body;
 use crate::config::downstream::Downstream;
-use crate::downstream::answer::Message;
+use crate::downstream::answer::ClientResponse;
 use crate::downstream::compress::{
     DECODE_INLINE_BYTES_MAX, INLINE_BYTES_MAX, decompress_off_thread, try_compress,
 };
 use crate::downstream::exchange::{RequestOrigin, respond};
-use crate::downstream::head::{Coding, Head, Media, Upgrade, Verb};
+use crate::downstream::head::{ContentCoding, Head, HttpMethod, MediaType, Upgrade};
 use crate::downstream::http1::ConnectionState;
 use crate::downstream::log;
 use crate::downstream::peer::Peer;
@@ -54,10 +54,10 @@ use output_queue::OutputQueue;
 
 const PROTOCOL: &str = "WebSocket";
 /// The gateway stops reading while more bytes than this wait to be written.
-const OUT_BYTES_PAUSE: usize = 1 << 20;
-/// The gateway stops reading while the messages in flight have more bytes than this.
+const OUTPUT_BYTES_PAUSE: usize = 1 << 20;
+/// The gateway stops reading while the messages in flight together have more bytes than this.
 const TASK_BYTES_PAUSE: usize = 4 << 20;
-/// Time that a client may take to receive a close frame and to answer it.
+/// Time within which a client must answer a close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Close code of an endpoint that stops (RFC 6455, section 7.4.1).
@@ -66,7 +66,8 @@ const GOING_AWAY: u16 = 1001;
 const POLICY_VIOLATION: u16 = 1008;
 /// Close code for a temporary condition (IANA's registry of WebSocket close codes).
 const TRY_AGAIN_LATER: u16 = 1013;
-/// Interval at which the subscriber's credentials are re-checked while notifications are sent.
+/// Shortest interval at which the subscriber's credentials are re-checked while notifications are
+/// sent.
 const PERMIT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The response to an upgrade request with an unsupported version.
@@ -74,7 +75,8 @@ pub(crate) const UNSUPPORTED_VERSION_RESPONSE: &[u8] =
     b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
     Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
 
-/// Builds the response that accepts the upgrade. Returns `None` if the request's key is invalid.
+/// Builds the response that accepts the upgrade. Returns `None` if the request's key is missing or
+/// invalid. `compresses` is true if messages may be compressed.
 pub(crate) fn build_accept_response(upgrade: &Upgrade, compresses: bool) -> Option<Vec<u8>> {
     let key = upgrade.key.as_deref()?;
     STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
@@ -95,8 +97,8 @@ pub(crate) struct UpgradedConnection<S> {
     pub(crate) thread: Rc<Thread>,
     pub(crate) stream: S,
     pub(crate) watchdog: Watchdog,
-    /// Bytes that were read behind the upgrade request.
-    pub(crate) unread: Vec<u8>,
+    /// Bytes that were read after the upgrade request.
+    pub(crate) read_ahead: Vec<u8>,
     pub(crate) peer: Peer,
     pub(crate) state: Rc<ConnectionState>,
 }
@@ -122,14 +124,16 @@ where
 /// The settings at the time of the upgrade. A reload changes them only for later connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
+    /// Maximum length of a client's message in bytes.
     message_bytes_max: usize,
     /// The minimum size of a compressed message; `None` if compression was not negotiated.
     compress_bytes_min: Option<usize>,
     /// Maximum number of messages in flight.
-    calls_max: usize,
+    messages_max: usize,
+    /// Size of the output queue above which the connection is closed, in bytes.
     queue_bytes_max: usize,
     subscriptions_max: usize,
-    /// Time without input after which a client is pinged, and timeout of its answer.
+    /// Time without input after which a client is pinged, and timeout of its pong.
     ping_interval: Duration,
     write_timeout: Duration,
 }
@@ -139,7 +143,7 @@ impl Settings {
         Settings {
             compress_bytes_min: compresses.then_some(downstream.compression_bytes_min),
             message_bytes_max: downstream.body_bytes_max,
-            calls_max: downstream.websocket_messages_max,
+            messages_max: downstream.websocket_messages_max,
             queue_bytes_max: downstream.websocket_queue_bytes_max,
             subscriptions_max: downstream.websocket_subscriptions_max,
             ping_interval: downstream.websocket_ping,
@@ -154,9 +158,8 @@ enum Phase {
     Open,
     /// A close frame is queued or sent.
     Closing {
-        /// When the connection is dropped; `None` while frames before the close frame are being
-        /// written.
-        until: Option<Instant>,
+        /// When the connection is dropped; `None` while the close frame is still queued.
+        drop_at: Option<Instant>,
         /// True if the client has sent a close frame too.
         peer_closed: bool,
     },
@@ -168,20 +171,23 @@ type MessageTask = LocalBoxFuture<'static, TaskOutput>;
 /// The output of a task.
 enum TaskOutput {
     Finished(FinishedMessage),
-    /// A large message was decompressed. Its compressed size was `bytes`.
+    /// A large message was decompressed.
     Decompressed {
         event: DecodedEvent,
-        bytes: usize,
+        compressed_bytes: usize,
     },
 }
 
+/// The response to a message of the client.
 struct FinishedMessage {
     cx: Rc<ThreadContext>,
-    message: Message,
-    /// The compressed body, which replaces the message's body.
-    compressed: Option<Vec<u8>>,
-    /// Bytes of the client's message.
-    bytes: usize,
+    response: ClientResponse,
+    /// The compressed body of the response, which replaces its body. `None` if the response is not
+    /// compressed.
+    compressed_body: Option<Vec<u8>>,
+    /// Length of the client's message in bytes.
+    request_bytes: usize,
+    /// Delays notifications of the subscriptions that the message has created.
     _guard: MessageGuard,
 }
 
@@ -192,28 +198,30 @@ struct Socket<S> {
     watchdog: Watchdog,
     peer: Rc<Peer>,
     state: Rc<ConnectionState>,
-    /// The head for each message, as if it had arrived by POST.
+    /// The head for each message: the head of the upgrade request, changed to a POST.
     head: Rc<Head>,
-    /// The fields that were parsed from the upgrade request.
+    /// The optional fields that the configuration selected when the upgrade request was parsed.
     head_fields: Arc<HeadFields>,
     settings: Settings,
     phase: Phase,
     decoder: Decoder,
-    /// True if the client violated the protocol, so its input cannot be parsed any more.
-    input_broken: bool,
-    /// Bytes that were read but not decoded yet, because a limit was reached.
+    /// True if further input is dropped, because the client violated the protocol or the memory
+    /// budget was used up.
+    drops_input: bool,
+    /// Bytes that were read but not decoded yet, for example because a limit was reached.
     undecoded: Vec<u8>,
     /// The tasks for the messages in flight.
     tasks: FuturesUnordered<MessageTask>,
-    /// Total bytes of the messages in flight.
+    /// Total length of the messages in flight, in bytes.
     task_bytes: usize,
+    /// The client's subscriptions and their queued notifications.
     subscriber: Rc<Subscriber>,
     /// The memory reservation for all buffers.
     reservation: Reservation,
     /// When the subscriber's credentials are next re-checked.
     permit_check_at: Instant,
-    out: OutputQueue,
-    /// When a silent client is pinged, or disconnected if it did not answer the last ping.
+    output: OutputQueue,
+    /// When a silent client is pinged, or disconnected if it has not answered the last ping.
     ping_at: Instant,
     /// True if a ping was sent since the last input.
     pinged: bool,
@@ -230,15 +238,15 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     fn new(opened: UpgradedConnection<S>, settings: Settings, head: &Head) -> Socket<S> {
-        let UpgradedConnection { thread, stream, watchdog, unread, peer, state } = opened;
+        let UpgradedConnection { thread, stream, watchdog, read_ahead, peer, state } = opened;
         let Settings { subscriptions_max, queue_bytes_max, .. } = settings;
         let subscriber = Subscriber::new(&thread.subscriptions, subscriptions_max, queue_bytes_max);
         let head = Head {
-            verb: Verb::Post,
-            media: Media::Json,
-            coding: Coding::Identity,
+            http_method: HttpMethod::Post,
+            media_type: MediaType::Json,
+            content_coding: ContentCoding::Identity,
             upgrade: None,
-            // Each message has a trace of its own.
+            // Each message begins a separate trace.
             trace: None,
             ..head.clone()
         };
@@ -260,57 +268,59 @@ where
                 settings.message_bytes_max,
                 settings.compress_bytes_min.is_some(),
             ),
-            input_broken: false,
-            undecoded: unread,
+            drops_input: false,
+            undecoded: read_ahead,
             tasks: FuturesUnordered::new(),
             task_bytes: 0,
             subscriber,
             reservation,
             permit_check_at: Instant::now() + PERMIT_CHECK_INTERVAL,
-            out: OutputQueue::default(),
+            output: OutputQueue::default(),
             ping_at: Instant::now() + settings.ping_interval,
             pinged: false,
         }
     }
 
-    /// Makes all possible progress. Ready when the connection has ended.
+    /// Reads, serves and writes messages as far as possible without waiting. Returns `Ready` when
+    /// the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let mut progress = self.queue_responses(cx);
-            progress |= self.queue_notifications(cx);
-            progress |= self.decode_input();
-            let closing = self.state.must_close(cx) || self.thread.state.is_draining();
-            match self.poll_read(cx, closing) {
+            // Each step may enable another step, so the loop repeats until no step makes progress.
+            let mut made_progress = self.queue_responses(cx);
+            made_progress |= self.queue_notifications(cx);
+            made_progress |= self.decode_input();
+            let must_close = self.state.must_close(cx) || self.thread.state.is_draining();
+            match self.poll_read(cx, must_close) {
                 Poll::Ready(Ok(None)) if !self.is_closing() => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(None)) => {
                     self.end_input();
-                    progress = true;
+                    made_progress = true;
                 }
-                Poll::Ready(Ok(Some(()))) => progress = true,
+                Poll::Ready(Ok(Some(()))) => made_progress = true,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}
             }
             self.state.busy.set(!self.tasks.is_empty());
-            if closing && self.phase == Phase::Open && self.tasks.is_empty() {
+            if must_close && self.phase == Phase::Open && self.tasks.is_empty() {
                 self.close(GOING_AWAY, "the gateway is stopping");
-                progress = true;
+                made_progress = true;
             }
-            match self.out.poll_write(&mut self.stream, cx) {
-                Poll::Ready(Ok(wrote)) => progress |= wrote,
+            match self.output.poll_write(&mut self.stream, cx) {
+                Poll::Ready(Ok(has_written)) => made_progress |= has_written,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {}
             }
             match &mut self.phase {
-                Phase::Closing { peer_closed: true, .. } if self.out.is_empty() => {
+                Phase::Closing { peer_closed: true, .. } if self.output.is_empty() => {
                     return Poll::Ready(Ok(()));
                 }
-                Phase::Closing { until: until @ None, .. } if self.out.is_empty() => {
-                    *until = Some(Instant::now() + CLOSE_TIMEOUT);
+                Phase::Closing { drop_at: drop_at @ None, .. } if self.output.is_empty() => {
+                    *drop_at = Some(Instant::now() + CLOSE_TIMEOUT);
                 }
                 Phase::Closing { .. } | Phase::Open => {}
             }
-            progress |= self.reserve();
-            if progress {
+            made_progress |= self.reserve();
+            if made_progress {
                 continue;
             }
             std::task::ready!(self.watchdog.poll_passed(cx, self.deadline()));
@@ -323,47 +333,50 @@ where
     /// Updates the memory reservation. If the budget is used up, starts to close the connection and
     /// returns true.
     fn reserve(&mut self) -> bool {
-        let incoming = self.undecoded.capacity() + self.decoder.bytes_held();
-        let outgoing = self.out.queued_bytes + self.subscriber.queued_bytes();
-        let counted = self.reservation.set(incoming + outgoing + self.task_bytes);
+        let input_bytes = self.undecoded.capacity() + self.decoder.bytes_held();
+        let output_bytes = self.output.queued_bytes + self.subscriber.queued_bytes();
+        let reserved = self.reservation.set(input_bytes + output_bytes + self.task_bytes);
         self.reservation
-            .set_waiting(self.out.blocked_since.is_some() || self.decoder.bytes_held() > 0);
-        if counted.is_ok() || self.is_closing() {
+            .set_waiting(self.output.blocked_since.is_some() || self.decoder.bytes_held() > 0);
+        if reserved.is_ok() || self.is_closing() {
             return false;
         }
         self.undecoded = Vec::new();
-        self.input_broken = true;
-        self.out.drop_unsent();
+        self.drops_input = true;
+        self.output.drop_unsent();
         self.close(TRY_AGAIN_LATER, "gateway memory limit reached: reconnect later");
         true
     }
 
-    /// Queues the responses of finished tasks.
+    /// Queues the responses of finished tasks. Returns true if a task has finished.
     fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
         let mut made_progress = false;
         while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
-            // `_guard` delays notifications until the end of this iteration, so that the response
-            // that announces the subscription is queued first.
             made_progress = true;
-            let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
+            let finished = match finished {
                 TaskOutput::Finished(finished) => finished,
-                TaskOutput::Decompressed { event, bytes } => {
-                    self.task_bytes -= bytes;
+                TaskOutput::Decompressed { event, compressed_bytes } => {
+                    self.task_bytes -= compressed_bytes;
                     self.handle(event);
                     continue;
                 }
             };
-            self.task_bytes -= bytes;
-            log::log_message(&cx, &mut message);
-            match compressed {
-                Some(compressed) => self.enqueue(|out| out.push_compressed(compressed)),
-                None => self.queue_text(message.body),
+            // `_guard` is dropped at the end of this iteration. So the response that announces a
+            // subscription is queued before the notifications of the subscription.
+            let FinishedMessage { cx, mut response, compressed_body, request_bytes, _guard } =
+                finished;
+            self.task_bytes -= request_bytes;
+            log::log_request(&cx, &mut response);
+            match compressed_body {
+                Some(compressed) => self.enqueue(|output| output.push_compressed(compressed)),
+                None => self.queue_text(response.body),
             }
         }
         made_progress
     }
 
-    /// Queues notifications, behind the responses that announced their subscriptions.
+    /// Queues notifications, behind the responses that announced their subscriptions. Returns true
+    /// if a notification was queued or the connection begins to close.
     fn queue_notifications(&mut self, cx: &Context<'_>) -> bool {
         let mut made_progress = false;
         while self.phase == Phase::Open {
@@ -389,15 +402,17 @@ where
         if is_compressible && body.len() <= INLINE_BYTES_MAX {
             let joined = std::mem::take(&mut body).join();
             match deflate::compress(&joined) {
-                Some(compressed) => return self.enqueue(|out| out.push_compressed(compressed)),
+                Some(compressed) => {
+                    return self.enqueue(|output| output.push_compressed(compressed));
+                }
                 None => body = Body::from_bytes(joined),
             }
         }
         self.queue_text(body);
     }
 
-    /// Returns true if the subscriber is still authorized; the check is repeated once per
-    /// [`PERMIT_CHECK_INTERVAL`].
+    /// Returns true if the client may still receive notifications. Checks the credentials at most
+    /// once per [`PERMIT_CHECK_INTERVAL`].
     fn is_still_permitted(&mut self) -> bool {
         let now = Instant::now();
         if now < self.permit_check_at {
@@ -421,8 +436,8 @@ where
         self.subscriber.is_permitted(&cx, grant.as_deref())
     }
 
-    /// Returns true if the upgrade request's head has the fields that the current configuration
-    /// needs.
+    /// Returns true if the parsed head of the upgrade request has the optional fields that the
+    /// current configuration selects.
     fn has_current_fields(&mut self) -> bool {
         let cx = self.thread.context();
         let current = &cx.snapshot.head_fields;
@@ -439,45 +454,45 @@ where
     /// Returns true if no limit prevents another message.
     fn accepts_messages(&self) -> bool {
         self.phase == Phase::Open
-            && self.tasks.len() < self.settings.calls_max
+            && self.tasks.len() < self.settings.messages_max
             && self.task_bytes < TASK_BYTES_PAUSE
-            && self.out.queued_bytes < OUT_BYTES_PAUSE
+            && self.output.queued_bytes < OUTPUT_BYTES_PAUSE
     }
 
-    /// Decodes the bytes that were read, until a limit is reached. Returns true if any were
-    /// decoded.
+    /// Decodes the bytes that were read, until a limit is reached. Returns true if bytes were
+    /// decoded or dropped.
     fn decode_input(&mut self) -> bool {
-        let mut consumed = 0;
-        while consumed < self.undecoded.len()
-            && !self.input_broken
+        let mut consumed_bytes = 0;
+        while consumed_bytes < self.undecoded.len()
+            && !self.drops_input
             && (self.accepts_messages() || self.is_closing())
         {
-            let (used, event) = match self.decoder.next(&self.undecoded[consumed..]) {
-                Ok((used, event)) => (used, event.map(|event| Ok(event.into_owned()))),
+            let (used_bytes, event) = match self.decoder.next(&self.undecoded[consumed_bytes..]) {
+                Ok((used_bytes, event)) => (used_bytes, event.map(|event| Ok(event.into_owned()))),
                 Err(error) => (0, Some(Err(error))),
             };
-            consumed += used;
+            consumed_bytes += used_bytes;
             if let Some(event) = event {
                 self.handle(event);
             }
         }
-        if self.input_broken || consumed == self.undecoded.len() {
-            consumed = self.undecoded.len();
+        if self.drops_input || consumed_bytes == self.undecoded.len() {
+            consumed_bytes = self.undecoded.len();
             self.undecoded = Vec::new();
         } else {
-            self.undecoded.drain(..consumed);
+            self.undecoded.drain(..consumed_bytes);
         }
-        consumed > 0
+        consumed_bytes > 0
     }
 
-    /// Handles a decoded event. Only a close frame and a violation count while the connection
-    /// closes.
+    /// Handles a decoded event. While the connection closes, handles only close frames and protocol
+    /// violations.
     fn handle(&mut self, event: DecodedEvent) {
         match event {
             Ok(Event::Close(code)) => {
                 if self.phase == Phase::Open {
                     let echo = code.map_or(Vec::new(), |code| code.to_be_bytes().to_vec());
-                    self.out.push_control(Opcode::Close, &echo);
+                    self.output.push_control(Opcode::Close, &echo);
                 }
                 // The client has sent a close frame, so it reads no more responses.
                 self.tasks.clear();
@@ -485,7 +500,7 @@ where
                 self.end_input();
             }
             Err(error) => {
-                self.input_broken = true;
+                self.drops_input = true;
                 self.close(error.close_code(), &error.to_string());
             }
             _ if self.is_closing() => {}
@@ -493,30 +508,32 @@ where
                 self.close(TRY_AGAIN_LATER, "configuration changed: reconnect");
             }
             Ok(Event::Message(payload)) => self.serve_message(payload.into_bytes()),
-            Ok(Event::Compressed { payload, text }) => {
+            Ok(Event::Compressed { payload, is_text }) => {
                 let bytes_max = self.settings.message_bytes_max;
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
-                    match decompress(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
-                        // The message may be within the limit, but it is too long for this thread.
+                    match decompress(&payload, is_text, bytes_max.min(INLINE_BYTES_MAX)) {
+                        // The message may be within its limit. It is too long to be decompressed on
+                        // this thread, so another thread decompresses it.
                         Ok(Event::TooLarge(_)) if bytes_max > INLINE_BYTES_MAX => {}
                         event => return self.handle(event),
                     }
                 }
-                let bytes = payload.len();
-                self.task_bytes += bytes;
+                let compressed_bytes = payload.len();
+                self.task_bytes += compressed_bytes;
                 self.tasks.push(Box::pin(async move {
                     let event =
-                        decompress_off_thread(move || decompress(&payload, text, bytes_max)).await;
+                        decompress_off_thread(move || decompress(&payload, is_text, bytes_max))
+                            .await;
                     let event = event.unwrap_or(Err(ProtocolError::Compression));
-                    TaskOutput::Decompressed { event, bytes }
+                    TaskOutput::Decompressed { event, compressed_bytes }
                 }));
             }
             Ok(Event::TooLarge(_)) => {
-                let message = Message::refuse_size(self.settings.message_bytes_max);
-                self.thread.context().counters.record_refusal(message.status);
-                self.queue_text(message.body);
+                let response = ClientResponse::refuse_size(self.settings.message_bytes_max);
+                self.thread.context().counters.record_refusal(response.status);
+                self.queue_text(response.body);
             }
-            Ok(Event::Ping(payload)) => self.out.push_control(Opcode::Pong, &payload),
+            Ok(Event::Ping(payload)) => self.output.push_control(Opcode::Pong, &payload),
             Ok(Event::Pong) => {}
         }
     }
@@ -538,50 +555,59 @@ where
                 account: &account,
                 subscribe_context: SubscribeContext { subscriptions, guard: Some(&guard) },
             };
-            let mut message = respond(&cx, &head, &body, &origin).await;
-            let compressed = compress_body(&mut message.body, compress_bytes_min).await;
-            let bytes = body.len();
-            TaskOutput::Finished(FinishedMessage { cx, message, compressed, bytes, _guard: guard })
+            let mut response = respond(&cx, &head, &body, &origin).await;
+            let compressed_body = compress_body(&mut response.body, compress_bytes_min).await;
+            TaskOutput::Finished(FinishedMessage {
+                cx,
+                response,
+                compressed_body,
+                request_bytes: body.len(),
+                _guard: guard,
+            })
         }));
     }
 
     /// Queues a text message. An empty body, the response to a JSON-RPC notification, is not sent.
     fn queue_text(&mut self, body: Body) {
         if body.len() > 0 {
-            self.enqueue(|out| out.push_text(body));
+            self.enqueue(|output| output.push_text(body));
         }
     }
 
+    /// Adds a message to the output queue. Closes the connection instead if the queue is too long.
     fn enqueue(&mut self, push: impl FnOnce(&mut OutputQueue)) {
         if self.is_closing() {
             return;
         }
-        if self.out.queued_bytes > self.settings.queue_bytes_max {
+        if self.output.queued_bytes > self.settings.queue_bytes_max {
             self.close_slow();
             return;
         }
-        push(&mut self.out);
+        push(&mut self.output);
     }
 
+    /// Starts to close the connection of a client that does not read.
     fn close_slow(&mut self) {
-        self.out.drop_unsent();
+        self.output.drop_unsent();
         self.close(POLICY_VIOLATION, "client does not read");
-        if let Phase::Closing { until, .. } = &mut self.phase {
-            *until = Some(Instant::now() + CLOSE_TIMEOUT);
+        if let Phase::Closing { drop_at, .. } = &mut self.phase {
+            *drop_at = Some(Instant::now() + CLOSE_TIMEOUT);
         }
     }
 
-    /// Handles the end of the client's input.
+    /// Handles the end of the client's input. The connection is dropped once all output is written,
+    /// or after a timeout.
     fn end_input(&mut self) {
         self.phase =
-            Phase::Closing { until: Some(Instant::now() + CLOSE_TIMEOUT), peer_closed: true };
+            Phase::Closing { drop_at: Some(Instant::now() + CLOSE_TIMEOUT), peer_closed: true };
     }
 
+    /// Returns true if the close handshake has started or the input has ended.
     fn is_closing(&self) -> bool {
         self.phase != Phase::Open
     }
 
-    /// Starts the close handshake, once.
+    /// Starts the close handshake, unless it has started.
     fn close(&mut self, code: u16, reason: &str) {
         if self.is_closing() {
             return;
@@ -589,14 +615,18 @@ where
         self.tasks.clear();
         self.subscriber.end();
         let payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
-        self.out.push_control(Opcode::Close, &payload);
-        self.phase = Phase::Closing { until: None, peer_closed: false };
+        self.output.push_control(Opcode::Close, &payload);
+        self.phase = Phase::Closing { drop_at: None, peer_closed: false };
     }
 
     /// Reads if the state and the limits allow it. Returns `None` at the end of the stream.
-    fn poll_read(&mut self, cx: &mut Context<'_>, closing: bool) -> Poll<io::Result<Option<()>>> {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        must_close: bool,
+    ) -> Poll<io::Result<Option<()>>> {
         let may_read = match self.phase {
-            Phase::Open => !closing && self.accepts_messages(),
+            Phase::Open => !must_close && self.accepts_messages(),
             Phase::Closing { peer_closed, .. } => !peer_closed,
         };
         if !may_read {
@@ -615,29 +645,31 @@ where
     /// Returns when the next timeout is due.
     fn deadline(&self) -> Instant {
         let write_deadline =
-            self.out.blocked_since.map(|since| since + self.settings.write_timeout);
-        let due = match self.phase {
-            Phase::Closing { until, .. } => until,
+            self.output.blocked_since.map(|since| since + self.settings.write_timeout);
+        let phase_deadline = match self.phase {
+            Phase::Closing { drop_at, .. } => drop_at,
             // While the gateway does not read, it cannot receive the answer to a ping.
             Phase::Open => self.accepts_messages().then_some(self.ping_at),
         };
-        let no_deadline =
+        // If no timeout is due, any later time serves.
+        let far_deadline =
             Instant::now() + self.settings.write_timeout.max(self.settings.ping_interval);
-        [write_deadline, due].into_iter().flatten().min().unwrap_or(no_deadline)
+        [write_deadline, phase_deadline].into_iter().flatten().min().unwrap_or(far_deadline)
     }
 
     /// Handles a passed deadline. Returns true if the connection must be dropped.
     fn on_deadline(&mut self) -> bool {
         let now = Instant::now();
-        if self.out.blocked_since.is_some_and(|since| now >= since + self.settings.write_timeout) {
+        if self.output.blocked_since.is_some_and(|since| now >= since + self.settings.write_timeout)
+        {
             return true;
         }
         match self.phase {
-            Phase::Closing { until, .. } => until.is_some_and(|until| now >= until),
+            Phase::Closing { drop_at, .. } => drop_at.is_some_and(|drop_at| now >= drop_at),
             Phase::Open if !self.accepts_messages() || now < self.ping_at => false,
             Phase::Open if self.pinged => true,
             Phase::Open => {
-                self.out.push_control(Opcode::Ping, b"");
+                self.output.push_control(Opcode::Ping, b"");
                 self.pinged = true;
                 self.ping_at = now + self.settings.ping_interval;
                 false
@@ -649,17 +681,20 @@ where
 /// An event that owns its bytes, or a violation of the protocol.
 type DecodedEvent = Result<Event<'static>, ProtocolError>;
 
-/// Decompresses a message.
-fn decompress(payload: &[u8], text: bool, bytes_max: usize) -> DecodedEvent {
+/// Decompresses a message of at most `bytes_max` bytes, and checks that a text is UTF-8.
+fn decompress(payload: &[u8], is_text: bool, bytes_max: usize) -> DecodedEvent {
     match deflate::decompress(payload, bytes_max) {
-        Ok(message) if text && std::str::from_utf8(&message).is_err() => Err(ProtocolError::Utf8),
+        Ok(message) if is_text && std::str::from_utf8(&message).is_err() => {
+            Err(ProtocolError::Utf8)
+        }
         Ok(message) => Ok(Event::Message(Payload::Owned(message.into()))),
         Err(deflate::Fault::TooLarge) => Ok(Event::TooLarge(Bytes::new())),
         Err(deflate::Fault::Invalid) => Err(ProtocolError::Compression),
     }
 }
 
-/// Compresses a response if it is large enough. If compression succeeds, `body` is left empty.
+/// Compresses the body of a response if it has at least `compress_bytes_min` bytes. If compression
+/// succeeds, `body` becomes empty. Returns `None` if the body is not compressed.
 async fn compress_body(body: &mut Body, compress_bytes_min: Option<usize>) -> Option<Vec<u8>> {
     compress_bytes_min.filter(|min| body.len() >= *min)?;
     let compressed = try_compress(std::mem::take(body).join(), deflate::compress).await;

@@ -1,4 +1,4 @@
-//! A thread that works beside the serving threads, such as the writer of the access log.
+//! A background thread beside the serving threads, such as the writer of the access log.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Maximum time that a stop waits for the end of the thread's work.
+/// Longest wait for the end of the thread's work when the thread is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A thread with a stop flag.
@@ -14,25 +14,26 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct BackgroundThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// The warning if a stop does not wait for the end of the work.
-    unfinished: &'static str,
+    /// The warning to log if the work has not ended within [`STOP_TIMEOUT`].
+    unfinished_warning: &'static str,
 }
 
 impl BackgroundThread {
-    /// Starts a thread. `work` reads the stop flag between waits by `park_timeout`.
+    /// Starts a thread that runs `work`. `work` must check the stop flag often, and may wait only
+    /// with `park_timeout`.
     ///
     /// # Errors
     /// Errors of starting the thread.
     pub(crate) fn start(
         name: &str,
-        unfinished: &'static str,
+        unfinished_warning: &'static str,
         work: impl FnOnce(&AtomicBool) + Send + 'static,
     ) -> io::Result<BackgroundThread> {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let thread_stop = Arc::clone(&stop);
         let builder = std::thread::Builder::new().name(name.to_owned());
-        let thread = builder.spawn(move || work(&stopped))?;
-        Ok(BackgroundThread { stop, thread, unfinished })
+        let thread = builder.spawn(move || work(&thread_stop))?;
+        Ok(BackgroundThread { stop, thread, unfinished_warning })
     }
 
     /// Returns true if the thread has ended because no request uses its configuration any more.
@@ -40,7 +41,8 @@ impl BackgroundThread {
         self.thread.is_finished()
     }
 
-    /// Stops the thread after its queued work, and waits for its end for a limited time.
+    /// Sets the stop flag, and waits up to [`STOP_TIMEOUT`] until the thread has done its queued
+    /// work.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -49,7 +51,7 @@ impl BackgroundThread {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         if !self.thread.is_finished() {
-            tracing::warn!("{}", self.unfinished);
+            tracing::warn!("{}", self.unfinished_warning);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! A pool of reusable buffers for requests and responses, one pool per thread.
+//! A pool of reusable buffers for requests and responses. Each thread has one pool.
 
 use std::cell::RefCell;
 
-/// Maximum spare buffers per thread; only bursts use more at once.
+/// Maximum number of spare buffers per thread. Only bursts of calls need more buffers at a time.
 const SPARES_MAX: usize = 64;
-/// A larger buffer is not returned to the pool.
+/// Maximum capacity of a spare buffer in bytes. A larger buffer is freed.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
-/// Empty buffers for requests and responses.
+/// The pool of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     spare: RefCell<Vec<Vec<u8>>>,
@@ -19,7 +19,8 @@ impl Buffers {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Returns a buffer to the pool.
+    /// Returns a buffer to the pool. Frees the buffer if the pool is full or the buffer is too
+    /// large.
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {

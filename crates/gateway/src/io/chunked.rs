@@ -1,13 +1,16 @@
 //! A strict decoder for the chunked transfer coding of HTTP/1.1 (RFC 9112, section 7.1).
 //!
-//! It decodes client requests and upstream responses. There is no encoder, because Weir always
-//! sends a `Content-Length`.
+//! The decoder reads the bodies of client requests and upstream responses. There is no encoder,
+//! because Weir always sends a `Content-Length`.
 
-/// Maximum bytes of a chunk-size line. Sizes have at most 8 digits; the rest is for chunk
+/// Maximum bytes of a chunk-size line. A size has at most 8 digits. The other bytes are for chunk
 /// extensions, which are rare.
 const SIZE_LINE_BYTES_MAX: usize = 256;
-/// Maximum bytes of all trailer lines together. Trailers are read and dropped.
+/// Maximum bytes of all trailer lines together. The decoder drops trailers.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
+
+/// Length of a line end.
+const CR_LF_BYTES: usize = 2;
 
 /// Reason for refusing a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,22 +25,28 @@ pub(crate) enum ChunkFault {
     TooLarge,
 }
 
+/// The part of the body that follows.
 #[derive(Debug, Clone, Copy)]
 enum State {
+    /// A chunk-size line.
     Size,
-    /// Number of payload bytes of the chunk that are still missing.
+    /// The payload of a chunk.
     Payload {
-        remaining: usize,
+        /// Number of payload bytes of the chunk that are still missing.
+        missing_bytes: usize,
     },
+    /// The CR LF after the payload of a chunk.
     PayloadEnd,
-    /// Number of bytes of trailer lines that were read.
+    /// A trailer line, or the empty line that ends the body.
     Trailer {
+        /// Number of bytes of the trailer lines so far.
         bytes_read: usize,
     },
+    /// Nothing; the body is complete.
     Done,
 }
 
-/// Decoder of one chunked body. Feed it the input in order until [`Chunked::is_done`].
+/// Decoder of one chunked body. The caller feeds the input in order until [`Chunked::is_done`].
 #[derive(Debug)]
 pub(crate) struct Chunked {
     state: State,
@@ -72,25 +81,27 @@ impl Chunked {
     /// # Errors
     /// A [`ChunkFault`]; the start of the next message is then unknown.
     pub(crate) fn feed(&mut self, input: &[u8]) -> Result<usize, ChunkFault> {
-        let mut used = 0;
+        let mut used_bytes = 0;
         loop {
-            let rest = &input[used..];
-            let step = match self.state {
-                State::Size => self.decode_size(rest)?,
-                State::Payload { remaining } => self.decode_payload(rest, remaining),
-                State::PayloadEnd => self.decode_payload_end(rest)?,
-                State::Trailer { bytes_read } => self.decode_trailer(rest, bytes_read)?,
+            let unused = &input[used_bytes..];
+            let decoded_bytes = match self.state {
+                State::Size => self.decode_size(unused)?,
+                State::Payload { missing_bytes } => self.decode_payload(unused, missing_bytes),
+                State::PayloadEnd => self.decode_payload_end(unused)?,
+                State::Trailer { bytes_read } => self.decode_trailer(unused, bytes_read)?,
                 State::Done => None,
             };
-            match step {
-                Some(bytes) => used += bytes,
-                None => return Ok(used),
+            match decoded_bytes {
+                Some(bytes) => used_bytes += bytes,
+                None => return Ok(used_bytes),
             }
         }
     }
 
-    fn decode_size(&mut self, rest: &[u8]) -> Result<Option<usize>, ChunkFault> {
-        let Some(line) = split_line(rest, SIZE_LINE_BYTES_MAX, ChunkFault::Size)? else {
+    /// Decodes a chunk-size line at the start of `input`. Like the other `decode_` functions,
+    /// returns the number of bytes used; `None` if more input is needed.
+    fn decode_size(&mut self, input: &[u8]) -> Result<Option<usize>, ChunkFault> {
+        let Some(line) = split_line(input, SIZE_LINE_BYTES_MAX, ChunkFault::Size)? else {
             return Ok(None);
         };
         let size = parse_size(line).ok_or(ChunkFault::Size)?;
@@ -100,30 +111,30 @@ impl Chunked {
         self.state = if size == 0 {
             State::Trailer { bytes_read: 0 }
         } else {
-            State::Payload { remaining: size }
+            State::Payload { missing_bytes: size }
         };
-        Ok(Some(line.len() + 2))
+        Ok(Some(line.len() + CR_LF_BYTES))
     }
 
-    fn decode_payload(&mut self, rest: &[u8], remaining: usize) -> Option<usize> {
-        let length = remaining.min(rest.len());
+    fn decode_payload(&mut self, input: &[u8], missing_bytes: usize) -> Option<usize> {
+        let length = missing_bytes.min(input.len());
         if length == 0 {
             return None;
         }
-        self.body.extend_from_slice(&rest[..length]);
-        self.state = if length == remaining {
+        self.body.extend_from_slice(&input[..length]);
+        self.state = if length == missing_bytes {
             State::PayloadEnd
         } else {
-            State::Payload { remaining: remaining - length }
+            State::Payload { missing_bytes: missing_bytes - length }
         };
         Some(length)
     }
 
-    fn decode_payload_end(&mut self, rest: &[u8]) -> Result<Option<usize>, ChunkFault> {
-        match rest {
+    fn decode_payload_end(&mut self, input: &[u8]) -> Result<Option<usize>, ChunkFault> {
+        match input {
             [b'\r', b'\n', ..] => {
                 self.state = State::Size;
-                Ok(Some(2))
+                Ok(Some(CR_LF_BYTES))
             }
             [] | [b'\r'] => Ok(None),
             _ => Err(ChunkFault::End),
@@ -132,15 +143,15 @@ impl Chunked {
 
     fn decode_trailer(
         &mut self,
-        rest: &[u8],
+        input: &[u8],
         bytes_read: usize,
     ) -> Result<Option<usize>, ChunkFault> {
         let Some(line) =
-            split_line(rest, TRAILER_BYTES_MAX.saturating_sub(bytes_read), ChunkFault::Trailer)?
+            split_line(input, TRAILER_BYTES_MAX.saturating_sub(bytes_read), ChunkFault::Trailer)?
         else {
             return Ok(None);
         };
-        let bytes = line.len() + 2;
+        let bytes = line.len() + CR_LF_BYTES;
         self.state = if line.is_empty() {
             State::Done
         } else {
@@ -150,8 +161,8 @@ impl Chunked {
     }
 }
 
-/// Parses a chunk-size line and skips the extensions. Extensions begin with a semicolon and must
-/// not contain control characters, which another parser could read as a line end.
+/// Parses a chunk-size line and skips its extensions, which begin with a semicolon. Refuses control
+/// characters in extensions, because another parser could treat such a character as a line end.
 fn parse_size(line: &[u8]) -> Option<usize> {
     let end = memchr::memchr(b';', line).unwrap_or(line.len());
     let (digits, extensions) = line.split_at(end);
@@ -164,16 +175,17 @@ fn parse_size(line: &[u8]) -> Option<usize> {
     if is_valid { usize::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// Returns the line at the start of `rest` without its CR LF, or `None` while it is incomplete.
+/// Returns the line at the start of `input` without its CR LF; `None` while the line is incomplete.
+/// Returns `fault` if the line is longer than `bytes_max` or ends in a bare line feed.
 fn split_line(
-    rest: &[u8],
+    input: &[u8],
     bytes_max: usize,
     fault: ChunkFault,
 ) -> Result<Option<&[u8]>, ChunkFault> {
-    match memchr::memchr(b'\n', rest) {
-        Some(end) if end > bytes_max || end == 0 || rest[end - 1] != b'\r' => Err(fault),
-        Some(end) => Ok(Some(&rest[..end - 1])),
-        None if rest.len() > bytes_max => Err(fault),
+    match memchr::memchr(b'\n', input) {
+        Some(end) if end > bytes_max || end == 0 || input[end - 1] != b'\r' => Err(fault),
+        Some(end) => Ok(Some(&input[..end - 1])),
+        None if input.len() > bytes_max => Err(fault),
         None => Ok(None),
     }
 }

@@ -5,13 +5,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// Caches the time of the last clock reading on this thread. A reading costs as much as a cache
-/// lookup. So code reads the clock once after each wait, and uses the cached time until the next
-/// wait.
+/// A cached clock of one thread. Reading the system's clock costs as much as a lookup in the
+/// response cache. So code reads the clock once after each wait, and uses the cached time until the
+/// next wait.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
+    /// The time of the last reading.
     recent: Cell<Instant>,
+    /// The same time, counted from `started`.
     now: Cell<Duration>,
 }
 
@@ -23,7 +25,8 @@ impl Clock {
         clock
     }
 
-    /// Reads the clock. Call this when a connection or a call begins, and after each wait.
+    /// Reads the system's clock and caches the time. Called when a connection or a call begins, and
+    /// after each wait.
     pub(crate) fn tick(&self) -> Instant {
         let now = Instant::now();
         self.recent.set(now);
@@ -36,7 +39,7 @@ impl Clock {
         self.recent.get()
     }
 
-    /// Returns the time of the last tick since `started`, as the policies use it.
+    /// Returns the time of the last tick, counted from `started`. Policies use this form.
     pub(crate) fn now(&self) -> Duration {
         self.now.get()
     }

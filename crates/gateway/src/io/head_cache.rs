@@ -1,15 +1,15 @@
 //! A cache of parsed HTTP heads, so that identical bytes are not parsed twice.
 //!
-//! A client library sends the same head with every request, and an upstream with every response;
-//! only the length and the date vary. The parsed form depends only on the bytes, so a head that is
-//! byte-for-byte equal has the same parsed form. `downstream/head.rs` and `upstream/http1.rs`
-//! contain the parsers.
+//! A client library sends nearly the same head with every request, and an upstream with every
+//! response. Only the length and the date vary. The parsed form depends only on the bytes, so two
+//! equal heads have the same parsed form. `downstream/head.rs` and `upstream/http1.rs` contain the
+//! parsers.
 
-/// Maximum number of bytes of a cached head. Usual heads have a few hundred bytes. For heads with
-/// long cookies or tokens, a comparison costs as much as parsing.
+/// Maximum number of bytes of a cached head. Usual heads have a few hundred bytes. A longer head,
+/// for example with cookies or tokens, takes as much time to compare as to parse.
 const HEAD_BYTES_MAX: usize = 1024;
 
-/// A small cache of one thread.
+/// A small cache of one thread. `T` is the parsed form of a head.
 #[derive(Debug)]
 pub(crate) struct HeadCache<T> {
     slots: Vec<Option<Entry<T>>>,
@@ -27,26 +27,28 @@ impl<T> HeadCache<T> {
         HeadCache { slots: (0..heads_max).map(|_| None).collect() }
     }
 
-    /// Looks up the head at the start of `bytes`. Returns its length and its parsed form.
+    /// Looks up the head at the start of `bytes`. Returns its length in bytes and its parsed form;
+    /// `None` if the head is not cached.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(usize, &T)> {
-        let entry = self.slots.get(self.slot(bytes))?.as_ref()?;
+        let entry = self.slots.get(self.slot_index(bytes))?.as_ref()?;
         bytes.starts_with(&entry.head).then_some((entry.head.len(), &entry.parsed))
     }
 
     /// Caches the parsed form of the head in the first `head_bytes` of `bytes`, including its empty
     /// line.
     pub(crate) fn insert(&mut self, bytes: &[u8], head_bytes: usize, parsed: T) {
-        let slot = self.slot(bytes);
-        if let Some(slot) = self.slots.get_mut(slot)
+        let index = self.slot_index(bytes);
+        if let Some(slot) = self.slots.get_mut(index)
             && head_bytes <= HEAD_BYTES_MAX
         {
             *slot = Some(Entry { head: bytes[..head_bytes].into(), parsed });
         }
     }
 
-    /// Selects the slot by the length of the buffer. A head usually arrives with its whole body and
-    /// states the body's length, so buffers of one length usually have the same head.
-    fn slot(&self, bytes: &[u8]) -> usize {
+    /// Returns the index of the slot for `bytes`, which depends only on their number. A head
+    /// usually arrives together with its whole body and contains the length of the body. So equal
+    /// numbers of bytes usually mean equal heads.
+    fn slot_index(&self, bytes: &[u8]) -> usize {
         bytes.len() % self.slots.len().max(1)
     }
 }

@@ -1,8 +1,9 @@
-//! The memory budget of all connections: reservations per connection, and the choice of connections
-//! to close when the budget is exceeded.
+//! The memory budget of all connections: counts the buffered bytes, and closes slow connections
+//! when the budget is nearly used up.
 //!
-//! Buffers of at most [`FREE_BYTES`] are not counted, so that small calls cost nothing.
-//! `policy/memory.rs` divides the budget.
+//! Each buffer has a [`Reservation`] in the process's [`Budget`]. A client connection has an
+//! [`Account`] of its reservations. Buffers of at most [`UNCOUNTED_BYTES_MAX`] are not counted, so
+//! that small calls cost nothing. `policy/memory.rs` divides the budget.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,28 +22,29 @@ use crate::policy::memory::{HeldBytes, Purpose, SlowConnection};
 mod tests;
 
 /// Buffers of at most this many bytes are not counted.
-pub(crate) const FREE_BYTES: usize = 4 * 1024;
-/// The smallest default budget, for small machines.
+pub(crate) const UNCOUNTED_BYTES_MAX: usize = 4 * 1024;
+/// The smallest default budget in bytes, for small machines.
 const DEFAULT_MAX_MIN: usize = 16 << 20;
 /// `Retry-After` of a refusal because the budget is used up.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Minimum time that a connection has waited for its client before it may be closed.
-const AGE_MIN: Duration = Duration::from_millis(100);
-/// Interval at which connections are closed while the budget is exceeded.
+/// A connection may be closed only after its bytes have waited this long for its client.
+const CLOSE_AGE_MIN: Duration = Duration::from_millis(100);
+/// Interval at which connections are closed while bytes must be freed.
 pub(crate) const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The memory budget of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
+    /// The budget in bytes.
     max: AtomicUsize,
-    /// Counted bytes, by purpose.
+    /// Reserved bytes, by purpose.
     held: [AtomicUsize; Purpose::ALL.len()],
     /// Number of refusals, by purpose.
     refused: [AtomicU64; Purpose::ALL.len()],
-    /// Number of closed connections.
+    /// Number of connections that were closed to free bytes.
     closed: AtomicU64,
-    /// Notified when connections must be closed.
-    exceeded: Notify,
+    /// Notified when bytes must be freed by closing connections.
+    excess_found: Notify,
 }
 
 /// The memory budget is used up.
@@ -56,10 +58,12 @@ impl Budget {
         self.max.store(max, Ordering::Relaxed);
     }
 
+    /// Returns the budget in bytes.
     pub(crate) fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
 
+    /// Returns the reserved bytes by purpose.
     pub(crate) fn bytes_held(&self) -> HeldBytes {
         std::array::from_fn(|index| self.held[index].load(Ordering::Relaxed))
     }
@@ -77,7 +81,7 @@ impl Budget {
     /// Returns true if the budget has `bytes` left for this purpose, or if they need not be
     /// counted.
     pub(crate) fn has_room(&self, purpose: Purpose, bytes: usize) -> bool {
-        if bytes <= FREE_BYTES {
+        if bytes <= UNCOUNTED_BYTES_MAX {
             return true;
         }
         let mut held = self.bytes_held();
@@ -85,27 +89,30 @@ impl Budget {
         memory::is_within(&held, purpose, self.max())
     }
 
+    /// Counts a refusal because the budget is used up.
     pub(crate) fn count_refusal(&self, purpose: Purpose) {
         self.refused[purpose.index()].fetch_add(1, Ordering::Relaxed);
-        self.exceeded.notify_waiters();
+        self.excess_found.notify_waiters();
     }
 
-    /// Returns the bytes over the budget.
+    /// Returns the number of bytes to free by closing connections; 0 if enough of the budget is
+    /// left.
     pub(crate) fn excess(&self) -> usize {
         memory::excess(&self.bytes_held(), self.max())
     }
 
-    /// Waits until the budget is exceeded.
+    /// Waits until bytes must be freed by closing connections.
     pub(crate) async fn wait_until_exceeded(&self) {
         loop {
-            let exceeded = self.exceeded.notified();
+            let excess_found = self.excess_found.notified();
             if self.excess() > 0 {
                 return;
             }
-            exceeded.await;
+            excess_found.await;
         }
     }
 
+    /// Reserves bytes, or fails if they exceed the budget.
     fn reserve(&self, purpose: Purpose, bytes: usize) -> Result<(), Full> {
         self.held[purpose.index()].fetch_add(bytes, Ordering::Relaxed);
         if !memory::is_within(&self.bytes_held(), purpose, self.max()) {
@@ -114,7 +121,7 @@ impl Budget {
             return Err(Full);
         }
         if self.excess() > 0 {
-            self.exceeded.notify_waiters();
+            self.excess_found.notify_waiters();
         }
         Ok(())
     }
@@ -130,8 +137,16 @@ pub(crate) struct Reservation {
     budget: Arc<Budget>,
     purpose: Purpose,
     bytes: usize,
-    /// The account of the client connection, and the reservation's entry in it.
-    account_entry: Option<(Rc<Account>, Option<usize>)>,
+    /// `None` if the reservation belongs to no client connection.
+    account_entry: Option<AccountEntry>,
+}
+
+/// The entry of a reservation in the account of a client connection.
+#[derive(Debug)]
+struct AccountEntry {
+    account: Rc<Account>,
+    /// Index of the entry in the account; `None` while no bytes are reserved.
+    index: Option<usize>,
 }
 
 impl Reservation {
@@ -140,43 +155,45 @@ impl Reservation {
         Reservation { budget: Arc::clone(budget), purpose, bytes: 0, account_entry: None }
     }
 
-    /// Creates a reservation in a separate, unlimited budget. It is for memory that a constant
-    /// limits already.
+    /// Creates a reservation in a separate, unlimited budget, for memory that a constant already
+    /// limits.
     pub(crate) fn unlimited() -> Reservation {
         let budget = Arc::<Budget>::default();
         budget.set_max(usize::MAX);
         Reservation::new(&budget, Purpose::Response)
     }
 
-    /// Creates an empty reservation for a client connection. The connection can be closed while the
-    /// bytes wait for its client.
+    /// Creates an empty reservation for a client connection. The connection may be closed to free
+    /// the bytes while they wait for the client.
     pub(crate) fn for_connection(
         budget: &Arc<Budget>,
         purpose: Purpose,
         account: &Rc<Account>,
     ) -> Reservation {
         let mut reservation = Reservation::new(budget, purpose);
-        reservation.account_entry = Some((Rc::clone(account), None));
+        reservation.account_entry = Some(AccountEntry { account: Rc::clone(account), index: None });
         reservation
     }
 
-    /// Changes the size of the reservation.
+    /// Changes the size of the reservation to `bytes`.
     ///
     /// # Errors
     /// The budget is used up; the reservation is unchanged.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), Full> {
-        let bytes = if bytes <= FREE_BYTES { 0 } else { bytes };
+        let bytes = if bytes <= UNCOUNTED_BYTES_MAX { 0 } else { bytes };
         if bytes == self.bytes {
             return Ok(());
         }
         if bytes > self.bytes {
             let added = bytes - self.bytes;
-            if let Some((account, _)) = &self.account_entry {
-                let held = account.bytes();
+            if let Some(AccountEntry { account, .. }) = &self.account_entry {
+                let connection_bytes = account.bytes();
                 // A single buffer may exceed the limit per connection, so that the largest response
                 // can be sent.
-                let other_bytes = held - self.bytes;
-                if other_bytes > 0 && held + added > memory::connection_max(self.budget.max()) {
+                let other_bytes = connection_bytes - self.bytes;
+                if other_bytes > 0
+                    && connection_bytes + added > memory::connection_max(self.budget.max())
+                {
                     self.budget.count_refusal(self.purpose);
                     return Err(Full);
                 }
@@ -186,24 +203,24 @@ impl Reservation {
             self.budget.release(self.purpose, self.bytes - bytes);
         }
         self.bytes = bytes;
-        if let Some((account, entry)) = &mut self.account_entry {
-            account.set(entry, bytes);
+        if let Some(AccountEntry { account, index }) = &mut self.account_entry {
+            account.set(index, bytes);
         }
         Ok(())
     }
 
-    /// Sets whether these bytes wait for the client. Only such bytes make a connection eligible for
-    /// closing.
-    pub(crate) fn set_waiting(&self, waiting: bool) {
-        if let Some((account, Some(entry))) = &self.account_entry {
-            account.set_waiting(*entry, waiting);
+    /// Sets whether these bytes wait for the client, for example to read a response. Only a
+    /// connection with waiting bytes may be closed to free memory.
+    pub(crate) fn set_waiting(&self, is_waiting: bool) {
+        if let Some(AccountEntry { account, index: Some(index) }) = &self.account_entry {
+            account.set_waiting(*index, is_waiting);
         }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // Zero bytes fit into any budget.
+        // This cannot fail, because the reservation becomes smaller.
         let _freed = self.set(0);
     }
 }
@@ -211,17 +228,19 @@ impl Drop for Reservation {
 /// The reservations of one client connection.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
+    /// The reservations with bytes; `None` marks a free entry.
     entries: RefCell<Vec<Option<Entry>>>,
-    /// Ends the connection's task.
+    /// Aborts the connection's task; `None` before the task is set and after it was aborted.
     task: RefCell<Option<AbortHandle>>,
 }
 
+/// One reservation in an account.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     bytes: usize,
     /// Time at which the bytes began to wait for the client; `None` while they wait for the
     /// gateway.
-    waiting: Option<Instant>,
+    waiting_since: Option<Instant>,
 }
 
 impl Account {
@@ -230,16 +249,19 @@ impl Account {
         self.task.replace(Some(task));
     }
 
+    /// Returns the reserved bytes of the connection.
     fn bytes(&self) -> usize {
         self.entries.borrow().iter().flatten().map(|entry| entry.bytes).sum()
     }
 
-    fn set(&self, entry: &mut Option<usize>, bytes: usize) {
+    /// Sets the bytes of the entry at `entry_index`. Adds an entry if the index is `None`, and
+    /// removes the entry if `bytes` is 0.
+    fn set(&self, entry_index: &mut Option<usize>, bytes: usize) {
         let mut entries = self.entries.borrow_mut();
-        match *entry {
+        match *entry_index {
             Some(index) if bytes == 0 => {
                 entries[index] = None;
-                *entry = None;
+                *entry_index = None;
                 if entries.iter().all(Option::is_none) {
                     *entries = Vec::new();
                 }
@@ -256,35 +278,39 @@ impl Account {
                     entries.len() - 1
                 });
                 // New bytes count as waiting for the client; see [`Reservation::set_waiting`].
-                entries[index] = Some(Entry { bytes, waiting: Some(Instant::now()) });
-                *entry = Some(index);
+                entries[index] = Some(Entry { bytes, waiting_since: Some(Instant::now()) });
+                *entry_index = Some(index);
             }
         }
     }
 
-    fn set_waiting(&self, index: usize, waiting: bool) {
+    fn set_waiting(&self, index: usize, is_waiting: bool) {
         if let Some(entry) = &mut self.entries.borrow_mut()[index] {
-            entry.waiting = waiting.then(|| entry.waiting.unwrap_or_else(Instant::now));
+            let since = || entry.waiting_since.unwrap_or_else(Instant::now);
+            entry.waiting_since = is_waiting.then(since);
         }
     }
 
-    /// Returns the connection as an input of [`memory::connections_to_close`]; `None` if none of
-    /// its bytes wait for the client.
-    fn as_slow(&self, index: usize, now: Instant) -> Option<SlowConnection> {
+    /// Returns the connection as an input of [`memory::connections_to_close`]; `None` if no bytes
+    /// of the connection wait for its client.
+    fn as_slow_connection(&self, index: usize, now: Instant) -> Option<SlowConnection> {
         let entries = self.entries.borrow();
-        let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting).min()?;
+        let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting_since).min()?;
         let bytes = entries.iter().flatten().map(|entry| entry.bytes).sum();
         Some(SlowConnection { index, age: now - oldest, bytes })
     }
 }
 
-/// Closes the slowest of these connections, until `excess` bytes are released.
+/// Closes the connections whose bytes have waited longest for their client, until `excess` bytes
+/// are freed.
 pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: usize) {
     let now = Instant::now();
-    let slow = accounts.iter().enumerate();
-    let slow = slow.filter_map(|(index, account)| account.as_slow(index, now)).collect();
-    for index in memory::connections_to_close(slow, excess, AGE_MIN) {
-        // Dropping the task releases the bytes. The handle is taken so that the connection is
+    let accounts_by_index = accounts.iter().enumerate();
+    let slow_connections = accounts_by_index
+        .filter_map(|(index, account)| account.as_slow_connection(index, now))
+        .collect();
+    for index in memory::connections_to_close(slow_connections, excess, CLOSE_AGE_MIN) {
+        // An aborted task drops its reservations. The handle is taken, so that the connection is
         // counted only once.
         if let Some(task) = accounts[index].task.take() {
             task.abort();
@@ -293,7 +319,8 @@ pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: u
     }
 }
 
-/// Returns the default budget in bytes: a quarter of the memory, at least [`DEFAULT_MAX_MIN`].
+/// Returns the default budget in bytes: a quarter of the available memory, but at least
+/// [`DEFAULT_MAX_MIN`].
 pub(crate) fn default_max() -> usize {
     usize::try_from(memory_available() / 4).unwrap_or(usize::MAX).max(DEFAULT_MAX_MIN)
 }
@@ -306,12 +333,13 @@ fn memory_available() -> u64 {
         line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
     });
     let cgroups = read("/proc/self/cgroup").unwrap_or_default();
-    let version_2 = cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let version_2_path = cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
     let limit_files = [
-        format!("/sys/fs/cgroup{}/memory.max", version_2.trim_end_matches('/')),
+        format!("/sys/fs/cgroup{}/memory.max", version_2_path.trim_end_matches('/')),
         "/sys/fs/cgroup/memory.max".to_owned(),
         "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
     ];
     let limits = limit_files.iter().filter_map(|path| read(path)?.trim().parse::<u64>().ok());
+    // 1 GiB is assumed if nothing can be read.
     machine.into_iter().chain(limits).min().unwrap_or(1 << 30)
 }

@@ -19,6 +19,7 @@ impl Random {
         Random(Cell::new(seed.wrapping_add(index as u64).wrapping_mul(2) | 1))
     }
 
+    /// Returns the next number.
     pub(crate) fn next(&self) -> u64 {
         let mut state = self.0.get();
         state ^= state >> 12;

@@ -1,9 +1,8 @@
 //! Socket reads and writes with deadlines, for client and upstream connections.
 //!
-//! A request that completes in time must not pay for a timer. So each connection has one timer
-//! ([`Watchdog`]). It is set once, and moved only if it fires before the current deadline. A
-//! deadline is a plain value. An idle connection holds no buffer, because all reads use one scratch
-//! buffer per thread.
+//! A new timer for each request would be too expensive. So each connection has one lazy timer
+//! ([`Watchdog`]), and deadlines are plain values. An idle connection holds no buffer, because all
+//! reads use one scratch buffer per thread.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -16,8 +15,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Size of the scratch buffer, and the maximum bytes of one read. The limit keeps a busy connection
-/// from starving the others.
+/// Size of the scratch buffer, and therefore the maximum bytes of one read. The maximum keeps a
+/// busy connection from delaying the other connections.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
 thread_local! {
@@ -25,17 +24,19 @@ thread_local! {
         RefCell::new(vec![MaybeUninit::uninit(); SCRATCH_BYTES].into_boxed_slice());
 }
 
-/// A timer that moves lazily.
+/// A lazy timer for changing deadlines. A later deadline does not move the timer at once. When the
+/// timer fires before the current deadline, it is set to that deadline.
 #[derive(Debug, Default)]
 pub(crate) struct Watchdog {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watchdog {
-    /// Returns ready once `deadline` has passed. Poll it last, after the awaited operation.
+    /// Returns `Ready` once `deadline` has passed. Callers poll the awaited operation before the
+    /// timer.
     pub(crate) fn poll_passed(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        // The timer may fire before the deadline, but must never fire after it.
+        // The timer may fire early, but must never fire after the deadline.
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
         }
@@ -54,13 +55,13 @@ impl Watchdog {
 pub(crate) enum ReadOutcome<T> {
     /// Bytes were read; holds the closure's return value.
     Bytes(T),
-    /// The peer has closed its direction.
+    /// The peer has closed its side of the stream.
     End,
     /// The deadline passed before any byte arrived.
-    Late,
+    TimedOut,
 }
 
-/// Waits for bytes from `stream` until `deadline` and passes them to `consume` once.
+/// Reads from `stream` once and passes the bytes to `consume`. Waits for bytes until `deadline`.
 ///
 /// # Errors
 /// The socket's error.
@@ -76,7 +77,7 @@ where
     std::future::poll_fn(|cx| {
         let read = poll_read(&mut *stream, cx, &mut consume);
         if read.is_pending() && watchdog.poll_passed(cx, deadline).is_ready() {
-            return Poll::Ready(Ok(ReadOutcome::Late));
+            return Poll::Ready(Ok(ReadOutcome::TimedOut));
         }
         read.map_ok(|consumed| consumed.map_or(ReadOutcome::End, ReadOutcome::Bytes))
     })
@@ -133,7 +134,7 @@ where
                 Poll::Pending => return poll_timeout(watchdog, cx, &mut deadline, timeout),
             }
         }
-        // A stream that encrypts can have accepted the bytes without sending them.
+        // An encrypting stream may have accepted the bytes without sending them.
         match Pin::new(&mut *stream).poll_flush(cx) {
             Poll::Pending => poll_timeout(watchdog, cx, &mut deadline, timeout),
             flushed => flushed,
@@ -142,7 +143,8 @@ where
     .await
 }
 
-/// Fails when the peer has accepted nothing for `timeout`.
+/// Returns a `TimedOut` error if the peer has accepted nothing for `timeout`. `deadline` is `None`
+/// if the peer has just accepted bytes.
 fn poll_timeout(
     watchdog: &mut Watchdog,
     cx: &mut Context<'_>,
@@ -153,25 +155,26 @@ fn poll_timeout(
     watchdog.poll_passed(cx, deadline).map(|()| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Calls write once for at most `PARTS_MAX` parts, without their first `written` bytes. Returns the
-/// number of bytes written.
+/// Makes one write of all `parts` together, except their first `written` bytes. There must be at
+/// most `PARTS_MAX` parts. Returns the number of bytes written.
 pub(crate) fn poll_write_parts<'p, S: AsyncWrite, const PARTS_MAX: usize>(
     stream: Pin<&mut S>,
     cx: &mut Context<'_>,
     parts: impl Iterator<Item = &'p [u8]>,
-    mut written: usize,
+    written: usize,
 ) -> Poll<io::Result<usize>> {
     let mut slices = [io::IoSlice::new(&[]); PARTS_MAX];
-    let mut count = 0;
+    let mut slice_count = 0;
+    let mut bytes_to_skip = written;
     for part in parts {
-        let skip = written.min(part.len());
-        written -= skip;
-        if skip < part.len() {
-            slices[count] = io::IoSlice::new(&part[skip..]);
-            count += 1;
+        let skipped = bytes_to_skip.min(part.len());
+        bytes_to_skip -= skipped;
+        if skipped < part.len() {
+            slices[slice_count] = io::IoSlice::new(&part[skipped..]);
+            slice_count += 1;
         }
     }
-    match &slices[..count] {
+    match &slices[..slice_count] {
         // A plain write is a cheaper system call than a vectored one.
         [slice] => stream.poll_write(cx, slice),
         slices => stream.poll_write_vectored(cx, slices),

@@ -20,7 +20,7 @@ pub(crate) struct Clients {
     open: Mutex<HashMap<IpAddr, usize, RandomState>>,
 }
 
-/// A counted connection. It is released when dropped.
+/// Counts a connection until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard {
     clients: Arc<Clients>,
@@ -28,8 +28,8 @@ pub(crate) struct ConnectionGuard {
 }
 
 impl Clients {
-    /// Returns a counter that allows `max` connections per client. It keeps the connections that
-    /// `previous` has counted before a reload. Returns `None` if `max` is `None`.
+    /// Returns a counter that allows `max` connections per client. After a reload, the counter
+    /// keeps the connections that `previous` has counted. Returns `None` if `max` is `None`.
     pub(crate) fn new(previous: Option<&Arc<Clients>>, max: Option<usize>) -> Option<Arc<Clients>> {
         let max = max?;
         let clients = previous.map_or_else(Arc::default, Arc::clone);

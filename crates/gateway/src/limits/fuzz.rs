@@ -1,4 +1,5 @@
-//! Properties that hold for any arrivals, zones and terms, as functions for fuzzers.
+//! Properties of request limits that hold for any times of calls and any terms, as functions for
+//! fuzzers.
 //!
 //! `fuzz/src/limit.rs` calls them without a time limit, and the test below for a second in every
 //! check.
@@ -8,11 +9,11 @@ use crate::policy::limit::{
     find_retry_ms, judge, raise_excess, remaining_excess,
 };
 
-/// Maximum number of arrivals per input, because every interval between arrivals is checked.
+/// Maximum number of calls per input, because every interval between two calls is checked.
 const ARRIVALS_MAX: usize = 160;
-/// Bytes of the head of an input.
+/// Bytes at the start of an input that encode the terms of the zones.
 const HEAD_BYTES: usize = 8;
-/// Bytes of one arrival.
+/// Bytes that encode the arrival of one call.
 const ARRIVAL_BYTES: usize = 4;
 /// Largest rate that the configuration allows.
 const RATE_MAX: u64 = 1_000_000_000;
@@ -28,18 +29,18 @@ struct Zone {
     passed: Vec<(u64, u64)>,
 }
 
-/// Reads bytes as the terms of up to three zones, followed by arrivals.
+/// Decodes bytes as the terms of up to three zones, followed by the arrivals of calls.
 ///
 /// # Panics
 ///
 /// If a property does not hold.
 pub(crate) fn limit(bytes: &[u8]) {
-    let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) else { return };
+    let Some((head, arrival_bytes)) = bytes.split_at_checked(HEAD_BYTES) else { return };
     let count = usize::from(head[0] % 3) + 1;
-    let mut zones: Vec<Zone> = (0..count).map(|index| zone(head, index)).collect();
+    let mut zones: Vec<Zone> = (0..count).map(|index| build_zone(head, index)).collect();
     let clock_goes_back = head[0] & 0x80 != 0;
     let mut now: u64 = u64::from(head[7]) << 33;
-    for arrival in rest.chunks_exact(ARRIVAL_BYTES).take(ARRIVALS_MAX) {
+    for arrival in arrival_bytes.chunks_exact(ARRIVAL_BYTES).take(ARRIVALS_MAX) {
         let step = u64::from(u16::from_le_bytes([arrival[0], arrival[1]]));
         let step = if arrival[3] & 1 == 1 { step << 10 } else { step & 0xff };
         now = if clock_goes_back && arrival[3] & 2 == 2 {
@@ -49,16 +50,16 @@ pub(crate) fn limit(bytes: &[u8]) {
         };
         let known_excess = u64::from(arrival[3] >> 4) * CALL;
         if arrival[3] & 4 == 4 {
-            raise(&mut zones, now, known_excess);
+            raise_known_excess(&mut zones, now, known_excess);
         }
-        arrive(&mut zones, now, u64::from(arrival[2] % 80) + 1, !clock_goes_back);
+        judge_call(&mut zones, now, u64::from(arrival[2] % 80) + 1, !clock_goes_back);
     }
     if !clock_goes_back {
         zones.iter().for_each(assert_rate);
     }
 }
 
-fn zone(head: &[u8], index: usize) -> Zone {
+fn build_zone(head: &[u8], index: usize) -> Zone {
     let seed = u64::from(u16::from_le_bytes([head[1 + index], head[2 + index]]));
     let rate = match seed % 3 {
         0 => Rate::per_minute(seed + 1),
@@ -76,20 +77,22 @@ fn zone(head: &[u8], index: usize) -> Zone {
     Zone { terms, gateways, state: None, passed: Vec::new() }
 }
 
-/// Raises the excess of the key to at least `known_excess`, as another process reports it.
-fn raise(zones: &mut [Zone], now: u64, known_excess: u64) {
+/// Raises the excess of the key to at least `known_excess`, which another gateway reports.
+fn raise_known_excess(zones: &mut [Zone], now: u64, known_excess: u64) {
     for zone in zones {
         let known_excess = known_excess.min(zone.terms.burst);
         let state = raise_excess(zone.state, zone.terms.rate, now, known_excess);
         let remaining = state.map_or(0, |state| remaining_excess(state, zone.terms.rate, now));
-        let before = zone.state.map_or(0, |state| remaining_excess(state, zone.terms.rate, now));
-        assert_eq!(remaining, before.max(known_excess), "the excess is not the larger of the two");
+        let excess_before =
+            zone.state.map_or(0, |state| remaining_excess(state, zone.terms.rate, now));
+        let expected = excess_before.max(known_excess);
+        assert_eq!(remaining, expected, "the excess is not the larger of the two");
         zone.state = state;
     }
 }
 
 /// Judges one call in all zones and checks the decision.
-fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
+fn judge_call(zones: &mut [Zone], now: u64, cost: u64, clock_never_goes_back: bool) {
     let assessed: Vec<(Assessment, LimitTerms)> = zones
         .iter()
         .map(|zone| {
@@ -113,7 +116,7 @@ fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
         assert!(ms >= 1 && ms <= terms.burst.saturating_mul(1000) / terms.rate.thousandths());
     }
     for (zone, (assessed, terms)) in zones.iter_mut().zip(&assessed) {
-        assert_retry_time(zone, assessed, now, cost, forward);
+        assert_retry_time(zone, assessed, now, cost, clock_never_goes_back);
         if over_limit.is_none() {
             assert!(assessed.state.excess <= terms.burst, "the stored excess exceeds the burst");
             zone.state = Some(assessed.state);
@@ -123,14 +126,20 @@ fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
 }
 
 /// Checks that a rejected call passes at the reported time, and not before.
-fn assert_retry_time(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, forward: bool) {
+fn assert_retry_time(
+    zone: &Zone,
+    assessed: &Assessment,
+    now: u64,
+    cost: u64,
+    clock_never_goes_back: bool,
+) {
     let Zone { terms, gateways, state, .. } = zone;
     let passes =
         |time: u64| assess_share(*state, terms.rate, time, cost, *gateways).excess <= terms.burst;
     let retry_ms = find_retry_ms(*state, *terms, now, cost, *gateways);
     assert_eq!(retry_ms == Some(0), assessed.excess <= terms.burst);
     match retry_ms {
-        Some(ms @ 1..) if forward => {
+        Some(ms @ 1..) if clock_never_goes_back => {
             assert!(
                 passes(now.saturating_add(ms)),
                 "the call is rejected again at the reported time"
@@ -145,7 +154,8 @@ fn assert_retry_time(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, fo
     }
 }
 
-/// Checks that in any interval no more calls pass than the burst, the drained excess and one call.
+/// Checks each interval between two calls. The calls that pass must not exceed the burst, the
+/// drained excess and one more call.
 fn assert_rate(zone: &Zone) {
     for (first, (start, _)) in zone.passed.iter().enumerate() {
         let mut units = 0u64;
@@ -164,7 +174,7 @@ fn assert_rate(zone: &Zone) {
     }
 }
 
-/// Terms with arrivals to start from.
+/// Returns the inputs from which fuzzing starts.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let heads: [[u8; HEAD_BYTES]; 5] = [
         [0, 10, 0, 0, 0, 5, 0, 0],
@@ -187,7 +197,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Mutates the seeds while `go_on` returns true; returns the number of inputs.
+/// Mutates the seeds while `go_on` returns true. Returns the number of inputs.
 pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     wire::fuzz::mutate_all(&seeds(), limit, seed, go_on)
 }

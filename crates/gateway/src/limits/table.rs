@@ -1,9 +1,9 @@
-//! The keys of one part of a zone, in a flat table of fixed size. A call costs one cache miss, and
-//! a flood of keys uses no further memory.
+//! The keys of one shard of a zone, in a flat table of fixed size. A call costs one cache miss. A
+//! flood of keys does not enlarge the table.
 //!
-//! The table uses open addressing with linear probing and backward-shift deletion. Nothing is
-//! allocated after the start, and the system commits memory only for used pages. `policy/limit.rs`
-//! defines the states.
+//! The table uses open addressing with linear probing and backward-shift deletion. It allocates
+//! nothing after the start, and the system commits memory only for used pages. `policy/limit.rs`
+//! defines the states of keys.
 
 use crate::policy::limit::KeyState;
 
@@ -13,41 +13,44 @@ mod hint;
 pub(super) const KEY_BYTES_INLINE: usize = 23;
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 48;
-/// Numerator and denominator of the maximum load factor. Above it, runs of used slots grow long.
+/// Numerator and denominator of the maximum load factor. In a fuller table, runs of used slots grow
+/// long.
 const LOAD: (usize, usize) = (3, 4);
-/// Bytes of a zone's memory per key, free slots included. A key of an nginx zone takes as much.
-pub(crate) const KEY_BYTES: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
+/// Bytes of a zone's memory per key, free slots included. A key of an nginx zone needs as much.
+pub(crate) const ZONE_BYTES_PER_KEY: usize = ENTRY_BYTES * LOAD.1 / LOAD.0;
 /// Number of slots examined to find the least recently used key for an eviction.
-const EVICTION_SCAN: usize = 32;
+const EVICTION_SCAN_SLOTS: usize = 32;
 
 /// A key with its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HashedKey {
-    /// Never 0, which marks a free slot.
+    /// Never 0, because a hash of 0 marks a free slot.
     pub(super) hash: u64,
+    /// The bytes of the key, or of its digest.
     pub(super) key: [u64; 3],
 }
 
-/// An entry holds the hash, the key, the excess with the time of the last call, and the time of the
-/// last charge. All are plain integers, so zeroed memory is a table of free slots.
+/// An entry of six integers: the hash, three integers of the key, and the two integers below. An
+/// entry of zeros is a free slot, so zeroed memory is an empty table.
 type Entry = [u64; ENTRY_BYTES / 8];
 
+/// Index of the hash in an entry.
 const HASH: usize = 0;
-/// Index of the integer with the excess in the upper half and the time of the last call (ms,
-/// truncated) in the lower half.
-const EXCESS: usize = 4;
-/// Index of the integer with the time of the last charge and the `UNREPORTED` bit, or with the
-/// number of calls in flight.
-const LAST: usize = 5;
-/// Bit that marks a key as unreported. No time is this large.
+/// Index of an integer with two halves. The upper half is the excess. The lower half is the time of
+/// the last call in ms, without its upper bits.
+const EXCESS_AND_LAST_CALL: usize = 4;
+/// Index of an integer whose meaning depends on the zone's limits. For rate limits it is the time
+/// of the last charge with the `UNREPORTED` bit, for concurrency limits the number of calls in
+/// flight.
+const LAST_CHARGE_OR_IN_FLIGHT: usize = 5;
+/// Bit that marks a key as unreported. Times are never large enough to use this bit.
 const UNREPORTED: u64 = 1 << 63;
 
 /// A table of keys.
 #[derive(Debug)]
 pub(super) struct Table {
     slots: Vec<Entry>,
-    /// Index of the first used slot. Earlier slots are unused, so that the table begins on a huge
-    /// page.
+    /// Index of the first slot for keys, which begins on a huge page. Earlier slots stay unused.
     first_slot: usize,
     /// Number of keys.
     pub(super) len: usize,
@@ -60,18 +63,19 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates a table for at most `keys_max` keys, but for at least one.
+    /// Creates a table for at most `keys_max` keys. The table has room for at least one key.
     pub(super) fn new(keys_max: usize) -> Table {
         let len_max = keys_max.max(1);
         // At least one slot is always free, so that every search ends.
-        let count = (len_max * LOAD.1).div_ceil(LOAD.0).max(len_max + 1);
-        let mut slots = vec![[0; ENTRY_BYTES / 8]; count + hint::spare::<Entry>(count)];
-        let first_slot = hint::place_on_huge_pages(&mut slots, count);
-        slots.truncate(first_slot + count);
+        let slot_count = (len_max * LOAD.1).div_ceil(LOAD.0).max(len_max + 1);
+        let spare_slots = hint::spare_count::<Entry>(slot_count);
+        let mut slots = vec![[0; ENTRY_BYTES / 8]; slot_count + spare_slots];
+        let first_slot = hint::place_on_huge_pages(&mut slots, slot_count);
+        slots.truncate(first_slot + slot_count);
         Table { slots, first_slot, len: 0, len_max, next_scan_slot: first_slot, evicted: 0 }
     }
 
-    /// Returns the slot of a key.
+    /// Returns the slot of a key; `None` if the table does not hold the key.
     pub(super) fn find(&self, hashed_key: &HashedKey) -> Option<usize> {
         let mut slot = self.home_slot(hashed_key.hash);
         loop {
@@ -96,67 +100,75 @@ impl Table {
     /// Returns the state of the key in a slot.
     pub(super) fn state(&self, slot: usize) -> KeyState {
         let entry = &self.slots[slot];
-        KeyState { excess: entry[EXCESS] >> 32, last: entry[LAST] & !UNREPORTED }
+        KeyState {
+            excess: entry[EXCESS_AND_LAST_CALL] >> 32,
+            last: entry[LAST_CHARGE_OR_IN_FLIGHT] & !UNREPORTED,
+        }
     }
 
     /// Returns true if the key in a slot was marked as unreported since its state was last stored.
     pub(super) fn is_unreported(&self, slot: usize) -> bool {
-        self.slots[slot][LAST] & UNREPORTED != 0
+        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] & UNREPORTED != 0
     }
 
     /// Marks the key in a slot as unreported: Redis may not know its last charge.
     pub(super) fn mark_unreported(&mut self, slot: usize) {
-        self.slots[slot][LAST] |= UNREPORTED;
+        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] |= UNREPORTED;
     }
 
-    /// Records the time of a call with the key in a slot. A rejected call has no other effect.
-    pub(super) fn touch(&mut self, slot: usize, now: u64) {
+    /// Records the time of a call with the key in a slot, which protects the key from eviction. A
+    /// rejected call has no other effect.
+    pub(super) fn touch(&mut self, slot: usize, now_ms: u64) {
         let entry = &mut self.slots[slot];
-        entry[EXCESS] = (entry[EXCESS] & !u64::from(u32::MAX)) | u64::from(now as u32);
+        entry[EXCESS_AND_LAST_CALL] =
+            (entry[EXCESS_AND_LAST_CALL] & !u64::from(u32::MAX)) | u64::from(now_ms as u32);
     }
 
-    /// Stores the state of a key in `slot`, or in a new slot if `slot` is `None`. If the table is
-    /// full, the least recently used of the examined keys is evicted. Returns the slot.
+    /// Stores the state of a key and returns its slot. `slot` is the key's slot; `None` adds the
+    /// key. In a full table, a new key evicts one that was not used recently.
     pub(super) fn store(
         &mut self,
         hashed_key: &HashedKey,
         slot: Option<usize>,
         state: KeyState,
-        now: u64,
+        now_ms: u64,
     ) -> usize {
         let slot = slot.unwrap_or_else(|| {
             if self.len >= self.len_max {
-                self.evict(now);
+                self.evict(now_ms);
             }
             self.claim_slot(hashed_key)
         });
-        // The configuration bounds a burst, and so every stored excess, to 32 bits.
-        self.slots[slot][EXCESS] = (state.excess << 32) | u64::from(now as u32);
-        self.slots[slot][LAST] = state.last & !UNREPORTED;
+        // A stored excess fits 32 bits, because the configuration limits the burst.
+        self.slots[slot][EXCESS_AND_LAST_CALL] = (state.excess << 32) | u64::from(now_ms as u32);
+        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] = state.last & !UNREPORTED;
         slot
     }
 
-    /// Adds a call in flight to a key. Returns false at `in_flight_max`, or if the table is full.
-    pub(super) fn enter(&mut self, hashed_key: &HashedKey, in_flight_max: u64) -> bool {
+    /// Counts a call in flight for a key. Returns false if the key already has `in_flight_max`
+    /// calls in flight, or if the table is full.
+    pub(super) fn add_in_flight(&mut self, hashed_key: &HashedKey, in_flight_max: u64) -> bool {
         let slot = match self.find(hashed_key) {
             Some(slot) => slot,
             None if self.len >= self.len_max => return false,
             None => self.claim_slot(hashed_key),
         };
-        let is_admitted = self.slots[slot][LAST] < in_flight_max;
-        self.slots[slot][LAST] += u64::from(is_admitted);
+        let is_admitted = self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] < in_flight_max;
+        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] += u64::from(is_admitted);
         is_admitted
     }
 
-    /// Removes a call in flight.
-    pub(super) fn leave(&mut self, hashed_key: &HashedKey) {
+    /// Ends a call in flight of a key. Removes a key without calls in flight.
+    pub(super) fn remove_in_flight(&mut self, hashed_key: &HashedKey) {
         let Some(slot) = self.find(hashed_key) else { return };
-        self.slots[slot][LAST] = self.slots[slot][LAST].saturating_sub(1);
-        if self.slots[slot][LAST] == 0 {
+        self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] =
+            self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT].saturating_sub(1);
+        if self.slots[slot][LAST_CHARGE_OR_IN_FLIGHT] == 0 {
             self.remove(slot);
         }
     }
 
+    /// Adds a key with an empty state and returns its slot. The table must not be full.
     fn claim_slot(&mut self, hashed_key: &HashedKey) -> usize {
         let mut slot = self.home_slot(hashed_key.hash);
         while self.slots[slot][HASH] != 0 {
@@ -168,13 +180,14 @@ impl Table {
         slot
     }
 
-    fn evict(&mut self, now: u64) {
+    /// Evicts the least recently used of the next [`EVICTION_SCAN_SLOTS`] keys.
+    fn evict(&mut self, now_ms: u64) {
         let mut oldest: Option<(u32, usize)> = None;
         let mut slot = self.next_scan_slot;
-        for _ in 0..EVICTION_SCAN.min(self.slot_count()) {
+        for _ in 0..EVICTION_SCAN_SLOTS.min(self.slot_count()) {
             let entry = &self.slots[slot];
             if entry[HASH] != 0 {
-                let age = (now as u32).wrapping_sub(entry[EXCESS] as u32);
+                let age = (now_ms as u32).wrapping_sub(entry[EXCESS_AND_LAST_CALL] as u32);
                 if oldest.is_none_or(|(oldest_age, _)| age > oldest_age) {
                     oldest = Some((age, slot));
                 }
@@ -187,12 +200,13 @@ impl Table {
                 self.remove(slot);
                 self.evicted += 1;
             }
-            // A full table hardly ever has `EVICTION_SCAN` consecutive free slots.
-            None => self.evict(now),
+            // This is rare: a full table hardly ever has so many consecutive free slots.
+            None => self.evict(now_ms),
         }
     }
 
-    /// Frees a slot and moves back the entries that collided with it.
+    /// Frees a slot. Moves later entries back if they were not in their home slots because of the
+    /// freed one.
     fn remove(&mut self, mut hole: usize) {
         let mut slot = hole;
         loop {
@@ -210,8 +224,8 @@ impl Table {
         self.len -= 1;
     }
 
-    /// Returns the slot where the search for a hash begins: the upper bits of the hash, scaled to
-    /// the number of slots (Lemire 2016, "A fast alternative to the modulo reduction").
+    /// Returns the slot where the search for a hash begins. The hash is scaled to the number of
+    /// slots by a multiplication (Lemire 2016, "A fast alternative to the modulo reduction").
     fn home_slot(&self, hash: u64) -> usize {
         self.first_slot + ((u128::from(hash) * self.slot_count() as u128) >> 64) as usize
     }
@@ -221,10 +235,12 @@ impl Table {
         self.slots.len() - self.first_slot
     }
 
+    /// Returns the slot after a slot. After the last slot, the search continues at the first.
     fn next_slot(&self, slot: usize) -> usize {
         if slot + 1 == self.slots.len() { self.first_slot } else { slot + 1 }
     }
 
+    /// Returns the number of steps from one slot to another in the direction of a search.
     fn distance(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slot_count() - from }
     }
@@ -256,8 +272,8 @@ mod tests {
         fn it_has_the_content_of_a_map(steps in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
             let mut table = Table::new(64);
             let mut map = HashMap::new();
-            for (now, (number, operation)) in steps.into_iter().enumerate() {
-                let now = now as u64;
+            for (now_ms, (number, operation)) in steps.into_iter().enumerate() {
+                let now_ms = now_ms as u64;
                 let hashed_key = hashed_key(number);
                 let slot = table.find(&hashed_key);
                 prop_assert_eq!(slot.map(|slot| table.state(slot)), map.get(&number).copied());
@@ -266,10 +282,10 @@ mod tests {
                         table.remove(slot);
                         map.remove(&number);
                     }
-                    (1, Some(slot)) => table.touch(slot, now),
+                    (1, Some(slot)) => table.touch(slot, now_ms),
                     _ => {
-                        table.store(&hashed_key, slot, state(now * 3, now), now);
-                        map.insert(number, state(now * 3, now));
+                        table.store(&hashed_key, slot, state(now_ms * 3, now_ms), now_ms);
+                        map.insert(number, state(now_ms * 3, now_ms));
                     }
                 }
                 prop_assert_eq!(table.len, map.len());
@@ -304,21 +320,23 @@ mod tests {
     fn calls_in_flight_are_counted_exactly_and_never_evicted() {
         let mut table = Table::new(2);
         let (a, b, c) = (hashed_key(1), hashed_key(2), hashed_key(3));
-        assert!(table.enter(&a, 2) && table.enter(&a, 2) && !table.enter(&a, 2));
-        assert!(table.enter(&b, 2));
         assert!(
-            !table.enter(&c, 2),
+            table.add_in_flight(&a, 2) && table.add_in_flight(&a, 2) && !table.add_in_flight(&a, 2)
+        );
+        assert!(table.add_in_flight(&b, 2));
+        assert!(
+            !table.add_in_flight(&c, 2),
             "the table is full, and a key with calls in flight must not be evicted"
         );
-        table.leave(&b);
-        assert!(table.enter(&c, 2));
-        table.leave(&a);
-        assert!(table.enter(&a, 2) && !table.enter(&a, 2));
+        table.remove_in_flight(&b);
+        assert!(table.add_in_flight(&c, 2));
+        table.remove_in_flight(&a);
+        assert!(table.add_in_flight(&a, 2) && !table.add_in_flight(&a, 2));
         for hashed_key in [&a, &a, &c] {
-            table.leave(hashed_key);
+            table.remove_in_flight(hashed_key);
         }
         assert_eq!(table.len, 0);
-        table.leave(&a);
+        table.remove_in_flight(&a);
         assert_eq!(table.len, 0);
     }
 

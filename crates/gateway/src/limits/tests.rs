@@ -12,7 +12,7 @@ use wire::method::methods_of;
 use super::*;
 use crate::metrics::thread::Labels;
 
-const NODES: &str = "\
+const UPSTREAMS: &str = "\
 [chain.eth]
 paths = [\"/\"]
 [chain.side]
@@ -25,7 +25,7 @@ chain = \"side\"
 ";
 
 /// Limits with their counters.
-struct Scene {
+struct Fixture {
     limits: Limits,
     counters: Counters,
 }
@@ -41,19 +41,19 @@ fn one_gateway() -> Arc<AtomicU64> {
 }
 
 fn config(text: &str) -> Config {
-    let config = Config::from_text("test", &format!("{NODES}{text}"), Path::new(""), &|_| None);
+    let config = Config::from_text("test", &format!("{UPSTREAMS}{text}"), Path::new(""), &|_| None);
     config.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-impl Scene {
-    fn new(text: &str) -> Scene {
+impl Fixture {
+    fn new(text: &str) -> Fixture {
         let config = config(text);
         let limits = Limits::new(None, &config, &one_gateway()).unwrap();
-        Scene { limits, counters: counters(config.zones.len()) }
+        Fixture { limits, counters: counters(config.zones.len()) }
     }
     /// Returns the outcome of a call: `.` passes, a number waits that many ms, `x` is rejected.
-    fn call(&self, caller: &LimitedCall<'_>, now: u64) -> String {
-        match self.limits.charge(caller, now, &self.counters) {
+    fn call(&self, limited_call: &LimitedCall<'_>, now: u64) -> String {
+        match self.limits.charge(limited_call, now, &self.counters) {
             Charge::Pass => ".".to_owned(),
             Charge::Wait(wait) => wait.as_millis().to_string(),
             Charge::Refuse(_) => "x".to_owned(),
@@ -61,8 +61,8 @@ impl Scene {
         }
     }
 
-    fn calls(&self, caller: &LimitedCall<'_>, now: u64, count: usize) -> String {
-        let outcomes: Vec<String> = (0..count).map(|_| self.call(caller, now)).collect();
+    fn calls(&self, limited_call: &LimitedCall<'_>, now: u64, count: usize) -> String {
+        let outcomes: Vec<String> = (0..count).map(|_| self.call(limited_call, now)).collect();
         outcomes.join(" ")
     }
 
@@ -71,12 +71,12 @@ impl Scene {
     }
 }
 
-const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const CLIENT_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-fn caller(name: &str) -> LimitedCall<'_> {
+fn limited_call(name: &str) -> LimitedCall<'_> {
     let method = methods_of(Family::Ethereum).method(name);
     LimitedCall {
-        client: V4,
+        client: CLIENT_V4,
         chain: 0,
         chain_name: "eth",
         name,
@@ -89,173 +89,173 @@ fn caller(name: &str) -> LimitedCall<'_> {
 
 #[test]
 fn a_configuration_without_limits_has_none() {
-    let config = Config::from_text("test", NODES, Path::new(""), &|_| None).unwrap();
+    let config = Config::from_text("test", UPSTREAMS, Path::new(""), &|_| None).unwrap();
     assert!(Limits::new(None, &config, &one_gateway()).is_none());
 }
 
 #[test]
 fn calls_are_counted_by_key() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.z]\nkey = [\"client\", \"method\", \"chain\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
-    let first = caller("eth_call");
+    let first = limited_call("eth_call");
     let side = LimitedCall { chain: 1, chain_name: "side", ..first };
     let other = LimitedCall { client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), ..first };
-    for caller in [first, side, other, caller("eth_chainId")] {
-        assert_eq!(scene.calls(&caller, 5, 2), ". x", "{caller:?}");
+    for limited_call in [first, side, other, limited_call("eth_chainId")] {
+        assert_eq!(fixture.calls(&limited_call, 5, 2), ". x", "{limited_call:?}");
     }
-    assert_eq!(scene.outcomes(0), [4, 0, 4, 0, 0]);
-    assert_eq!(scene.limits.fills(), [ZoneFill { keys: 4, evicted: 0 }]);
+    assert_eq!(fixture.outcomes(0), [4, 0, 4, 0, 0]);
+    assert_eq!(fixture.limits.fills(), [ZoneFill { keys: 4, evicted: 0 }]);
 }
 
 #[test]
 fn parts_of_a_key_do_not_run_into_each_other() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.z]\nkey = [\"header:a\", \"header:b\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
     let long = "x".repeat(70_000);
     let pairs = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc"), (&long[..60], "c")];
     for (a, b) in pairs {
         let headers = [a, b].map(|value| Some(SmallVec::from_slice(value.as_bytes())));
-        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
-        assert_eq!(scene.calls(&caller, 5, 2), ". x", "{a:?} {b:?}");
+        let limited_call = LimitedCall { headers: &headers, ..limited_call("eth_call") };
+        assert_eq!(fixture.calls(&limited_call, 5, 2), ". x", "{a:?} {b:?}");
     }
     for first in [None, Some(&b""[..]), Some(long.as_bytes())] {
         let headers = [first.map(SmallVec::from_slice), None];
-        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
-        assert_eq!(scene.calls(&caller, 5, 3), ". . .", "without a key nothing is limited");
+        let limited_call = LimitedCall { headers: &headers, ..limited_call("eth_call") };
+        assert_eq!(fixture.calls(&limited_call, 5, 3), ". . .", "without a key nothing is limited");
     }
 }
 
 #[test]
 fn a_prefetched_key_is_the_key_of_the_call() {
     for key in ["\"client\"", "\"header:a\"", "\"method\"", "\"client\", \"chain\""] {
-        let scene = Scene::new(&format!(
+        let fixture = Fixture::new(&format!(
             "[zone.z]\nkey = [{key}]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\nburst = 1\nnodelay = true\n"
         ));
         let headers = [Some(SmallVec::from_slice(b"one"))];
-        let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
+        let limited_call = LimitedCall { headers: &headers, ..limited_call("eth_call") };
         let prefetched =
-            scene.limits.prefetch_key(&LimitedCall { name: "", method: None, ..caller });
+            fixture.limits.prefetch_key(&LimitedCall { name: "", method: None, ..limited_call });
         let depends_on_caller = !key.contains("method") && !key.contains("chain");
         assert_eq!(prefetched.is_some(), depends_on_caller, "{key}");
-        assert_eq!(scene.calls(&LimitedCall { prefetched, ..caller }, 5, 1), ".", "{key}");
-        assert_eq!(scene.calls(&caller, 5, 2), ". x", "{key}: it counts for the same key");
+        assert_eq!(fixture.calls(&LimitedCall { prefetched, ..limited_call }, 5, 1), ".", "{key}");
+        assert_eq!(fixture.calls(&limited_call, 5, 2), ". x", "{key}: it counts for the same key");
     }
 }
 
 #[test]
 fn long_keys_differ_to_the_last_byte() {
-    let scene =
-        Scene::new("[zone.z]\nkey = [\"header:a\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n");
+    let fixture =
+        Fixture::new("[zone.z]\nkey = [\"header:a\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n");
     for length in [1, 7, 8, 22, 23, 24, 25, 500, 65_535] {
         for last in [b'x', b'y'] {
             let mut value = vec![b'x'; length];
             value[length - 1] = last;
             let headers = [Some(SmallVec::from_vec(value))];
-            let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
-            assert_eq!(scene.calls(&caller, 5, 2), ". x", "{length} bytes");
+            let limited_call = LimitedCall { headers: &headers, ..limited_call("eth_call") };
+            assert_eq!(fixture.calls(&limited_call, 5, 2), ". x", "{length} bytes");
         }
     }
-    assert_eq!(scene.limits.fills()[0].keys, 18);
+    assert_eq!(fixture.limits.fills()[0].keys, 18);
 }
 
 #[test]
 fn client_net_is_the_network_of_an_ipv6_client() {
     let zone = |key: &str| {
-        Scene::new(&format!(
+        Fixture::new(&format!(
             "[zone.z]\nkey = [\"{key}\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n"
         ))
     };
-    let caller_at = |low: u16, net: u16| {
+    let call_at = |low: u16, net: u16| {
         let address = Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, low);
-        LimitedCall { client: IpAddr::V6(address), ..caller("eth_call") }
+        LimitedCall { client: IpAddr::V6(address), ..limited_call("eth_call") }
     };
     let (by_address, by_network) = (zone("client"), zone("client-net"));
-    let outcomes = |scene: &Scene| {
-        [caller_at(1, 1), caller_at(2, 1), caller_at(1, 2)]
-            .map(|caller| scene.call(&caller, 5))
+    let outcomes = |fixture: &Fixture| {
+        [call_at(1, 1), call_at(2, 1), call_at(1, 2)]
+            .map(|limited_call| fixture.call(&limited_call, 5))
             .join(" ")
     };
     assert_eq!(outcomes(&by_address), ". . .");
     assert_eq!(outcomes(&by_network), ". x .");
-    assert_eq!(by_network.calls(&caller("eth_call"), 5, 2), ". x");
+    assert_eq!(by_network.calls(&limited_call("eth_call"), 5, 2), ". x");
 }
 
 #[test]
 fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.z]\nkey = [\"client\"]\nrate = \"1r/s\"\n\
          [[limit]]\nzone = \"z\"\nmethods = [\"eth_getLogs\", \"debug_*\"]\nburst = 1\nnodelay = true\n\
          [[limit]]\nzone = \"z\"\nchain = \"eth\"\nburst = 3\nnodelay = true\n",
     );
-    assert_eq!(scene.calls(&caller("eth_getLogs"), 0, 3), ". . x");
-    assert_eq!(scene.calls(&caller("debug_any"), 0, 1), "x");
+    assert_eq!(fixture.calls(&limited_call("eth_getLogs"), 0, 3), ". . x");
+    assert_eq!(fixture.calls(&limited_call("debug_any"), 0, 1), "x");
     // The same key under the second limit's terms: two of four are used.
-    assert_eq!(scene.calls(&caller("eth_call"), 0, 3), ". . x");
-    let side = LimitedCall { chain: 1, chain_name: "side", ..caller("eth_call") };
-    assert_eq!(scene.calls(&side, 0, 9), ". . . . . . . . .", "no limit applies to this chain");
+    assert_eq!(fixture.calls(&limited_call("eth_call"), 0, 3), ". . x");
+    let side = LimitedCall { chain: 1, chain_name: "side", ..limited_call("eth_call") };
+    assert_eq!(fixture.calls(&side, 0, 9), ". . . . . . . . .", "no limit applies to this chain");
 }
 
 #[test]
 fn all_zones_are_charged_or_none() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\n[zone.b]\nkey = [\"client\"]\nrate = \"10r/s\"\n\
          [[limit]]\nzone = \"a\"\nburst = 10\nnodelay = true\n[[limit]]\nzone = \"b\"\n",
     );
-    let client = caller("eth_call");
+    let client = limited_call("eth_call");
     // The second zone rejects most calls; the first must not be charged for them.
     for now in 0..1000 {
-        scene.call(&client, now);
+        fixture.call(&client, now);
     }
-    assert_eq!(scene.outcomes(0), [10, 0, 0, 0, 0]);
-    assert_eq!(scene.outcomes(1), [10, 0, 990, 0, 0]);
+    assert_eq!(fixture.outcomes(0), [10, 0, 0, 0, 0]);
+    assert_eq!(fixture.outcomes(1), [10, 0, 990, 0, 0]);
 }
 
 #[test]
 fn a_dry_run_counts_and_lets_through() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\n[zone.b]\nkey = [\"client\"]\nrate = \"1r/s\"\n\
          [[limit]]\nzone = \"a\"\nburst = 5\n\
          [[limit]]\nzone = \"b\"\nburst = 1\ndry_run = true\n",
     );
-    assert_eq!(scene.calls(&caller("eth_call"), 0, 7), ". 1000 2000 3000 4000 5000 x");
-    assert_eq!(scene.outcomes(0), [1, 5, 1, 0, 0]);
-    assert_eq!(scene.outcomes(1), [1, 0, 0, 1, 4]);
-    assert!(scene.limits.delays);
+    assert_eq!(fixture.calls(&limited_call("eth_call"), 0, 7), ". 1000 2000 3000 4000 5000 x");
+    assert_eq!(fixture.outcomes(0), [1, 5, 1, 0, 0]);
+    assert_eq!(fixture.outcomes(1), [1, 0, 0, 1, 4]);
+    assert!(fixture.limits.delays);
 }
 
 #[test]
 fn a_call_may_count_its_weight() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.z]\nkey = [\"client\"]\nrate = \"10r/s\"\ncost = \"weight\"\n\
          [[limit]]\nzone = \"z\"\nburst = 1000\nnodelay = true\n",
     );
-    let heavy = caller("eth_getLogs");
+    let heavy = limited_call("eth_getLogs");
     let weight = u64::from(heavy.method.unwrap().weight);
     assert!(weight > 1);
     let calls = 1001 / weight;
     for _ in 0..calls {
-        assert_eq!(scene.call(&heavy, 0), ".");
+        assert_eq!(fixture.call(&heavy, 0), ".");
     }
-    assert_eq!(scene.call(&heavy, 0), "x");
-    let Charge::Refuse(failure) = scene.limits.charge(&heavy, 0, &scene.counters) else {
+    assert_eq!(fixture.call(&heavy, 0), "x");
+    let Charge::Refuse(failure) = fixture.limits.charge(&heavy, 0, &fixture.counters) else {
         panic!("it passed")
     };
     let expected = calls * weight + weight - 1001;
     assert_eq!(failure.retry_after, Some(Duration::from_millis(expected * 100)));
-    assert_eq!(scene.call(&heavy, expected * 100), ".");
+    assert_eq!(fixture.call(&heavy, expected * 100), ".");
 }
 
 #[test]
 fn calls_in_flight_leave_when_dropped() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\n[zone.b]\nkey = [\"method\"]\n[zone.c]\nkey = [\"client\"]\n\
          [[limit]]\nzone = \"a\"\nconcurrent = 3\n\
          [[limit]]\nzone = \"b\"\nconcurrent = 2\nmethods = [\"eth_call\"]\nstatus = 503\n\
          [[limit]]\nzone = \"c\"\nconcurrent = 1\ndry_run = true\n",
     );
-    let enter = |name| scene.limits.enter(&caller(name), &scene.counters);
+    let enter = |name| fixture.limits.count_in_flight(&limited_call(name), &fixture.counters);
     let first = enter("eth_call").unwrap();
     let second = enter("eth_call").unwrap();
     let refused = enter("eth_call").unwrap_err();
@@ -267,14 +267,14 @@ fn calls_in_flight_leave_when_dropped() {
     let fourth = enter("eth_call").unwrap();
     assert!(enter("eth_chainId").is_err());
     drop((first, third, fourth));
-    let keys: Vec<u64> = scene.limits.fills().iter().map(|fill| fill.keys).collect();
+    let keys: Vec<u64> = fixture.limits.fills().iter().map(|fill| fill.keys).collect();
     assert_eq!(keys, [0, 0, 0], "a key was not removed");
-    assert_eq!(scene.outcomes(2), [1, 0, 0, 0, 3]);
+    assert_eq!(fixture.outcomes(2), [1, 0, 0, 0, 3]);
 }
 
 #[test]
 fn threads_share_a_zone_to_the_last_call() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.a]\nkey = [\"client\"]\nrate = \"1r/s\"\nbytes = \"8MiB\"\n\
          [zone.b]\nkey = [\"client\", \"method\"]\nrate = \"1r/s\"\nbytes = \"8MiB\"\n\
          [[limit]]\nzone = \"b\"\nmethods = [\"eth_*\"]\nburst = 299\nnodelay = true\n\
@@ -284,13 +284,13 @@ fn threads_share_a_zone_to_the_last_call() {
     let passed = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (limits, passed) = (&scene.limits, &passed);
+            let (limits, passed) = (&fixture.limits, &passed);
             scope.spawn(move || {
                 let counters = counters(2);
                 // Calls use the two zones in both orders, so a deadlock would hang here.
                 for call in 0..2000 {
                     let name = ["eth_call", "net_version"][(call + thread) % 2];
-                    if matches!(limits.charge(&caller(name), 0, &counters), Charge::Pass) {
+                    if matches!(limits.charge(&limited_call(name), 0, &counters), Charge::Pass) {
                         passed.fetch_add(1, Ordering::Relaxed);
                     }
                 }
@@ -302,19 +302,19 @@ fn threads_share_a_zone_to_the_last_call() {
 
 #[test]
 fn a_zone_evicts_old_keys_when_its_memory_is_full() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.z]\nkey = [\"client\"]\nrate = \"1r/m\"\nbytes = \"32KiB\"\n[[limit]]\nzone = \"z\"\n",
     );
-    let victim = caller("eth_call");
-    assert_eq!(scene.call(&victim, 0), ".");
+    let victim = limited_call("eth_call");
+    assert_eq!(fixture.call(&victim, 0), ".");
     for number in 0..2000u64 {
         let client = IpAddr::V4(Ipv4Addr::from(0x0b00_0000 + number as u32));
-        assert_eq!(scene.call(&LimitedCall { client, ..victim }, number), ".");
+        assert_eq!(fixture.call(&LimitedCall { client, ..victim }, number), ".");
         // A client that is always rejected stays limited, however many others come.
-        assert_eq!(scene.call(&victim, number), "x", "forgotten after {number}");
+        assert_eq!(fixture.call(&victim, number), "x", "forgotten after {number}");
     }
-    let fill = scene.limits.fills()[0];
-    assert_eq!(fill.keys as usize, (32 << 10) / KEY_BYTES);
+    let fill = fixture.limits.fills()[0];
+    assert_eq!(fill.keys as usize, (32 << 10) / ZONE_BYTES_PER_KEY);
     assert_eq!(fill.keys + fill.evicted, 2001);
 }
 
@@ -330,10 +330,10 @@ fn a_reload_keeps_the_state_of_zones() {
     let before = Limits::new(None, &first, &one_gateway()).unwrap();
     let counters = counters(2);
     let headers = [Some(SmallVec::from_slice(b"k")), None];
-    let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
-    let pass = |limits: &Limits| matches!(limits.charge(&caller, 0, &counters), Charge::Pass);
+    let limited_call = LimitedCall { headers: &headers, ..limited_call("eth_call") };
+    let pass = |limits: &Limits| matches!(limits.charge(&limited_call, 0, &counters), Charge::Pass);
     assert!(pass(&before) && pass(&before) && !pass(&before));
-    let in_flight = before.enter(&caller, &counters).unwrap();
+    let in_flight = before.count_in_flight(&limited_call, &counters).unwrap();
     // A different rate and burst, and another header before the one in the key.
     let second = text("client", "rate = \"2r/s\"", "burst = 2\nnodelay = true");
     let second = config(&format!(
@@ -341,19 +341,23 @@ fn a_reload_keeps_the_state_of_zones() {
     ));
     let after = Limits::new(Some((&before, &first)), &second, &one_gateway()).unwrap();
     let headers = [Some(SmallVec::from_slice(b"x")), Some(SmallVec::from_slice(b"k"))];
-    let caller_after = LimitedCall { headers: &headers, ..caller };
+    let call_after_reload = LimitedCall { headers: &headers, ..limited_call };
     let counts = self::counters(3);
-    let pass = |limits: &Limits| matches!(limits.charge(&caller_after, 0, &counts), Charge::Pass);
+    let pass =
+        |limits: &Limits| matches!(limits.charge(&call_after_reload, 0, &counts), Charge::Pass);
     assert!(!after.chains[0].rates.is_empty());
     assert!(pass(&after), "the larger burst has room for one more");
     assert!(!pass(&after), "the reload lost earlier charges");
-    assert!(after.enter(&caller_after, &counts).is_err(), "the reload lost calls in flight");
+    assert!(
+        after.count_in_flight(&call_after_reload, &counts).is_err(),
+        "the reload lost calls in flight"
+    );
     drop(in_flight);
-    assert!(after.enter(&caller_after, &counts).is_ok());
+    assert!(after.count_in_flight(&call_after_reload, &counts).is_ok());
     // A zone with another key is a new zone.
     let third = config(&text("method", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
     let after = Limits::new(Some((&before, &first)), &third, &one_gateway()).unwrap();
-    assert!(matches!(after.charge(&caller, 0, &counters), Charge::Pass));
+    assert!(matches!(after.charge(&limited_call, 0, &counters), Charge::Pass));
 }
 
 const KEYS: &str = "\
@@ -373,40 +377,40 @@ fn calls_count_by_key_and_a_key_may_have_its_own_rate_and_burst() {
         "{KEYS}[zone.z]\nkey = [\"key\"]\nrate = \"1r/s\"\n[zone.c]\nkey = [\"client\"]\nrate = \"9r/s\"\n\
          [[limit]]\nzone = \"z\"\nnodelay = true\n[[limit]]\nzone = \"c\"\nburst = 90\nnodelay = true\n"
     );
-    let scene = Scene::new(&text);
+    let fixture = Fixture::new(&text);
     let config = config(&text);
-    let caller_with_key = |key_index: usize| LimitedCall {
+    let call_with_key = |key_index: usize| LimitedCall {
         grant: Some(&*config.access.keys[key_index].grant),
-        ..caller("eth_call")
+        ..limited_call("eth_call")
     };
-    assert_eq!(scene.calls(&caller_with_key(0), 0, 3), ". x x");
-    assert_eq!(scene.calls(&caller_with_key(1), 0, 5), ". . . x x");
+    assert_eq!(fixture.calls(&call_with_key(0), 0, 3), ". x x");
+    assert_eq!(fixture.calls(&call_with_key(1), 0, 5), ". . . x x");
     // The key's own rate applies instead of the zone's.
-    assert_eq!(scene.calls(&caller_with_key(1), 20, 3), ". . x");
-    assert_eq!(scene.calls(&caller_with_key(0), 20, 1), "x");
-    let Charge::Refuse(failure) = scene.limits.charge(&caller_with_key(1), 20, &scene.counters)
+    assert_eq!(fixture.calls(&call_with_key(1), 20, 3), ". . x");
+    assert_eq!(fixture.calls(&call_with_key(0), 20, 1), "x");
+    let Charge::Refuse(failure) = fixture.limits.charge(&call_with_key(1), 20, &fixture.counters)
     else {
         panic!("it passed")
     };
     assert_eq!(failure.retry_after, Some(Duration::from_millis(10)));
     // A zone that does not count by key keeps its own rate for all.
-    assert_eq!(scene.outcomes(1)[0], 6);
+    assert_eq!(fixture.outcomes(1)[0], 6);
     // A call without a key is not limited.
-    assert_eq!(scene.calls(&caller("eth_call"), 20, 5), ". . . . .");
+    assert_eq!(fixture.calls(&limited_call("eth_call"), 20, 5), ". . . . .");
 }
 
 #[test]
 fn a_call_without_a_key_counts_by_the_other_parts() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.z]\nkey = [\"key\", \"method\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n",
     );
-    assert_eq!(scene.calls(&caller("eth_call"), 0, 2), ". x");
-    assert_eq!(scene.calls(&caller("eth_chainId"), 0, 2), ". x");
+    assert_eq!(fixture.calls(&limited_call("eth_call"), 0, 2), ". x");
+    assert_eq!(fixture.calls(&limited_call("eth_chainId"), 0, 2), ". x");
 }
 
 /// Returns the errors and warnings about limits.
 fn diagnostics(text: &str) -> String {
-    match Config::from_text("test", &format!("{NODES}{text}"), Path::new(""), &|_| None) {
+    match Config::from_text("test", &format!("{UPSTREAMS}{text}"), Path::new(""), &|_| None) {
         Ok(config) => config.warnings.to_string(),
         Err(faults) => faults.to_string(),
     }
@@ -468,24 +472,29 @@ fn impossible_shared_zones_are_reported() {
 
 #[test]
 fn a_client_with_too_many_failures_is_rejected_early() {
-    let scene = Scene::new(
+    let fixture = Fixture::new(
         "[zone.z]\nkey = [\"client-net\"]\nrate = \"6r/m\"\n\
          [[limit]]\nzone = \"z\"\nfailures = true\nburst = 2\n",
     );
-    let check_failures = |client, now| scene.limits.check_failures(client, now, &scene.counters);
+    let check_failures =
+        |client, now| fixture.limits.check_failures(client, now, &fixture.counters);
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     for _ in 0..3 {
-        assert!(check_failures(V4, 0).is_ok(), "a client without failures is not limited");
-        assert!(check_failures(V4, 0).is_ok());
-        scene.limits.record_failure(V4, 0, &scene.counters);
+        assert!(check_failures(CLIENT_V4, 0).is_ok(), "a client without failures is not limited");
+        assert!(check_failures(CLIENT_V4, 0).is_ok());
+        fixture.limits.record_failure(CLIENT_V4, 0, &fixture.counters);
     }
-    let refused = check_failures(V4, 0).unwrap_err();
+    let refused = check_failures(CLIENT_V4, 0).unwrap_err();
     assert_eq!(refused.retry_after, Some(Duration::from_secs(10)));
     assert!(check_failures(other, 0).is_ok());
-    assert!(check_failures(V4, 9_999).is_err());
-    assert!(check_failures(V4, 10_000).is_ok());
-    assert_eq!(scene.calls(&caller("eth_call"), 0, 9), ". . . . . . . . .", "calls are free");
-    assert_eq!(scene.outcomes(0), [3, 0, 2, 0, 0]);
+    assert!(check_failures(CLIENT_V4, 9_999).is_err());
+    assert!(check_failures(CLIENT_V4, 10_000).is_ok());
+    assert_eq!(
+        fixture.calls(&limited_call("eth_call"), 0, 9),
+        ". . . . . . . . .",
+        "calls are free"
+    );
+    assert_eq!(fixture.outcomes(0), [3, 0, 2, 0, 0]);
     for (more, expected) in [
         ("methods = [\"eth_call\"]\n", "no methods"),
         ("chain = \"eth\"\n", "no chain"),

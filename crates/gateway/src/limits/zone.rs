@@ -1,5 +1,5 @@
-//! A zone is a table of counters by key, as nginx's `limit_req_zone`. This file has the components
-//! of its keys, and the tables that store the keys.
+//! A zone is a table of counters by key, as nginx's `limit_req_zone`. This file builds the keys of
+//! calls, and splits a zone into shards. `limits/table.rs` stores the keys of one shard.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -11,28 +11,31 @@ use smallvec::SmallVec;
 use wire::method::equivalent_log_method;
 
 use super::LimitedCall;
-use super::table::{HashedKey, KEY_BYTES, KEY_BYTES_INLINE, Table};
+use super::table::{HashedKey, KEY_BYTES_INLINE, Table, ZONE_BYTES_PER_KEY};
 use crate::config;
 use crate::config::Config;
 use crate::config::limits::{CallCost, KeyPart};
 
-/// Longest key in bytes; longer ones are not limited, as in nginx (`ngx_http_limit_req_handler`).
+/// Longest key in bytes. A call with a longer key is not limited, as in nginx
+/// (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;
 /// Number of shards of a zone. With several shards, threads seldom contend for a lock.
 const SHARDS: usize = 16;
-/// Minimum number of keys per shard. A smaller zone is not split, so that the evicted key is the
-/// least recently used of all.
+/// Minimum number of keys per shard. A smaller zone has one shard, because each shard evicts only
+/// among its own keys.
 const SHARD_KEYS_MIN: usize = 1024;
 
+/// A zone under one configuration.
 #[derive(Debug)]
 pub(super) struct Zone {
     /// The components of the zone's keys.
     key: Vec<KeyComponent>,
+    /// Whether a call counts as one, or as the weight of its method.
     cost: CallCost,
     /// True if the caller's API key is a component of the zone's key.
     pub(super) keyed_by_api_key: bool,
     /// True if all calls of a request have the same key in the zone.
-    same_for_request: bool,
+    same_key_for_request: bool,
     /// True if gateways share the zone through Redis.
     pub(super) shared: bool,
     /// Number of gateways that share the zone; `None` if it is not shared.
@@ -40,19 +43,20 @@ pub(super) struct Zone {
     pub(super) state: Arc<ZoneState>,
 }
 
-/// State of a zone. It survives a reload that does not change the zone's definition.
+/// State of a zone. A reload keeps the state if only the zone's rate or cost changes.
 #[derive(Debug)]
 pub(super) struct ZoneState {
-    /// Hash with a random seed, so that nobody can construct colliding keys.
-    index: foldhash::fast::RandomState,
+    /// Hashes keys to slots. The random seed prevents clients from choosing colliding keys.
+    slot_hasher: foldhash::fast::RandomState,
     /// Two keyed 64-bit hashes (SipHash of the standard library). Together they are the digest of a
     /// long key.
-    digest: [std::hash::RandomState; 2],
+    digest_hashers: [std::hash::RandomState; 2],
+    /// One table, or [`SHARDS`] tables if the zone is large.
     shards: Box<[Shard]>,
 }
 
-/// A table with its lock. Each shard has its own cache lines, so that threads in different shards
-/// do not slow each other down.
+/// A table with its lock. The alignment gives each shard its own cache lines, so threads in
+/// different shards do not slow each other down.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard(Mutex<Table>);
@@ -60,7 +64,9 @@ struct Shard(Mutex<Table>);
 /// A component of a key.
 #[derive(Debug, Clone, Copy)]
 enum KeyComponent {
+    /// The client's address.
     Client,
+    /// The client's IPv4 address, or the /64 prefix of its IPv6 address.
     ClientNet,
     /// The name of the caller's API key.
     ApiKey,
@@ -73,7 +79,9 @@ enum KeyComponent {
 /// Fill level of a zone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ZoneFill {
+    /// Number of stored keys.
     pub(crate) keys: u64,
+    /// Number of keys evicted since the start.
     pub(crate) evicted: u64,
 }
 
@@ -84,22 +92,24 @@ impl Zone {
         headers: &[http::HeaderName],
         state: Option<Arc<ZoneState>>,
     ) -> Zone {
-        let index = |name: &http::HeaderName| headers.iter().position(|header| header == name);
-        let component = |component: &KeyPart| match component {
+        let header_index =
+            |name: &http::HeaderName| headers.iter().position(|header| header == name);
+        let to_component = |part: &KeyPart| match part {
             KeyPart::Client => KeyComponent::Client,
             KeyPart::ClientNet => KeyComponent::ClientNet,
             KeyPart::Key => KeyComponent::ApiKey,
             KeyPart::Header(name) => {
-                KeyComponent::Header(index(name).expect("`headers` holds the headers of all zones"))
+                let index = header_index(name);
+                KeyComponent::Header(index.expect("`headers` holds the headers of all zones"))
             }
             KeyPart::Method => KeyComponent::Method,
             KeyPart::Chain => KeyComponent::Chain,
         };
         Zone {
-            key: zone.key.iter().map(component).collect(),
+            key: zone.key.iter().map(to_component).collect(),
             cost: zone.cost,
             keyed_by_api_key: zone.key.contains(&KeyPart::Key),
-            same_for_request: !zone
+            same_key_for_request: !zone
                 .key
                 .iter()
                 .any(|part| matches!(part, KeyPart::Method | KeyPart::Chain)),
@@ -109,12 +119,13 @@ impl Zone {
         }
     }
 
-    /// Returns the number of gateways that share the zone; 1 if it is not shared. It applies while
-    /// this gateway cannot reach Redis.
+    /// Returns the number of gateways that divide the rate of the zone while Redis is down; 1 if
+    /// the zone is not shared.
     pub(super) fn gateways(&self) -> u64 {
         self.gateways.as_ref().map_or(1, |gateways| gateways.load(Ordering::Relaxed))
     }
 
+    /// Locks the shard that stores a key.
     pub(super) fn lock_shard(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {
         // The upper bits select the slot within the shard, and the lowest bit is always 1.
         let shards = &self.state.shards;
@@ -123,19 +134,21 @@ impl Zone {
 
     /// Returns the key of a request before its calls are known, and prefetches the key's slot.
     /// Returns `None` if the key depends on the calls.
-    pub(super) fn prefetch(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
-        let hashed_key = self.same_for_request.then(|| self.hash_key(caller)).flatten()?;
+    pub(super) fn prefetch(&self, call: &LimitedCall<'_>) -> Option<HashedKey> {
+        let hashed_key = self.same_key_for_request.then(|| self.hash_key(call)).flatten()?;
         self.lock_shard(&hashed_key).prefetch(&hashed_key);
         Some(hashed_key)
     }
 
-    pub(super) fn cost(&self, caller: &LimitedCall<'_>) -> u64 {
+    /// Returns the number of calls as which a call counts.
+    pub(super) fn cost(&self, call: &LimitedCall<'_>) -> u64 {
         match self.cost {
             CallCost::Call => 1,
-            CallCost::Weight => caller.method.map_or(1, |method| u64::from(method.weight)).max(1),
+            CallCost::Weight => call.method.map_or(1, |method| u64::from(method.weight)).max(1),
         }
     }
 
+    /// Returns the fill level of the zone, over all shards.
     pub(super) fn fill(&self) -> ZoneFill {
         self.state.shards.iter().fold(ZoneFill::default(), |sum, shard| {
             let table = shard.0.lock();
@@ -143,20 +156,20 @@ impl Zone {
         })
     }
 
-    /// Returns the bytes of the call's key. Returns `None` if the key is empty or too long; such a
+    /// Returns the bytes of the call's key. Returns `None` if the key is empty or too long, so the
     /// call is not limited.
-    fn write_key(&self, caller: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
+    fn write_key(&self, call: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {
-            [component] => component.write(caller, &mut bytes),
+            [component] => component.write(call, &mut bytes),
             ref components => {
                 let mut is_empty = true;
                 for component in components {
-                    // Each component follows its length, so that no two lists of components have
-                    // the same bytes.
+                    // A length precedes each component, so that different lists of components have
+                    // different bytes.
                     let start = bytes.len();
                     bytes.extend_from_slice(&[0; 4]);
-                    component.write(caller, &mut bytes);
+                    component.write(call, &mut bytes);
                     let length = (bytes.len() - start - 4) as u32;
                     bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
                     is_empty &= length == 0;
@@ -170,22 +183,23 @@ impl Zone {
     }
 
     /// Returns a digest of the call's key that is the same in every gateway.
-    pub(super) fn compute_digest(&self, caller: &LimitedCall<'_>) -> [u8; 16] {
-        let bytes = self.write_key(caller).unwrap_or_default();
+    pub(super) fn compute_digest(&self, call: &LimitedCall<'_>) -> [u8; 16] {
+        let bytes = self.write_key(call).unwrap_or_default();
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
         digest.as_ref()[..16].try_into().expect("a SHA-256 digest has 32 bytes")
     }
 
-    /// Returns the call's key with its hash. A long key is replaced by its digest.
-    pub(super) fn hash_key(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
-        let bytes = self.write_key(caller)?;
+    /// Returns the call's key with its hash. A digest replaces a long key. Returns `None` if the
+    /// call is not limited.
+    pub(super) fn hash_key(&self, call: &LimitedCall<'_>) -> Option<HashedKey> {
+        let bytes = self.write_key(call)?;
         let mut key = [0; KEY_BYTES_INLINE + 1];
         if bytes.len() <= KEY_BYTES_INLINE {
             key[..bytes.len()].copy_from_slice(&bytes);
             key[KEY_BYTES_INLINE] = bytes.len() as u8;
         } else {
-            for (half, state) in key.chunks_exact_mut(8).zip(&self.state.digest) {
-                let mut hasher = state.build_hasher();
+            for (half, seed) in key.chunks_exact_mut(8).zip(&self.state.digest_hashers) {
+                let mut hasher = seed.build_hasher();
                 hasher.write(&bytes);
                 half.copy_from_slice(&hasher.finish().to_le_bytes());
             }
@@ -195,25 +209,26 @@ impl Zone {
         for (word, bytes) in words.iter_mut().zip(key.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
         }
-        Some(HashedKey { hash: self.state.index.hash_one(words) | 1, key: words })
+        Some(HashedKey { hash: self.state.slot_hasher.hash_one(words) | 1, key: words })
     }
 }
 
 impl ZoneState {
     fn new(bytes: usize) -> ZoneState {
-        let keys = bytes / KEY_BYTES;
+        let keys = bytes / ZONE_BYTES_PER_KEY;
         let shards = if keys / SHARDS < SHARD_KEYS_MIN { 1 } else { SHARDS };
         ZoneState {
-            index: foldhash::fast::RandomState::default(),
-            digest: [std::hash::RandomState::new(), std::hash::RandomState::new()],
+            slot_hasher: foldhash::fast::RandomState::default(),
+            digest_hashers: [std::hash::RandomState::new(), std::hash::RandomState::new()],
             shards: (0..shards).map(|_| Shard(Mutex::new(Table::new(keys / shards)))).collect(),
         }
     }
 }
 
 impl KeyComponent {
-    fn write(self, caller: &LimitedCall<'_>, out: &mut SmallVec<[u8; 128]>) {
-        match (self, caller.client) {
+    /// Appends the value of the component for a call. Appends nothing if the call has no value.
+    fn write(self, call: &LimitedCall<'_>, out: &mut SmallVec<[u8; 128]>) {
+        match (self, call.client) {
             (KeyComponent::Client | KeyComponent::ClientNet, IpAddr::V4(address)) => {
                 out.extend_from_slice(&address.octets());
             }
@@ -222,23 +237,23 @@ impl KeyComponent {
                 out.extend_from_slice(&address.octets()[..8])
             }
             (KeyComponent::ApiKey, _) => {
-                let name = caller.grant.map_or("", |grant| &*grant.name);
+                let name = call.grant.map_or("", |grant| &*grant.name);
                 out.extend_from_slice(name.as_bytes());
             }
             (KeyComponent::Header(index), _) => {
-                let value = caller.headers.get(index).and_then(Option::as_deref);
+                let value = call.headers.get(index).and_then(Option::as_deref);
                 out.extend_from_slice(value.unwrap_or(b""));
             }
             (KeyComponent::Method, _) => {
-                let name = equivalent_log_method(caller.name).unwrap_or(caller.name);
+                let name = equivalent_log_method(call.name).unwrap_or(call.name);
                 out.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
             }
-            (KeyComponent::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
+            (KeyComponent::Chain, _) => out.extend_from_slice(call.chain_name.as_bytes()),
         }
     }
 }
 
-/// Returns the lower-case names of the headers in keys of zones, without duplicates.
+/// Returns the lower-case names of the headers that are part of zone keys, without duplicates.
 pub(crate) fn key_headers(config: &Config) -> Vec<http::HeaderName> {
     let mut names: Vec<http::HeaderName> = Vec::new();
     for part in config.zones.iter().flat_map(|zone| &zone.key) {

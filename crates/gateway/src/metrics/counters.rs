@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::export::{MetricSet, Metrics};
-use super::instrument::{By, Counter, Gauge, Histogram, Sum};
+use super::instrument::{Counter, Gauge, Histogram, PerLabel, Sum};
 use super::label::{
     AttemptOutcome, Handshake, HandshakeFailure, IndexLookup, LimitJudge, LimitOutcome,
     ProxyRefusal, RedisFailure, RedisLookup, RedisStore, RefusedStatus, TlsVersion,
@@ -79,16 +79,16 @@ counters! {
         subscription_notifications: Counter = "weir_subscription_notifications",
         /// Client connections closed for their PROXY protocol header: from a peer that is not
         /// trusted, malformed, or not in time.
-        proxy_refused: By<ProxyRefusal> = "weir_proxy_refused",
+        proxy_refused: PerLabel<ProxyRefusal> = "weir_proxy_refused",
         /// TLS handshakes with clients that were completed, in full or by resuming a session.
-        tls_handshakes: By<TlsVersion, By<Handshake>> = "weir_tls_handshakes",
+        tls_handshakes: PerLabel<TlsVersion, PerLabel<Handshake>> = "weir_tls_handshakes",
         /// TLS handshakes with clients that failed.
-        tls_handshakes_failed: By<HandshakeFailure> = "weir_tls_handshakes_failed",
+        tls_handshakes_failed: PerLabel<HandshakeFailure> = "weir_tls_handshakes_failed",
         /// HTTP requests whose body was read; a batch counts once.
         requests: Counter = "weir_requests",
         /// HTTP requests refused as a whole; statuses that are not listed count as 500. Calls that
         /// a request limit rejects count in `weir_limit_calls_total` instead, by zone.
-        requests_refused: By<RefusedStatus> = "weir_requests_refused",
+        requests_refused: PerLabel<RefusedStatus> = "weir_requests_refused",
         /// HTTP requests that were batches.
         batches: Counter = "weir_batches",
         /// Calls without an id, which get no response.
@@ -96,7 +96,7 @@ counters! {
         /// Calls and bodies refused for their form, with a JSON-RPC error.
         calls_refused: Counter = "weir_calls_refused",
         /// Requests and calls that were denied.
-        denied: By<Denial> = "weir_access_denied",
+        denied: PerLabel<Denial> = "weir_access_denied",
         /// Lines handed to the access log.
         log_lines: Counter = "weir_access_log_lines",
         /// Lines of the access log that were lost, because its queue was full or its file could not
@@ -132,17 +132,17 @@ counters! {
         /// Lookups in the index: calls that neither memory nor Redis could answer, and ranges of
         /// logs. `part`: the index has some of the blocks of a range; `failed`: the index could not
         /// be read, was overloaded, or did not respond in time.
-        lookups: By<IndexLookup> = "weir_index_lookups",
+        lookups: PerLabel<IndexLookup> = "weir_index_lookups",
     }
 
     /// Lookups and stores in Redis.
     RedisCounters[] {
         /// Keys looked up in Redis, one for each call that memory could not answer.
-        lookups: By<RedisLookup> = "weir_redis_lookups",
+        lookups: PerLabel<RedisLookup> = "weir_redis_lookups",
         /// Time of one request to Redis, which can hold several lookups.
         latency: Histogram = "weir_redis_lookup_duration_seconds",
         /// Stores of responses in Redis.
-        stores: By<RedisStore> = "weir_redis_stores",
+        stores: PerLabel<RedisStore> = "weir_redis_stores",
         /// Responses that wait for the next poll of their upstream before they are stored.
         unproved: Gauge = "weir_redis_stores_unproved",
         /// Redis connections that are not connected yet or whose circuit breaker is open, summed
@@ -155,9 +155,9 @@ counters! {
     /// Zones of request limits that gateways share.
     SharedLimitCounters[] {
         /// Calls judged in zones that gateways share, by the judge.
-        calls: By<LimitJudge> = "weir_limit_shared_calls",
+        calls: PerLabel<LimitJudge> = "weir_limit_shared_calls",
         /// Calls that Redis failed to judge; each was judged by the local share.
-        failures: By<RedisFailure> = "weir_limit_shared_failures",
+        failures: PerLabel<RedisFailure> = "weir_limit_shared_failures",
         /// Time of one judgement in Redis, round trip included.
         latency: Histogram = "weir_limit_shared_duration_seconds",
         /// Times that a thread fell back to the local share after consecutive failures.
@@ -169,7 +169,7 @@ counters! {
     /// Calls of one method of a chain.
     MethodCounters["chain", "method"] {
         /// Calls answered, by cache status; each call of a batch counts.
-        answered: By<CacheStatus> = "weir_calls",
+        answered: PerLabel<CacheStatus> = "weir_calls",
         /// Calls answered with a JSON-RPC error of an upstream.
         errors: Counter = "weir_call_errors",
         /// Calls that no upstream answered.
@@ -185,9 +185,9 @@ counters! {
         /// Calls that wait for a permit of a group.
         queued: Gauge = "weir_group_queued",
         /// Calls that were shed because the upstreams are overloaded.
-        shed: By<Class, By<Shed>> = "weir_group_shed",
+        shed: PerLabel<Class, PerLabel<Shed>> = "weir_group_shed",
         /// Time that admitted calls waited for a permit; calls without a wait are not counted.
-        waited: By<Class, Histogram> = "weir_group_queue_duration_seconds",
+        waited: PerLabel<Class, Histogram> = "weir_group_queue_duration_seconds",
     }
 
     /// Attempts at one upstream.
@@ -195,7 +195,7 @@ counters! {
         /// Attempts at the upstream in flight.
         in_flight: Gauge = "weir_upstream_in_flight",
         /// Attempts at the upstream that ended.
-        attempts: By<AttemptOutcome> = "weir_upstream_attempts",
+        attempts: PerLabel<AttemptOutcome> = "weir_upstream_attempts",
         /// Time from an attempt's start, with the wait for a connection, to its end.
         latency: Histogram = "weir_upstream_attempt_duration_seconds",
         /// Connections to the upstream opened for calls, failed attempts included.
@@ -230,7 +230,7 @@ counters! {
     ZoneCounters["zone"] {
         /// Calls judged by request limits, by zone. A refused call counts only in the zone that
         /// refused it; a delayed call counts as delayed in the zone with the longest wait.
-        calls: By<LimitOutcome> = "weir_limit_calls",
+        calls: PerLabel<LimitOutcome> = "weir_limit_calls",
     }
 }
 

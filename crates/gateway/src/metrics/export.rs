@@ -1,9 +1,9 @@
 //! Exports counters as OpenMetrics text and as rows of `docs/metrics.md`.
 //!
-//! A [`MetricSet`] lists the metrics of one type of object, each with a description. The list
-//! generates both the text and the page. A sample is the value of a metric for one set of label
-//! values. Label values come from the configuration and from closed sets, never from clients, so
-//! the number of samples is bounded.
+//! A [`MetricSet`] lists the metrics of one type of object, each with a description. Both the text
+//! and the page are generated from the list. A sample is the value of a metric for one set of label
+//! values. Label values come from the configuration and from closed sets. Clients cannot add label
+//! values, so the number of samples is bounded.
 
 use std::fmt::{self, Write as _};
 use std::time::UNIX_EPOCH;
@@ -12,30 +12,31 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::instrument::{By, Counter, Exemplar, Gauge, Histogram, LATENCY_BOUNDS, Sum};
+use super::instrument::{Counter, Exemplar, Gauge, Histogram, LATENCY_BOUNDS, PerLabel, Sum};
 use super::label::Label;
 
 /// Description of a metric.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
-    /// Name with the unit, without the suffix of its type.
+    /// Name with the unit, without the suffix of its type, such as `_total`.
     pub(crate) name: &'static str,
     /// Type of the metric.
     pub(crate) kind: MetricType,
+    /// Names of the labels.
     pub(crate) labels: Vec<&'static str>,
+    /// Help text.
     pub(crate) help: &'static str,
 }
 
 impl Description {
-    /// Returns the unit, which is the last part of the name. Returns an empty text for plain
-    /// numbers.
+    /// Returns the unit, which is the last word of the name; empty for numbers without a unit.
     pub(crate) fn unit(&self) -> &'static str {
         const UNITS: [&str; 4] = ["blocks", "bytes", "seconds", "units"];
         let (_, last_word) = self.name.rsplit_once('_').unwrap_or_default();
         if UNITS.contains(&last_word) { last_word } else { "" }
     }
 
-    /// Returns the name of the metric's samples, with the suffix that OpenMetrics appends by type.
+    /// Returns the name of the metric's samples: the metric's name with the suffix of its type.
     pub(crate) fn sample_name(&self) -> String {
         let suffix = match self.kind {
             MetricType::Counter => "_total",
@@ -55,7 +56,8 @@ pub(crate) trait MetricSet: Sized {
     fn list(metrics: &mut Metrics<Self>);
 }
 
-/// The exemplars of a text in the order of its bucket lines, with one entry per line.
+/// The exemplars for the bucket lines of a text: one entry per line, in the order of the lines.
+/// `None` marks a bucket without an exemplar.
 pub(crate) type BucketExemplars = Vec<Option<Exemplar>>;
 
 /// The metrics of a [`MetricSet`].
@@ -64,10 +66,10 @@ pub(crate) struct Metrics<T>(Vec<Metric<T>>);
 /// One metric of an object of type `T`.
 pub(crate) struct Metric<T> {
     description: Description,
-    write: Write<T>,
+    write: WriteSamples<T>,
 }
 
-type Write<T> = Box<dyn Fn(&T, &mut Samples<'_>) -> fmt::Result>;
+type WriteSamples<T> = Box<dyn Fn(&T, &mut SampleWriter<'_>) -> fmt::Result>;
 
 impl<T: MetricSet + 'static> Metrics<T> {
     /// Lists the metrics of `T`.
@@ -82,7 +84,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         self.0.iter().map(|metric| &metric.description)
     }
 
-    /// Adds an instrument, which threads count.
+    /// Adds a metric that threads count.
     pub(crate) fn add_instrument<I: Instrument + 'static>(
         &mut self,
         name: &'static str,
@@ -94,7 +96,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         I::push_labels(&mut metric.description.labels);
     }
 
-    /// Adds a metric that is stored elsewhere.
+    /// Adds a metric that `read` reads from an object at the time of a scrape.
     pub(crate) fn add_reading<V: Value + 'static>(
         &mut self,
         kind: MetricType,
@@ -110,14 +112,14 @@ impl<T: MetricSet + 'static> Metrics<T> {
         name: &'static str,
         kind: MetricType,
         help: &'static str,
-        write: impl Fn(&T, &mut Samples<'_>) -> fmt::Result + 'static,
+        write: impl Fn(&T, &mut SampleWriter<'_>) -> fmt::Result + 'static,
     ) -> &mut Metric<T> {
         let description = Description { name, kind, labels: T::LABELS.to_vec(), help: help.trim() };
         self.0.push_mut(Metric { description, write: Box::new(write) })
     }
 
-    /// Writes the samples of these objects. Each object comes with its label values. The exemplars
-    /// of each bucket line are appended to `exemplars`.
+    /// Writes the samples of these objects. Each object comes with its label values. Appends an
+    /// entry to `exemplars` for each bucket line.
     ///
     /// # Errors
     /// The encoder's errors.
@@ -129,7 +131,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
     ) -> fmt::Result {
         for Metric { description, write } in &self.0 {
             let unit = description.unit();
-            // The encoder appends the unit to the name by itself.
+            // The encoder appends the unit to the name, so it gets the name without the unit.
             let name = description.name.strip_suffix(unit).unwrap_or(description.name);
             let name = if unit.is_empty() { name } else { name.trim_end_matches('_') };
             let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
@@ -139,9 +141,10 @@ impl<T: MetricSet + 'static> Metrics<T> {
                 unit.as_ref(),
                 description.kind,
             )?;
-            let mut samples = Samples { encoder, description, values: Vec::new(), exemplars };
+            let label_values = Vec::new();
+            let mut samples = SampleWriter { encoder, description, label_values, exemplars };
             for (labels, object) in objects {
-                samples.values.clone_from(labels);
+                samples.label_values.clone_from(labels);
                 write(object, &mut samples)?;
             }
         }
@@ -151,26 +154,26 @@ impl<T: MetricSet + 'static> Metrics<T> {
 
 impl<T> Metric<T> {
     /// Adds a label that distinguishes the samples of one object.
-    pub(crate) fn by(&mut self, label: &'static str) {
+    pub(crate) fn add_label(&mut self, label: &'static str) {
         self.description.labels.push(label);
     }
 }
 
 /// Writes the samples of one metric.
-pub(crate) struct Samples<'a> {
+pub(crate) struct SampleWriter<'a> {
     encoder: MetricEncoder<'a>,
     description: &'a Description,
     /// Values of the labels of the next sample.
-    values: Vec<&'a str>,
+    label_values: Vec<&'a str>,
     exemplars: &'a mut BucketExemplars,
 }
 
-impl Samples<'_> {
-    /// Writes the samples of a value with one more label.
-    fn write_labelled(&mut self, label: &'static str, value: &impl Value) -> fmt::Result {
-        self.values.push(label);
+impl SampleWriter<'_> {
+    /// Writes the samples of a value with one more label value.
+    fn write_labelled(&mut self, label_value: &'static str, value: &impl Value) -> fmt::Result {
+        self.label_values.push(label_value);
         value.write(self)?;
-        self.values.pop();
+        self.label_values.pop();
         Ok(())
     }
 
@@ -181,13 +184,15 @@ impl Samples<'_> {
         })
     }
 
+    /// Writes one sample with the current label values.
     fn write_sample(
         &mut self,
         write: impl FnOnce(&mut MetricEncoder<'_>, MetricType) -> fmt::Result,
     ) -> fmt::Result {
         let Description { name, kind, labels, .. } = self.description;
-        assert_eq!(labels.len(), self.values.len(), "{name} has these labels: {labels:?}");
-        let labels: Vec<_> = labels.iter().copied().zip(self.values.iter().copied()).collect();
+        assert_eq!(labels.len(), self.label_values.len(), "{name} has these labels: {labels:?}");
+        let label_values = self.label_values.iter().copied();
+        let labels: Vec<_> = labels.iter().copied().zip(label_values).collect();
         match kind {
             MetricType::Info => self.encoder.encode_info(&labels),
             _ if labels.is_empty() => write(&mut self.encoder, *kind),
@@ -197,7 +202,7 @@ impl Samples<'_> {
 }
 
 /// Appends the exemplars to the bucket lines of a text (OpenMetrics 1.0, section "Exemplars"). The
-/// encoder takes only exemplars of its own histograms.
+/// encoder itself supports exemplars only for its own histogram type.
 pub(crate) fn append_exemplars(text: &str, exemplars: &BucketExemplars) -> String {
     let mut exemplars = exemplars.iter();
     let mut out = String::with_capacity(text.len());
@@ -214,47 +219,47 @@ pub(crate) fn append_exemplars(text: &str, exemplars: &BucketExemplars) -> Strin
     out
 }
 
-/// A value that is written as samples.
+/// A value that can be written as samples.
 pub(crate) trait Value {
     /// Writes the samples.
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result;
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result;
 }
 
 impl Value for u64 {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         samples.write_integer(*self)
     }
 }
 
 impl Value for bool {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         samples.write_integer(u64::from(*self))
     }
 }
 
 impl Value for f64 {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         samples.write_sample(|encoder, _| encoder.encode_gauge(self))
     }
 }
 
-/// The value of the only label of an info metric.
+/// A text is the value of the only label of an info metric.
 impl Value for &'static str {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         [(*self, true)].write(samples)
     }
 }
 
 /// `None` writes no sample.
 impl<V: Value> Value for Option<V> {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         self.as_ref().map_or(Ok(()), |value| value.write(samples))
     }
 }
 
 /// Writes one sample per label value.
 impl<V: Value, const N: usize> Value for [(&'static str, V); N] {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         self.iter().try_for_each(|(label, value)| samples.write_labelled(label, value))
     }
 }
@@ -268,7 +273,7 @@ pub(crate) trait Instrument: Value + Sum {
 }
 
 impl Value for Counter {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         self.get().write(samples)
     }
 }
@@ -278,7 +283,7 @@ impl Instrument for Counter {
 }
 
 impl Value for Gauge {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         self.get().write(samples)
     }
 }
@@ -288,7 +293,7 @@ impl Instrument for Gauge {
 }
 
 impl Value for Histogram {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         let bounds = LATENCY_BOUNDS.into_iter().chain(std::iter::once(f64::INFINITY));
         let counts = self.buckets.iter().map(Counter::get);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
@@ -304,14 +309,14 @@ impl Instrument for Histogram {
     const KIND: MetricType = MetricType::Histogram;
 }
 
-impl<L: Label, I: Instrument> Value for By<L, I> {
-    fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
+impl<L: Label, I: Instrument> Value for PerLabel<L, I> {
+    fn write(&self, samples: &mut SampleWriter<'_>) -> fmt::Result {
         self.iter()
             .try_for_each(|(label, instrument)| samples.write_labelled(label.as_str(), instrument))
     }
 }
 
-impl<L: Label, I: Instrument> Instrument for By<L, I> {
+impl<L: Label, I: Instrument> Instrument for PerLabel<L, I> {
     const KIND: MetricType = I::KIND;
 
     fn push_labels(labels: &mut Vec<&'static str>) {

@@ -1,7 +1,8 @@
 //! Counters, gauges and histograms, and arrays of them with one element per value of a label.
 //!
-//! Each number has one writer, its thread. Counting takes a load and a store, without a bus lock or
-//! an allocation. The sum over all threads is an instrument of the same type.
+//! Only one thread writes each number. So counting takes a load and a store, without an atomic
+//! read-modify-write operation or an allocation. The sum over all threads is an instrument of the
+//! same type.
 
 use std::fmt;
 use std::ops::Index;
@@ -13,8 +14,8 @@ use parking_lot::Mutex;
 use super::label::Label;
 use crate::policy::trace_context::TraceId;
 
-/// Upper bounds of the latency buckets in seconds. They double from 100 µs. Several buckets cover
-/// cache hits, and several cover slow responses.
+/// Upper bounds of the latency buckets in seconds. Starting at 100 µs, each bound is twice the
+/// previous one. So several buckets cover cache hits, and several cover slow responses.
 pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
     0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
     0.4096, 0.8192, 1.6384, 3.2768, 6.5536, 13.1072,
@@ -25,7 +26,7 @@ pub(crate) trait Sum {
     /// Adds the numbers of `other`.
     fn merge(&self, other: &Self);
 
-    /// Adds nonzero numbers that depend only on the seed.
+    /// Adds nonzero test data that depends only on the seed.
     #[cfg(test)]
     fn fill(&self, seed: u64);
 }
@@ -97,13 +98,15 @@ impl Sum for Gauge {
 /// Number of buckets: one more than bounds, because the last bucket has no upper bound.
 const BUCKETS: usize = LATENCY_BOUNDS.len() + 1;
 
-/// Durations by bucket, with their sum.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
+    /// Number of durations in each bucket.
     pub(super) buckets: [Counter; BUCKETS],
+    /// Sum of all durations in microseconds.
     pub(crate) sum_micros: Counter,
-    /// The newest exemplar of each bucket; `None` until there is one. Locked for sampled traces
-    /// only.
+    /// The newest exemplar of each bucket; `None` until a trace is sampled. Locked for sampled
+    /// traces only.
     exemplars: Mutex<Option<Box<[Option<Exemplar>; BUCKETS]>>>,
 }
 
@@ -123,7 +126,7 @@ impl Histogram {
         self.sum_micros.add(micros);
     }
 
-    /// Keeps a counted duration as the exemplar of its bucket.
+    /// Makes a duration the exemplar of its bucket. [`Histogram::observe`] counts it separately.
     pub(crate) fn set_exemplar(&self, duration: Duration, trace: TraceId) {
         let micros = duration.as_micros() as u64;
         let exemplar = Exemplar { trace, micros, time: SystemTime::now() };
@@ -141,26 +144,27 @@ impl Histogram {
         self.buckets.iter().map(Counter::get).sum()
     }
 
-    /// Returns the quantile of the durations in milliseconds. `share` is from 0 to 1. The value is
-    /// interpolated within its bucket, as by Prometheus' `histogram_quantile`. Returns the last
-    /// bound if the quantile is above it, and `None` if there are no durations.
-    pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
+    /// Returns a quantile of the durations in milliseconds. `quantile` is from 0 to 1. Interpolates
+    /// within a bucket, as Prometheus' `histogram_quantile` does. Returns the last bound if the
+    /// quantile exceeds it, and `None` if there are no durations.
+    pub(crate) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         let count = self.count();
         if count == 0 {
             return None;
         }
-        let rank = share * count as f64;
-        let mut below = 0u64;
-        let mut lower = 0.0;
-        for (bucket, upper) in self.buckets.iter().map(Counter::get).zip(LATENCY_BOUNDS) {
-            if bucket > 0 && (below + bucket) as f64 >= rank {
-                let within = (rank - below as f64) / bucket as f64;
-                return Some((lower + (upper - lower) * within) * 1000.0);
+        let rank = quantile * count as f64;
+        let mut count_below = 0u64;
+        let mut lower_bound = 0.0;
+        let bucket_counts = self.buckets.iter().map(Counter::get);
+        for (bucket_count, upper_bound) in bucket_counts.zip(LATENCY_BOUNDS) {
+            if bucket_count > 0 && (count_below + bucket_count) as f64 >= rank {
+                let fraction = (rank - count_below as f64) / bucket_count as f64;
+                return Some((lower_bound + (upper_bound - lower_bound) * fraction) * 1000.0);
             }
-            below += bucket;
-            lower = upper;
+            count_below += bucket_count;
+            lower_bound = upper_bound;
         }
-        Some(lower * 1000.0)
+        Some(lower_bound * 1000.0)
     }
 }
 
@@ -178,7 +182,8 @@ impl Sum for Histogram {
         let Some(others) = other.exemplars.lock().as_deref().copied() else { return };
         let mut exemplars = self.exemplars.lock();
         for (exemplar, other) in exemplars.get_or_insert_default().iter_mut().zip(others) {
-            *exemplar = [*exemplar, other].into_iter().flatten().max_by_key(|one| one.time);
+            *exemplar =
+                [*exemplar, other].into_iter().flatten().max_by_key(|candidate| candidate.time);
         }
     }
 
@@ -190,24 +195,24 @@ impl Sum for Histogram {
     }
 }
 
-/// An array with one instrument per label value.
-pub(crate) struct By<L: Label, I = Counter>(L::Array<I>);
+/// An array with one instrument for each value of the label `L`.
+pub(crate) struct PerLabel<L: Label, I = Counter>(L::Array<I>);
 
-impl<L: Label, I> By<L, I> {
+impl<L: Label, I> PerLabel<L, I> {
     /// Iterates over the values of the label and their instruments.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (L, &I)> {
         L::ALL.iter().copied().zip(self.0.as_ref())
     }
 }
 
-impl<L: Label> By<L, Counter> {
+impl<L: Label> PerLabel<L, Counter> {
     /// Returns the sum over all values of the label.
     pub(crate) fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count.get()).sum()
     }
 }
 
-impl<L: Label, I> Index<L> for By<L, I> {
+impl<L: Label, I> Index<L> for PerLabel<L, I> {
     type Output = I;
 
     fn index(&self, value: L) -> &I {
@@ -215,20 +220,20 @@ impl<L: Label, I> Index<L> for By<L, I> {
     }
 }
 
-impl<L: Label, I: Default> Default for By<L, I> {
-    fn default() -> By<L, I> {
-        By(L::array(|_| I::default()))
+impl<L: Label, I: Default> Default for PerLabel<L, I> {
+    fn default() -> PerLabel<L, I> {
+        PerLabel(L::array(|_| I::default()))
     }
 }
 
-impl<L: Label, I: fmt::Debug> fmt::Debug for By<L, I> {
+impl<L: Label, I: fmt::Debug> fmt::Debug for PerLabel<L, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.as_ref()).finish()
     }
 }
 
-impl<L: Label, I: Sum> Sum for By<L, I> {
-    fn merge(&self, other: &By<L, I>) {
+impl<L: Label, I: Sum> Sum for PerLabel<L, I> {
+    fn merge(&self, other: &PerLabel<L, I>) {
         self.0.as_ref().iter().zip(other.0.as_ref()).for_each(|(sum, other)| sum.merge(other));
     }
 

@@ -1,7 +1,8 @@
-//! Labels of counters. Each is a closed set of values, so that no client can create a series.
+//! Labels of counters. Each label has a closed set of values, so no client can create a time
+//! series.
 //!
-//! Sets that exist only for counters are declared here. Other sets are declared in lower layers,
-//! and this file only names their label.
+//! This file declares the sets that exist only for counters. Lower layers declare the other sets,
+//! and this file only names their labels.
 
 use rustls::{HandshakeKind, ProtocolVersion};
 

@@ -1,7 +1,7 @@
 //! The counters of one thread under one configuration, and the sum over all threads.
 //!
-//! Numbers are read one after another while threads count. So two numbers may be inconsistent by
-//! the calls in between. Each number by itself is exact.
+//! A scrape reads the numbers one after another while threads count. Each number is exact, but two
+//! numbers may differ by the calls that were counted between their reads.
 
 use std::ops::{Deref, Index};
 use std::sync::Arc;
@@ -24,21 +24,23 @@ use crate::config::upstream::Upstream;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Maximum number of removed objects of each type whose counters are stored. The oldest are dropped
-/// first. Only reloads that keep adding new names reach this limit.
+/// Maximum number of removed objects of each type whose counters are kept. The oldest are dropped
+/// first. Only reloads that add new names again and again reach this limit.
 const REMOVED_MAX: usize = 256;
 
 /// The label of methods that are not in a chain's method table.
 const OTHER_METHOD: &str = "other";
 
-/// The counters of one thread. After a reload, an object with the same label continues its
-/// counters. So no counter falls.
+/// The counters of one thread. After a reload, an object with the same label continues to use its
+/// counters, so no counter falls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// The counters of each chain's methods, by index in the chain's method table. The last element
     /// counts unknown methods.
     pub(crate) methods: Labelled<ChainLabel, [MethodCounters]>,
+    /// The counters of each upstream. The label is chain and name.
     pub(crate) upstreams: Labelled<[Arc<str>; 2], UpstreamCounters>,
+    /// The counters of each group. The label is chain and name.
     pub(crate) groups: Labelled<[Arc<str>; 2], GroupCounters>,
     /// The counters of each key, by [`crate::policy::access::Grant::index`].
     pub(crate) keys: Labelled<[Arc<str>; 1], KeyCounters>,
@@ -92,8 +94,8 @@ impl Labels {
 impl ChainLabel {
     /// Returns the method names, in the order of the counters.
     pub(crate) fn methods(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let known = methods_of(self.family).methods().map(|method| method.name);
-        known.chain(std::iter::once(OTHER_METHOD))
+        let known_methods = methods_of(self.family).methods().map(|method| method.name);
+        known_methods.chain(std::iter::once(OTHER_METHOD))
     }
 }
 
@@ -103,8 +105,8 @@ impl Counters {
         Counters::default().after_reload(labels)
     }
 
-    /// Returns the counters for the labels of another configuration. A label that has existed
-    /// before continues its counters.
+    /// Returns the counters for the labels of another configuration. Labels that existed before
+    /// keep their counters.
     pub(crate) fn after_reload(&self, labels: &Labels) -> Counters {
         Counters {
             methods: self.methods.after_reload(&labels.chains, |label| {
@@ -119,7 +121,7 @@ impl Counters {
         }
     }
 
-    /// Sums the counters of all threads of one configuration.
+    /// Returns the sum of the counters of all threads of one configuration.
     pub(crate) fn sum(threads: &[Arc<Counters>]) -> Counters {
         let mut sum = Counters::default();
         for thread in threads {
@@ -141,7 +143,7 @@ impl Counters {
         &methods[index.unwrap_or(methods.len() - 1)]
     }
 
-    /// Counts a zone's verdict on a call.
+    /// Counts what a request-limit zone has decided about a call.
     pub(crate) fn record_limit_outcome(&self, zone: usize, outcome: LimitOutcome) {
         self.zones[zone].calls[outcome].add(1);
     }
@@ -162,7 +164,7 @@ impl Counters {
     }
 
     /// Returns the number of calls with this cache status.
-    pub(crate) fn calls_with(&self, cache: CacheStatus) -> u64 {
+    pub(crate) fn count_calls_with(&self, cache: CacheStatus) -> u64 {
         self.all_methods().map(|methods| methods.answered[cache].get()).sum()
     }
 
@@ -196,14 +198,15 @@ impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
         self.present.iter().map(|(label, counters)| (label, counters))
     }
 
+    /// Returns the counters for `labels`. `zeros` creates the counters of a new label.
     fn after_reload(&self, labels: &[L], zeros: impl Fn(&L) -> Arc<C>) -> Labelled<L, C> {
-        let former = || self.removed.iter().chain(&self.present);
-        let counters = |label: &L| {
-            let former_counters = former().find(|(former_label, _)| former_label == label);
-            former_counters.map_or_else(|| zeros(label), |(_, counters)| Arc::clone(counters))
+        let all_former = || self.removed.iter().chain(&self.present);
+        let find_or_create = |label: &L| {
+            let former = all_former().find(|(former_label, _)| former_label == label);
+            former.map_or_else(|| zeros(label), |(_, counters)| Arc::clone(counters))
         };
-        let present = labels.iter().map(|label| (label.clone(), counters(label))).collect();
-        let no_longer_present = former().filter(|(label, _)| !labels.contains(label));
+        let present = labels.iter().map(|label| (label.clone(), find_or_create(label))).collect();
+        let no_longer_present = all_former().filter(|(label, _)| !labels.contains(label));
         let mut removed: Vec<_> = no_longer_present.cloned().collect();
         removed.drain(..removed.len().saturating_sub(REMOVED_MAX));
         Labelled { present, removed }
@@ -217,6 +220,7 @@ impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
         self.iter().zip(1..).for_each(|((_, counters), offset)| counters.fill(seed + offset));
     }
 
+    /// Adds the counters of another thread. The first call copies the labels of `other`.
     fn merge(&mut self, other: &Labelled<L, C>)
     where
         C: Zeros,
@@ -248,9 +252,9 @@ impl<L, C: ?Sized> Index<usize> for Labelled<L, C> {
     }
 }
 
-/// Counters that can create zeros of the same shape, with which a sum starts.
+/// Counters that can create zeros of the same shape. A sum starts with these zeros.
 trait Zeros: Sum {
-    /// Returns zeros of the same shape.
+    /// Returns counters of the same shape, all zero.
     fn zeros(&self) -> Arc<Self>;
 }
 

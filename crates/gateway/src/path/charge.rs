@@ -1,4 +1,4 @@
-//! Charges a call: request limits, and the quota of its key.
+//! Charges a call to the request limits and to the quota of its API key.
 
 use std::time::Duration;
 
@@ -16,32 +16,37 @@ use crate::metrics::instrument::Gauge;
 use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
-/// Returns the row whose weight is charged. If the exact name is unknown, letter case is ignored,
-/// because upstreams may ignore it too.
+/// Returns the method whose weight is charged; `None` for unknown methods. If no method has exactly
+/// this name, letter case is ignored, because upstreams may ignore it too.
 fn find_charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'static Method> {
     let family = cx.snapshot.chains[chain].family;
     family.find(name).map(|(_, method)| method).or_else(|| family.method_ignoring_case(name))
 }
 
-/// Charges the limits of the chain in the URL, and waits if a limit delays the call.
+/// Charges the limits of the chain in the URL, and waits if a limit delays the call. Updates `now`
+/// after a wait. Returns a guard that counts the call as in flight; `None` if no limit counts calls
+/// in flight.
+///
+/// # Errors
+/// The failure if a limit refuses the call.
 pub(super) async fn apply_limits<'a>(
     cx: &'a ThreadContext,
     limits: &'a Limits,
     request: &Request<'_>,
-    item: &Result<Call<'_>, Rejection<'_>>,
+    parsed_call: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
 ) -> Result<Option<Box<InFlightGuard<'a>>>, Failure> {
-    // An unreadable call has no name.
-    let name = item.as_ref().map_or("", |call| &*call.method);
+    // A call that cannot be parsed has no method name.
+    let name = parsed_call.as_ref().map_or("", |call| &*call.method);
     let method = find_charged_method(cx, request.chain, name);
-    let caller = build_limited_call(cx, request, name, method);
-    let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
+    let limited_call = build_limited_call(cx, request, name, method);
+    let mut charge = limits.charge(&limited_call, cx.now_ms(), &cx.counters);
     if let Charge::AskRedis(query) = charge {
-        charge = Box::pin(charge_shared(cx, limits, &query, &caller)).await;
+        charge = Box::pin(charge_shared(cx, limits, &query, &limited_call)).await;
         *now = cx.tick();
     }
     match charge {
-        // `settle` never returns `AskRedis`.
+        // `apply_decision` never returns `AskRedis`.
         Charge::Pass | Charge::AskRedis(_) => {}
         Charge::Wait(wait) => {
             Box::pin(wait_for_limit(cx, request, wait)).await;
@@ -49,10 +54,13 @@ pub(super) async fn apply_limits<'a>(
         }
         Charge::Refuse(failure) => return Err(failure),
     }
-    limits.enter(&caller, &cx.counters)
+    limits.count_in_flight(&limited_call, &cx.counters)
 }
 
-/// Charges the quota of the caller's key.
+/// Charges the quota of the caller's API key.
+///
+/// # Errors
+/// The failure if the quota is used up.
 pub(super) fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
     let (Some(quotas), Some(grant)) = (&cx.snapshot.quotas, &route.caller.grant) else {
         return Ok(());
@@ -79,22 +87,22 @@ pub(super) fn build_limited_call<'a>(
     }
 }
 
-/// Charges a call in the zones that gateways share.
+/// Asks Redis about a call in the zones that gateways share, and charges the call.
 async fn charge_shared(
     cx: &ThreadContext,
     limits: &Limits,
     query: &SharedLimitQuery,
-    caller: &LimitedCall<'_>,
+    limited_call: &LimitedCall<'_>,
 ) -> Charge {
     let decision = match &cx.shared_limits {
         Some(client) => client.check(query).await,
         None => None,
     };
     cx.tick();
-    limits.settle(query, decision.as_ref(), caller, cx.now_ms(), &cx.counters)
+    limits.apply_decision(query, decision.as_ref(), limited_call, cx.now_ms(), &cx.counters)
 }
 
-/// Waits for the delay of a limit; only the request's memory is held.
+/// Waits for the delay of a limit. Meanwhile the call holds memory, but no upstream connection.
 async fn wait_for_limit(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
     let _count_guard = CountGuard::new(request.waiting);
     cx.counters.calls_waiting.add(1);
@@ -102,7 +110,7 @@ async fn wait_for_limit(cx: &ThreadContext, request: &Request<'_>, wait: Duratio
     tokio::time::sleep(wait).await;
 }
 
-/// Lowers the gauge of delayed calls when it is dropped.
+/// Lowers the gauge of delayed calls when this guard is dropped.
 struct GaugeGuard<'a>(&'a Gauge);
 
 impl Drop for GaugeGuard<'_> {

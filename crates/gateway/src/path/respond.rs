@@ -13,33 +13,35 @@ use crate::call::{CacheStatus, Payload, Tier, UpstreamResponse};
 use crate::state::context::ThreadContext;
 use crate::trace::context::ActiveSpan;
 
-/// Maximum bytes of a method's name in the log.
+/// Maximum bytes of a method's name in the log. Longer names come from clients that invent them.
 const METHOD_BYTES_MAX: usize = 256;
 
 /// The state of a call in flight, for counters and the access log.
 pub(super) struct Progress {
-    /// When the call passed the limits; `None` if a limit refused it or it cannot be parsed.
-    pub(super) began: Option<Duration>,
-    /// The index of its record in the request.
-    pub(super) record: usize,
-    /// Index of the chain: of the path before routing, of the route after.
+    /// When the call passed the limits; `None` if a limit refused the call or the call cannot be
+    /// parsed.
+    pub(super) started_at: Option<Duration>,
+    /// Index of the call's record in the access-log records of the request.
+    pub(super) record_index: usize,
+    /// Index of the chain: before routing the chain of the URL, afterwards the chain of the route.
     pub(super) chain: usize,
-    /// Index of the method's row in the method table; `None` before routing or if it is unknown.
+    /// Index of the method's row in the method table; `None` before routing and for unknown
+    /// methods.
     pub(super) row: Option<usize>,
-    /// The span of the call; `None` if its request is not sampled.
+    /// The span of the call; `None` if the request is not sampled.
     pub(super) span: Option<Box<ActiveSpan>>,
 }
 
-/// The reason why a call ended before it was resolved.
-pub(super) enum Stop {
+/// Why a step ended the call before `resolve`.
+pub(super) enum StepError {
     /// The call cannot be parsed.
-    Unreadable,
+    Unparsable,
     Failed(Failure),
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failed(failure)
+impl From<Failure> for StepError {
+    fn from(failure: Failure) -> StepError {
+        StepError::Failed(failure)
     }
 }
 
@@ -48,14 +50,16 @@ impl From<Failure> for Stop {
 pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
-    item: &Result<Call<'a>, Rejection<'a>>,
+    parsed_call: &Result<Call<'a>, Rejection<'a>>,
     progress: &mut Progress,
-    served: Result<UpstreamResponse, Stop>,
+    outcome: Result<UpstreamResponse, StepError>,
 ) -> Option<CallReply<'a>> {
     let counters = &cx.counters;
-    let duration = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
+    let duration = progress
+        .started_at
+        .map_or(Duration::ZERO, |started_at| cx.now().saturating_sub(started_at));
     let (chain, row) = (progress.chain, progress.row);
-    let (id, name) = match item {
+    let (id, name) = match parsed_call {
         Ok(call) => (call.id, &*call.method),
         Err(rejection) => (Some(rejection.id.unwrap_or(b"null")), ""),
     };
@@ -66,7 +70,7 @@ pub(super) fn respond<'a>(
         tier: None,
         upstream_index: None,
     };
-    let reply = match served {
+    let reply = match outcome {
         Ok(response) => {
             let counts = counters.method(chain, row);
             counts.record_call(response.cache_status, duration);
@@ -89,10 +93,10 @@ pub(super) fn respond<'a>(
                 ..local_reply(Content::Payload(response.payload))
             }
         }
-        Err(Stop::Failed(failure)) => local_reply(Content::Payload(Payload::Failed(failure))),
-        Err(Stop::Unreadable) => {
+        Err(StepError::Failed(failure)) => local_reply(Content::Payload(Payload::Failed(failure))),
+        Err(StepError::Unparsable) => {
             counters.calls_refused.add(1);
-            let rejection = item.as_ref().expect_err("an unreadable call has a rejection");
+            let rejection = parsed_call.as_ref().expect_err("an unreadable call has a rejection");
             local_reply(Content::Rejected(rejection.clone()))
         }
     };
@@ -100,19 +104,20 @@ pub(super) fn respond<'a>(
     if let Some(span) = &mut progress.span {
         describe_call(cx, span, chain, row, &reply);
     }
-    if progress.began.is_some() && id.is_none() {
+    let passed_limits = progress.started_at.is_some();
+    if passed_limits && id.is_none() {
         counters.notifications.add(1);
     }
-    // If a limit refuses a single notification, the client receives a response, because the HTTP
-    // status must report the refusal. In a batch, a client could assign that response to another
+    // A single notification that a limit refuses has a response, because the HTTP status must
+    // report the refusal. A batch omits that response, because a client could assign it to another
     // call.
     let is_single = || request.body.trim_ascii_start().first() != Some(&b'[');
-    let id = id.or_else(|| (progress.began.is_none() && is_single()).then_some(&b"null"[..]))?;
+    let id = id.or_else(|| (!passed_limits && is_single()).then_some(&b"null"[..]))?;
     Some(CallReply { id, ..reply })
 }
 
-/// Adds the attributes of a call to its span. An unknown method is not named, because its name is
-/// the client's text.
+/// Adds the attributes of a call to its span. The name of an unknown method is omitted, because
+/// clients choose it freely.
 fn describe_call(
     cx: &ThreadContext,
     span: &mut ActiveSpan,
@@ -124,7 +129,7 @@ fn describe_call(
     span.set("rpc.system", "jsonrpc");
     span.set("weir.chain", &snapshot.chains[chain].name);
     let family = snapshot.chains[chain].family;
-    if let Some(method) = row.and_then(|row| family.methods().nth(row)) {
+    if let Some(method) = row.and_then(|row_index| family.methods().nth(row_index)) {
         span.rename(method.name);
         span.set("rpc.method", method.name);
     }
@@ -142,7 +147,7 @@ fn describe_call(
     }
 }
 
-/// Records the response to a call for the access log.
+/// Adds the record of a call to the access-log records of its request.
 fn record_call(
     cx: &ThreadContext,
     request: &Request<'_>,
@@ -153,8 +158,9 @@ fn record_call(
 ) {
     let Some(calls) = request.calls else { return };
     let snapshot = &cx.snapshot;
-    let index = if progress.began.is_some() { progress.record } else { calls.begin() };
-    calls.finish(index, || {
+    let passed_limits = progress.started_at.is_some();
+    let record_index = if passed_limits { progress.record_index } else { calls.begin() };
+    calls.finish(record_index, || {
         let used_upstream = !matches!(reply.cache_status, None | Some(CacheStatus::Hit));
         CallRecord {
             method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
@@ -165,7 +171,7 @@ fn record_call(
                 .upstream_index
                 .map(|index| Arc::clone(&snapshot.upstreams[index].config.name)),
             bytes: reply.content.bytes(),
-            took: duration,
+            duration,
             upstream_time: used_upstream.then_some(duration),
         }
     });

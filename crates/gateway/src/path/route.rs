@@ -1,6 +1,7 @@
 //! Routes a call by the operator's rules and authorizes it.
 //!
-//! `policy/routing_rules.rs` and `policy/access.rs` make the decisions; this module collects their inputs.
+//! `policy/routing_rules.rs` and `policy/access.rs` make the decisions. This file collects their
+//! inputs.
 
 use std::borrow::Cow;
 
@@ -26,7 +27,7 @@ pub(super) fn route<'a>(
     call: &'a Call<'a>,
 ) -> Result<Route<'a>, Failure> {
     let snapshot = &cx.snapshot;
-    let build = |chain: usize, group: Option<usize>| Route {
+    let build_route = |chain: usize, group: Option<usize>| Route {
         call,
         row: snapshot.chains[chain].family.find(&call.method),
         chain,
@@ -37,7 +38,7 @@ pub(super) fn route<'a>(
         trace: request.trace,
     };
     if snapshot.config.rules.is_empty() {
-        return Ok(build(request.chain, None));
+        return Ok(build_route(request.chain, None));
     }
     let params = call.params.raw().unwrap_or(b"");
     let facts = collect_facts(request, Some(CallFacts { method: &call.method, params }));
@@ -51,12 +52,12 @@ pub(super) fn route<'a>(
             snapshot.router.find_chain(&path).ok_or(Failure::ours(Kind::NoChain))?
         }
     };
-    if chain != request.chain && !may_reach(cx, request, chain) {
+    if chain != request.chain && !may_use_chain(cx, request, chain) {
         return Err(Failure::ours(Kind::Forbidden));
     }
     match routing.decision {
-        RouteDecision::Undecided => Ok(build(chain, None)),
-        RouteDecision::Group(group) => Ok(build(chain, Some(group))),
+        RouteDecision::Undecided => Ok(build_route(chain, None)),
+        RouteDecision::Group(group) => Ok(build_route(chain, Some(group))),
         RouteDecision::Deny(rule_index) => {
             cx.counters.denied[Denial::Rule].add(1);
             Err(Failure::ours(Kind::Rule(rule_index as u16)))
@@ -64,8 +65,8 @@ pub(super) fn route<'a>(
     }
 }
 
-/// Returns the chain of the path to which a rule rewrites the request's path. Used if the request's
-/// own path has no chain.
+/// Returns the chain for a request whose own path has no chain: the chain of the path to which a
+/// rule rewrites it. Returns `None` if no rule does.
 pub(crate) fn rewritten_chain(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
     let rules = &cx.snapshot.config.rules;
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
@@ -82,6 +83,8 @@ fn apply_rules<'a>(cx: &ThreadContext, facts: &RequestFacts<'a>) -> RoutingResul
     })
 }
 
+/// Collects the properties of a request that rules can match. `call` is `None` before the body is
+/// decoded.
 fn collect_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> RequestFacts<'a> {
     RequestFacts {
         host: request.extra.map_or("", |extra| &*extra.host),
@@ -94,8 +97,8 @@ fn collect_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Requ
     }
 }
 
-/// Returns true if the caller may use the chain. Counts a denial otherwise.
-fn may_reach(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
+/// Returns true if the caller may use the chain. Otherwise counts a denial.
+fn may_use_chain(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
     let grant = request.caller.grant.as_ref();
     let is_allowed = grant.is_none_or(|grant| grant.allows_chain(chain));
     if !is_allowed {
@@ -107,7 +110,7 @@ fn may_reach(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
 /// Checks that the caller may call the method.
 ///
 /// # Errors
-/// [`Kind::MethodOff`] if it may not.
+/// [`Kind::MethodNotAllowed`] if it may not.
 pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;
@@ -116,11 +119,12 @@ pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Fai
     if effect == Effect::Read && !snapshot.checks_methods {
         return Ok(());
     }
-    let group =
-        |name: &str| route.group.unwrap_or_else(|| snapshot.router.find_group(route.chain, name));
+    let find_group = |method_name: &str| {
+        route.group.unwrap_or_else(|| snapshot.router.find_group(route.chain, method_name))
+    };
     let grant = route.caller.grant.as_deref();
-    permit(&snapshot.config, route.chain, name, effect, grant, group).map_err(|denial| {
+    permit(&snapshot.config, route.chain, name, effect, grant, find_group).map_err(|denial| {
         cx.counters.denied[denial].add(1);
-        Failure::ours(Kind::MethodOff)
+        Failure::ours(Kind::MethodNotAllowed)
     })
 }

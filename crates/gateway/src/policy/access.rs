@@ -48,20 +48,20 @@ impl MethodSet {
 
     /// Returns true if the set contains this method.
     pub fn has(&self, method: &str) -> bool {
-        let lower = || method.bytes().map(|byte| byte.to_ascii_lowercase());
-        self.exact.binary_search_by(|known| known.bytes().cmp(lower())).is_ok()
+        let lower_case = || method.bytes().map(|byte| byte.to_ascii_lowercase());
+        self.exact.binary_search_by(|name| name.bytes().cmp(lower_case())).is_ok()
             || self.prefixes.iter().any(|prefix| starts_with_ignoring_case(method, prefix))
     }
 
-    /// Returns true if the set contains this method, or the method whose results this method
-    /// returns.
+    /// Returns true if the set contains this method, or the method that returns the same logs
+    /// (`wire::method::equivalent_log_method`).
     pub fn concerns(&self, method: &str) -> bool {
         self.has(method) || equivalent_log_method(method).is_some_and(|other| self.has(other))
     }
 }
 
-/// Which methods are served. A method is served if it is not denied, and if it is allowed or
-/// nothing is allowed by name.
+/// Lists of allowed and denied methods. A method is served if it is not denied, and if the list of
+/// allowed methods contains it or is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodRules {
     /// An empty set allows all.
@@ -82,7 +82,8 @@ impl MethodRules {
     }
 }
 
-/// Clients that may call: all but the denied ones, or only the allowed ones if there are any.
+/// Lists of allowed and denied networks. A client may call if its address is not denied, and if the
+/// list of allowed networks contains it or is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressRules {
     /// An empty set allows all.
@@ -108,27 +109,28 @@ impl AddressRules {
 pub struct Grant {
     /// Name in logs and limits; never a part of the secret.
     pub name: Arc<str>,
-    /// Index of its counters. Keys come first, then one index for each token issuer.
+    /// Index of the counters of the key or token. Keys come first, then one index for each token
+    /// issuer.
     pub index: usize,
     /// The tier of its calls: a name that routing rules and priorities refer to.
     pub tier: Option<Arc<str>>,
-    /// Methods that may be called with it.
+    /// Methods that may be called with the key or token.
     pub methods: MethodRules,
     /// Methods that administer the node and that the operator allows. All others are denied.
     pub node_methods: MethodSet,
     /// True if signed transactions are accepted; `None` applies [`Policy::transactions`].
     pub transactions: Option<bool>,
-    /// Indices of the chains that may be used with it; `None` allows all.
+    /// Indices of the chains that may be called; `None` allows all.
     pub chains: Option<Box<[usize]>>,
-    /// Networks from which it may be used; an empty list allows all.
+    /// Networks of the clients that may use the key or token; an empty list allows all.
     pub clients: Networks,
-    /// Expiry in seconds since 1970.
+    /// Expiry in seconds since 1970; `None` if it never expires.
     pub expires: Option<u64>,
     /// Rate that replaces the zone's rate in zones that count by key.
     pub rate: Option<Rate>,
     /// Burst in thousandths of a call. It overrides the limit's burst in zones that count by key.
     pub burst: Option<u64>,
-    /// Number of units that may be used with it in a calendar month.
+    /// Number of units that may be used in a calendar month; `None` for no quota.
     pub quota: Option<u64>,
 }
 
@@ -176,7 +178,8 @@ closed_set! {
     }
 }
 
-/// Checks whether a key may be used from this address at this Unix time.
+/// Checks whether a client at this address may use a key or token now. `now` returns the seconds
+/// since 1970, and is called only if the grant expires.
 ///
 /// # Errors
 ///
@@ -224,8 +227,8 @@ pub fn is_unsubscription(method: &str) -> bool {
     method.rsplit_once('_').is_some_and(|(_, name)| name.eq_ignore_ascii_case("unsubscribe"))
 }
 
-/// Returns true if a method may be about filters that the gateway itself implements: Ethereum
-/// filters of blocks and logs. The id of a filter shows whether it is the gateway's.
+/// Returns true if a method may be about a filter of the gateway itself. The gateway implements
+/// Ethereum filters of blocks and logs. The id of a filter shows whether the gateway created it.
 pub fn is_own_filter_method(family: Family, method: &str) -> bool {
     family == Family::Ethereum
         && matches!(
@@ -249,8 +252,8 @@ pub fn check_call(check: &MethodCheck<'_>) -> Result<(), Denial> {
     match check.effect {
         Effect::Read => {}
         Effect::Transaction => {
-            let granted = grant.and_then(|grant| grant.transactions);
-            if !granted.unwrap_or(policy.transactions) {
+            let transactions_granted = grant.and_then(|grant| grant.transactions);
+            if !transactions_granted.unwrap_or(policy.transactions) {
                 return Err(Denial::Transaction);
             }
         }

@@ -16,33 +16,36 @@ pub const LIFTED_AFTER: Duration = Duration::from_secs(600);
 /// The batch size limit of one upstream.
 #[derive(Debug)]
 pub struct BatchLimit {
+    /// The configured maximum.
     max: usize,
+    /// Number of calls allowed in a batch now.
     limit: usize,
     /// Time of the last change; `None` while the limit is the maximum.
-    changed: Option<Duration>,
+    changed_at: Option<Duration>,
 }
 
 impl BatchLimit {
     /// Starts at the configured maximum.
     pub fn new(max: usize) -> BatchLimit {
-        BatchLimit { max, limit: max, changed: None }
+        BatchLimit { max, limit: max, changed_at: None }
     }
 
     /// Returns the number of calls allowed in a batch now; 1 means no batches.
     pub fn get(&mut self, now: Duration) -> usize {
-        if self.changed.is_some_and(|changed| now.saturating_sub(changed) >= LIFTED_AFTER) {
+        if self.changed_at.is_some_and(|changed_at| now.saturating_sub(changed_at) >= LIFTED_AFTER)
+        {
             self.limit = self.limit.saturating_mul(2).min(self.max);
-            self.changed = (self.limit < self.max).then_some(now);
+            self.changed_at = (self.limit < self.max).then_some(now);
         }
         self.limit
     }
 
-    /// Records that a batch of this size was rejected as a whole. The rejection of a batch that was
-    /// sent before the limit was lowered is ignored.
+    /// Records that the upstream rejected a whole batch of this size. If the batch is larger than
+    /// the limit, it was sent before the limit was lowered, and its rejection is ignored.
     pub fn record_rejection(&mut self, now: Duration, calls: usize) {
         if calls <= self.limit {
             self.limit = (calls / 2).max(1);
-            self.changed = Some(now);
+            self.changed_at = Some(now);
         }
     }
 }

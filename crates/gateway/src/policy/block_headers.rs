@@ -24,8 +24,8 @@ pub(super) mod tests;
 pub const BLOCKS_MAX: usize = 512;
 /// Maximum number of transactions of all stored blocks together, at eight bytes each.
 pub const TRANSACTIONS_MAX: usize = 1 << 18;
-/// Maximum number of addresses, or of topics of one position, to look up in a bloom filter. Each
-/// costs one hash.
+/// Maximum number of alternative addresses, or alternative topics of one position, to look up in a
+/// bloom filter. Each costs one hash.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Bytes of a bloom filter (yellow paper 4.3.1).
@@ -38,6 +38,7 @@ pub struct BlockHeader {
     pub number: u64,
     /// Time when the gateway first received the header.
     pub received_at: Duration,
+    /// The bloom filter of the block's logs. `None` if the header has no valid one.
     bloom: Option<Box<[u8; BLOOM_BYTES]>>,
     /// The first eight bytes of each transaction's hash, sorted. `None` if the header has no list.
     transactions: Option<Box<[u64]>>,
@@ -71,7 +72,7 @@ impl BlockHeader {
             })
         };
         let is_filled = bloom.iter().any(|byte| *byte != 0);
-        let matches = query.positions.iter().all(|alternatives| alternatives.iter().any(has_bits));
+        let matches = query.criteria.iter().all(|alternatives| alternatives.iter().any(has_bits));
         Some(is_filled && matches)
     }
 
@@ -96,25 +97,28 @@ fn parse_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
 /// The bloom filter bits that a log filter requires. Empty for a filter that matches all logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BloomQuery {
-    /// For the addresses and for each topic position: the alternatives, of which one must match.
-    positions: Vec<Vec<[u16; 3]>>,
+    /// One criterion for the addresses and one for each topic position. A criterion lists
+    /// alternatives, and a block must match one of them. An alternative is three bit numbers.
+    criteria: Vec<Vec<[u16; 3]>>,
 }
 
 impl BloomQuery {
-    /// Computes the bits of a log filter. A position with too many alternatives is omitted.
+    /// Computes the bits of a log filter. A criterion with too many alternatives is omitted, so the
+    /// query may match more blocks.
     pub fn new(selection: &LogMatcher) -> BloomQuery {
         let is_bounded = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
         let addresses = &selection.addresses;
         let addresses = is_bounded(addresses.len())
-            .then(|| addresses.iter().map(|address| bits_of(address)).collect());
+            .then(|| addresses.iter().map(|address| bloom_bits(address)).collect());
         let topics = selection.topics.iter().filter(|topics| is_bounded(topics.len()));
-        let topics = topics.map(|topics| topics.iter().map(|topic| bits_of(topic)).collect());
-        BloomQuery { positions: addresses.into_iter().chain(topics).collect() }
+        let topics = topics.map(|topics| topics.iter().map(|topic| bloom_bits(topic)).collect());
+        BloomQuery { criteria: addresses.into_iter().chain(topics).collect() }
     }
 }
 
-/// Returns the three bits of an entry (yellow paper 4.3.1, go-ethereum `core/types/bloom9.go`).
-fn bits_of(entry: &[u8]) -> [u16; 3] {
+/// Returns the numbers of the three bits that an address or topic sets in a bloom filter (yellow
+/// paper 4.3.1, go-ethereum `core/types/bloom9.go`).
+fn bloom_bits(entry: &[u8]) -> [u16; 3] {
     let hash = keccak256(entry);
     std::array::from_fn(|index| u16::from_be_bytes([hash[index * 2], hash[index * 2 + 1]]) & 0x7ff)
 }

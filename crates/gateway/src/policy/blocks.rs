@@ -1,5 +1,6 @@
-//! Completes a `hmyv2_getBlocks` response whose first part is known: writes the parameters of the
-//! remaining call, and joins both parts. Blocks are copied byte for byte.
+//! Completes a response to `hmyv2_getBlocks` (a range of blocks, on Harmony) whose first blocks are
+//! known. Writes the parameters of the call for the remaining blocks, and joins both parts. Blocks
+//! are copied byte for byte.
 
 use wire::block::{BlockFormat, write_number};
 use wire::hex::hash_from_value;
@@ -8,20 +9,20 @@ use wire::json::walk;
 #[cfg(test)]
 mod tests;
 
-/// Returns the raw parameters of the call with another first block. Returns `None` if the
+/// Returns the raw parameters of the call with `from` as the first block. Returns `None` if the
 /// parameters name no first block.
 pub fn remaining_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
-    let span = walk::spans(params).next()?;
+    let first_block = walk::spans(params).next()?;
     let mut remaining = Vec::with_capacity(params.len() + 20);
-    remaining.extend_from_slice(&params[..span.start]);
+    remaining.extend_from_slice(&params[..first_block.start]);
     write_number(&mut remaining, BlockFormat::Harmony, from);
-    remaining.extend_from_slice(&params[span.end..]);
+    remaining.extend_from_slice(&params[first_block.end..]);
     Some(remaining)
 }
 
 /// Joins two raw arrays of blocks. Returns `None` if the second array does not begin with a child
-/// of the last block of the first. The upstream of the second is then on another branch, or has no
-/// later block.
+/// of the last block of the first array. The upstream that returned the second array is then on
+/// another branch, or has no later block.
 pub fn join_blocks(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
     let (_, last_block) = walk::first_and_last(first)?;
     let (next_block, _) = walk::first_and_last(second)?;

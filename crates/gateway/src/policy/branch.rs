@@ -22,6 +22,7 @@ impl Branch {
         self.hashes = hashes.into_iter().collect();
     }
 
+    /// Returns the height of the lowest known block.
     pub(super) fn bottom(&self) -> u64 {
         self.bottom
     }
@@ -31,11 +32,13 @@ impl Branch {
         (!self.hashes.is_empty()).then(|| self.bottom + self.hashes.len() as u64 - 1)
     }
 
+    /// Returns the hash of the block at a height, or `None` if it is unknown.
     pub(super) fn get(&self, number: u64) -> Option<Hash> {
         let index = usize::try_from(number.checked_sub(self.bottom)?).ok()?;
         self.hashes.get(index).copied()
     }
 
+    /// Adds a block above the highest one.
     pub(super) fn push(&mut self, hash: Hash) {
         self.hashes.push_back(hash);
     }
@@ -68,25 +71,26 @@ impl Branch {
         self.hashes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
     }
 
-    /// Drops the lowest blocks until at most `window` are left.
+    /// Drops the lowest blocks until at most `window` blocks remain.
     pub(super) fn trim(&mut self, window: usize) {
         let excess = self.hashes.len().saturating_sub(window);
         self.hashes.drain(..excess);
         self.bottom += excess as u64;
     }
 
+    /// Returns the hashes from the lowest block upwards.
     pub(super) fn hashes(&self) -> impl ExactSizeIterator<Item = Hash> + '_ {
         self.hashes.iter().copied()
     }
 
     /// Returns the greatest height at which the branch has this block.
-    pub(super) fn number_of(&self, hash: Hash) -> Option<u64> {
+    pub(super) fn find_number(&self, hash: Hash) -> Option<u64> {
         let index = self.hashes.iter().rposition(|known| *known == hash)?;
         Some(self.bottom + index as u64)
     }
 
     /// Returns the height of the highest block at or below `number` that both branches hold.
-    pub(super) fn fork(&self, other: &Branch, number: u64) -> Option<u64> {
+    pub(super) fn find_fork(&self, other: &Branch, number: u64) -> Option<u64> {
         let top = self.top()?.min(other.top()?).min(number);
         let bottom = self.bottom.max(other.bottom);
         (bottom..=top).rev().find(|&height| self.get(height) == other.get(height))

@@ -1,4 +1,5 @@
-//! Circuit breaker for a service that may be down, so that at most a few calls wait for it.
+//! Circuit breaker for a service that may be down, such as Redis. At most a few calls wait for a
+//! service that is down.
 //!
 //! While the breaker is closed, calls pass. After enough consecutive failures it opens, and calls
 //! skip the service. After a backoff one probe decides whether it closes. The probe is not a
@@ -14,15 +15,20 @@ mod tests;
 /// periodically, and report [`Breaker::record_probe`] after a probe.
 #[derive(Debug, Clone)]
 pub struct Breaker {
+    /// Number of consecutive failures that open the breaker.
     failures_max: u32,
+    /// Time from the opening, or from a failed probe, to the next probe.
     backoff: Duration,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// Calls pass. Holds the number of consecutive failures.
     Closed { failures: u32 },
+    /// Calls skip the service until a probe succeeds. The probe is due at `until`.
     Open { until: Duration },
+    /// A probe is in flight, and calls skip the service.
     Probing,
 }
 
@@ -57,11 +63,11 @@ impl Breaker {
 
     /// Returns true if a probe is due. The probe is then in flight until [`Breaker::record_probe`].
     pub fn begin_due_probe(&mut self, now: Duration) -> bool {
-        let due = matches!(self.state, State::Open { until } if now >= until);
-        if due {
+        let is_due = matches!(self.state, State::Open { until } if now >= until);
+        if is_due {
             self.state = State::Probing;
         }
-        due
+        is_due
     }
 
     /// Records the outcome of the probe.

@@ -34,7 +34,7 @@ pub enum CacheRule {
         finalized: bool,
     },
     /// The response depends on a range of blocks, as in a part of a log filter. It is valid as long
-    /// as the last block is.
+    /// as the last block is on the chain.
     AtRange {
         /// First block.
         from: u64,
@@ -55,9 +55,9 @@ pub struct Caching {
     /// The part of the chain that the response depends on.
     pub rule: CacheRule,
     /// The height that replaces the call's tag in the cache key and in the sent parameters. So
-    /// every read of "latest" is about exactly one block.
+    /// every read of "latest" is about exactly one block. `None` if no tag is replaced.
     pub resolved: Option<u64>,
-    /// The height that the head of an upstream must have reached, so that it may get the call.
+    /// Lowest head of an upstream that may get the call; 0 for any head.
     pub min_head: u64,
     /// Used for calls by block hash: the response is complete only if its block is at least this
     /// many blocks below `min_head`.
@@ -187,12 +187,12 @@ pub fn decide_caching(method: &Method, block: Option<&BlockRef>, view: &ChainVie
     }
     match (method.validity, block) {
         (Validity::Constant, _) => Caching { rule: CacheRule::Constant, ..uncached },
-        (Validity::Number, Some(block)) => decision.at_block(block),
+        (Validity::Number, Some(block)) => decision.decide_at_block(block),
         (Validity::Hash, Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_))) => {
-            decision.at_hash()
+            decision.decide_at_hash()
         }
         (Validity::Transaction, _) => Caching { rule: CacheRule::AtTransaction, ..uncached },
-        (Validity::Head, _) => decision.at_head(),
+        (Validity::Head, _) => decision.decide_at_head(),
         (Validity::Logs, _) => Caching { rule: CacheRule::Logs, ..uncached },
         (Validity::Number | Validity::Hash | Validity::Mempool | Validity::Never, _) => uncached,
     }
@@ -206,35 +206,37 @@ struct Decision<'a> {
 }
 
 impl Decision<'_> {
-    fn at_block(&self, block: &BlockRef) -> Caching {
+    /// Decides about a call that names this block.
+    fn decide_at_block(&self, block: &BlockRef) -> Caching {
         match *block {
-            BlockRef::Number(number) => self.at_number(number),
+            BlockRef::Number(number) => self.decide_at_number(number),
             // The hash fixes the response, on any branch.
-            BlockRef::Hash(_) => self.at_hash(),
+            BlockRef::Hash(_) => self.decide_at_hash(),
             // With requireCanonical a reorg turns the response into an error.
-            BlockRef::CanonicalHash(hash) => {
-                self.view.number_of(hash).map_or(self.uncached, |number| self.at_number(number))
-            }
+            BlockRef::CanonicalHash(hash) => self
+                .view
+                .number_of(hash)
+                .map_or(self.uncached, |number| self.decide_at_number(number)),
             BlockRef::Tag(BlockTag::Latest) => match self.view.head {
-                Some(head) => self.at_tag(head.number),
-                None => self.headless(),
+                Some(head) => self.decide_at_tag(head.number),
+                None => self.decide_without_head(),
             },
-            // The tag is replaced only if the upstreams name the finalized height. A client does
-            // not mean the gateway's own depth.
+            // The tag is replaced only if the upstreams report the finalized height. A height that
+            // the gateway computes from a depth is not what the client means.
             BlockRef::Tag(BlockTag::Finalized) => match self.view.finalized {
-                Some(number) if self.view.finalized_by_upstreams => self.at_tag(number),
-                _ => self.at_head(),
+                Some(number) if self.view.finalized_by_upstreams => self.decide_at_tag(number),
+                _ => self.decide_at_head(),
             },
-            // `safe` changes only when the head changes. `earliest` changes on upstreams that
-            // delete history.
-            BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => self.at_head(),
+            // The block of `safe` changes only when the head changes. The block of `earliest`
+            // changes on upstreams that delete history.
+            BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => self.decide_at_head(),
             BlockRef::Tag(BlockTag::Pending) => self.uncached,
         }
     }
 
-    /// If the response is complete only once later blocks exist, the upstream must have all served
-    /// blocks.
-    fn at_hash(&self) -> Caching {
+    /// Decides about a call by block hash. If the response is complete only once later blocks
+    /// exist, the upstream must have all served blocks.
+    fn decide_at_hash(&self) -> Caching {
         let (rule, uncached) = (CacheRule::AtHash, self.uncached);
         match (self.method.blocks_behind_head, self.view.head) {
             (0, _) => Caching { rule, ..uncached },
@@ -245,17 +247,18 @@ impl Decision<'_> {
         }
     }
 
-    /// The call has a tag that stands for this height.
-    fn at_tag(&self, number: u64) -> Caching {
-        Caching { resolved: Some(number), ..self.at_number(number) }
+    /// Decides about a call with a tag that stands for this height.
+    fn decide_at_tag(&self, number: u64) -> Caching {
+        Caching { resolved: Some(number), ..self.decide_at_number(number) }
     }
 
-    fn at_number(&self, number: u64) -> Caching {
+    /// Decides about a call by height.
+    fn decide_at_number(&self, number: u64) -> Caching {
         let (behind_head, uncached) = (self.method.blocks_behind_head, self.uncached);
         let finalized = self.view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
         match self.view.head.map(|head| head.number.checked_sub(number)) {
-            // All upstreams are silent, so only final blocks can be served.
+            // No upstream has a head that counts, so only final blocks are cached.
             None if finalized => Caching { rule, ..uncached },
             None => uncached,
             // A future block is forwarded to any upstream, and the response is not stored.
@@ -267,18 +270,19 @@ impl Decision<'_> {
         }
     }
 
-    fn at_head(&self) -> Caching {
+    /// Decides about a call whose response depends on the head.
+    fn decide_at_head(&self) -> Caching {
         let rule = CacheRule::AtHead;
         self.view.head.map_or_else(
-            || self.headless(),
+            || self.decide_without_head(),
             |head| Caching { rule, min_head: head.number, ..self.uncached },
         )
     }
 
-    /// No upstream vouches for a head, so the response is not stored. Only an upstream that has
-    /// reached the last served head gets a call about the head.
-    fn headless(&self) -> Caching {
-        Caching { min_head: self.view.floor.unwrap_or(0), ..self.uncached }
+    /// Decides about a call about the head while no upstream has a head that counts. The response
+    /// is not stored. Only an upstream that has reached the last served head gets the call.
+    fn decide_without_head(&self) -> Caching {
+        Caching { min_head: self.view.last_served_height.unwrap_or(0), ..self.uncached }
     }
 }
 
@@ -301,7 +305,7 @@ pub fn admit(
     Ok(ValidityTag { binding, generation: caching.generation, null })
 }
 
-/// A response to admit, with the state that decides.
+/// A response to admit, with its call and the current view.
 struct Admission<'a> {
     caching: &'a Caching,
     response: &'a ResponseFacts,
@@ -311,6 +315,7 @@ struct Admission<'a> {
 type BindResult = Result<Binding, RejectReason>;
 
 impl Admission<'_> {
+    /// Finds the block or head that the response depends on.
     fn bind(&self) -> BindResult {
         match self.caching.rule {
             CacheRule::Never | CacheRule::Logs => Err(RejectReason::Rule),
@@ -357,11 +362,12 @@ impl Admission<'_> {
         }
     }
 
+    /// Binds a response to a call by height. The height must be the only one that it names.
     fn bind_to_number(&self, number: u64) -> BindResult {
         let ResponseFacts { kind, response_block, named_blocks } = *self.response;
         if kind == ResponseKind::Null {
-            // The block exists, so an upstream without it is behind or pruned. Other nulls (no such
-            // index in the block) are valid until the next head at most.
+            // The block exists, so an upstream that returns null for it is behind or pruned. Other
+            // nulls (no such index in the block) are valid until the next head at most.
             return match response_block {
                 ResponseBlock::Itself | ResponseBlock::ElementMembers => Err(RejectReason::Absent),
                 _ => self.bind_to_head(),
@@ -397,6 +403,7 @@ impl Admission<'_> {
         self.bind_to_block(to, self.view.canonical(to))
     }
 
+    /// Binds a response to the block that it names.
     fn bind_to_transaction(&self) -> BindResult {
         // After a null, the transaction may enter the pool or a block at any moment.
         self.require_value()?;
@@ -425,6 +432,7 @@ impl Admission<'_> {
         Ok(Binding::Block { number, hash })
     }
 
+    /// Binds a response to the head, unless the head changed during the call.
     fn bind_to_head(&self) -> BindResult {
         let seq = self.caching.head_seq;
         let is_same = self.view.head_seq == seq && self.view.head.is_some();
@@ -440,7 +448,7 @@ pub fn is_valid(tag: &ValidityTag, view: &ChainView) -> bool {
         Binding::Block { number, hash } => {
             let is_served = match view.head {
                 Some(head) => number <= head.number,
-                // No upstream vouches for a head, so only final blocks are served.
+                // No upstream has a head that counts, so only final blocks are served.
                 None => view.is_finalized(number),
             };
             let is_other_block = hash.is_some_and(|expected| {

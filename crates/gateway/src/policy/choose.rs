@@ -32,24 +32,28 @@ const EWMA_DECAY: Duration = Duration::from_secs(10);
 pub const EWMA_START: Duration = Duration::from_millis(30);
 
 /// Latency assumed for a readmitted upstream, or for a new upstream beside others with known
-/// latencies. An earlier estimate is dropped. The upstream gets calls at once. With a few calls in
-/// flight, its cost is as high as that of any other.
+/// latencies. An earlier estimate is dropped. The low latency attracts calls at once. A few calls
+/// in flight raise the upstream's cost to that of the others.
 pub const EWMA_READMITTED: Duration = Duration::from_millis(1);
 
 /// Smooth weighted round robin, exactly as nginx's `ngx_http_upstream_get_peer`.
 ///
-/// Each choice adds every usable upstream's effective weight to its current weight, takes the
-/// upstream with the highest current weight, and subtracts the total from it. This spreads the
-/// choices evenly instead of bunching them.
+/// Each choice adds every usable upstream's effective weight to its current weight. The upstream
+/// with the highest current weight is chosen, and the sum of the effective weights is subtracted
+/// from its current weight. So choices of one upstream are spread evenly and do not follow each
+/// other.
 #[derive(Debug, Clone)]
 pub struct SmoothWeighted {
     states: Vec<WeightState>,
     fails_max: i64,
 }
 
+/// The three weights of one upstream, named as in nginx.
 #[derive(Debug, Clone, Copy)]
 struct WeightState {
+    /// Priority in the next choice. It rises while the upstream is not chosen.
     current: i64,
+    /// The configured weight, reduced by recent failures.
     effective: i64,
     configured: i64,
 }
@@ -89,9 +93,9 @@ impl SmoothWeighted {
         Some(upstream)
     }
 
-    /// Returns the next usable upstream that holds no more than its share of the calls in flight.
-    /// `loads` is the number of calls in flight per upstream. This is used while calls wait, so
-    /// that one slow upstream cannot hold all permits.
+    /// Returns the next usable upstream that has less than its share of the calls in flight.
+    /// `loads` is the number of calls in flight per upstream. Callers use this function while calls
+    /// wait for permits, because one slow upstream must not hold all permits.
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
@@ -122,9 +126,11 @@ struct RingPoint {
 /// A consistent hash ring with virtual nodes and bounded load.
 #[derive(Debug, Clone)]
 pub struct Ring {
-    /// Sorted.
+    /// Sorted by hash.
     points: Vec<RingPoint>,
+    /// Weight by upstream.
     weights: Vec<f64>,
+    /// Maximum load of an upstream, relative to the average; at least 1.
     balance: f64,
 }
 
@@ -133,15 +139,15 @@ impl Ring {
     /// keeps its keys when others come and go.
     pub fn new(upstreams: &[(&str, u32)], balance: f64) -> Self {
         let weight_sum: u64 = upstreams.iter().map(|&(_, weight)| u64::from(weight)).sum();
-        let points_by_weight = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
-        let mut points = Vec::with_capacity(points_by_weight.min(RING_POINTS_MAX) as usize);
+        let points_unscaled = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
+        let mut points = Vec::with_capacity(points_unscaled.min(RING_POINTS_MAX) as usize);
         for (upstream, &(name, weight)) in upstreams.iter().enumerate() {
             let unscaled = u128::from(weight) * u128::from(RING_POINTS_PER_WEIGHT);
-            let divisor = u128::from(points_by_weight.max(RING_POINTS_MAX));
+            let divisor = u128::from(points_unscaled.max(RING_POINTS_MAX));
             let count = (unscaled * u128::from(RING_POINTS_MAX) / divisor).max(1) as u64;
-            let start = hash64(name.as_bytes());
+            let name_hash = hash64(name.as_bytes());
             points.extend((0..count).map(|point| RingPoint {
-                hash: mix64(start ^ mix64(point + 1)),
+                hash: mix64(name_hash ^ mix64(point + 1)),
                 upstream: upstream as u16,
             }));
         }
@@ -154,8 +160,8 @@ impl Ring {
         }
     }
 
-    /// Returns the first usable upstream, clockwise from the key, with less than its share of the
-    /// load. `loads` is the number of calls in flight per upstream.
+    /// Returns the first usable upstream, clockwise from the key, that has less than its share of
+    /// the calls in flight. `loads` is the number of calls in flight per upstream.
     pub fn pick(
         &self,
         key_hash: u64,
@@ -188,6 +194,7 @@ fn compute_load_bounds<'a>(
     weights: &'a [f64],
     usable: &dyn Fn(usize) -> bool,
 ) -> impl Fn(usize) -> f64 + use<'a> {
+    // The sum includes the call to be placed.
     let (mut load_sum, mut weight_sum) = (1.0, 0.0);
     for upstream in (0..weights.len()).filter(|&upstream| usable(upstream)) {
         load_sum += f64::from(loads[upstream]);
@@ -197,8 +204,8 @@ fn compute_load_bounds<'a>(
     move |upstream| (load_per_weight * weights[upstream]).ceil()
 }
 
-/// FNV-1a over the bytes with a finaliser. It is the same in every process and release, because
-/// replicas must map equal keys to equal upstreams; a seeded hash does not.
+/// Returns the FNV-1a hash of the bytes, mixed by [`mix64`]. The hash is the same in every process
+/// and release, because replicas must map equal keys to equal upstreams. It has no random seed.
 pub fn hash64(bytes: &[u8]) -> u64 {
     let fnv = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -206,7 +213,8 @@ pub fn hash64(bytes: &[u8]) -> u64 {
     mix64(fnv)
 }
 
-/// MurmurHash3's 64-bit finaliser (`fmix64`): FNV alone mixes the high bits of short keys poorly.
+/// Mixes the bits of a hash by MurmurHash3's 64-bit finaliser (`fmix64`). FNV alone mixes the high
+/// bits of short keys poorly.
 fn mix64(mut value: u64) -> u64 {
     value ^= value >> 33;
     value = value.wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -219,41 +227,41 @@ fn mix64(mut value: u64) -> u64 {
 /// `PeakEwma`, which linkerd uses through tower's `load::PeakEwma`.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakEwma {
-    /// Estimated round trip in seconds.
-    rtt: f64,
+    /// Estimated round trip.
+    rtt_secs: f64,
     updated: Duration,
 }
 
 impl PeakEwma {
     /// Creates an estimate for an upstream without calls. See [`EWMA_START`].
     pub fn new(now: Duration, start: Duration) -> Self {
-        Self { rtt: start.as_secs_f64(), updated: now }
+        Self { rtt_secs: start.as_secs_f64(), updated: now }
     }
 
-    /// Records the round trip of a response. For a failed call the caller passes a longer time.
-    /// Otherwise an upstream that fails fast would look like the fastest.
+    /// Records the round trip of a response. For a failed call the caller passes a longer time,
+    /// because an upstream that fails fast must not look like the fastest one.
     pub fn observe(&mut self, now: Duration, rtt: Duration) {
-        let rtt = rtt.as_secs_f64();
-        if rtt > self.rtt {
-            self.rtt = rtt;
+        let newest_secs = rtt.as_secs_f64();
+        if newest_secs > self.rtt_secs {
+            self.rtt_secs = newest_secs;
         } else {
             let decay_factor = self.decay_factor(now);
-            self.rtt = self.rtt * decay_factor + rtt * (1.0 - decay_factor);
+            self.rtt_secs = self.rtt_secs * decay_factor + newest_secs * (1.0 - decay_factor);
         }
         self.updated = self.updated.max(now);
     }
 
     /// Returns the estimate at the time of the last response.
     pub fn estimate(&self) -> Duration {
-        Duration::from_secs_f64(self.rtt)
+        Duration::from_secs_f64(self.rtt_secs)
     }
 
-    /// Returns the cost of one more call: the latency times the calls in flight, this call
-    /// included. The latency is the estimate, decayed towards zero since the last response. If
-    /// calls have waited longer than that for any response (`silence`), the latency is that wait.
+    /// Returns the cost of one more call: the expected latency times the calls in flight, this call
+    /// included. The expected latency is the estimate, decayed towards zero since the last
+    /// response, but at least `silence`: the time for which calls have waited for any response.
     pub fn cost(&self, now: Duration, in_flight: u32, silence: Duration) -> f64 {
-        let rtt = (self.rtt * self.decay_factor(now)).max(silence.as_secs_f64());
-        rtt * (f64::from(in_flight) + 1.0)
+        let rtt_secs = (self.rtt_secs * self.decay_factor(now)).max(silence.as_secs_f64());
+        rtt_secs * (f64::from(in_flight) + 1.0)
     }
 
     fn decay_factor(&self, now: Duration) -> f64 {
@@ -263,9 +271,10 @@ impl PeakEwma {
 }
 
 /// Returns the cheaper of two random candidates (power of two choices). `skip` excludes candidates,
-/// such as upstreams that were already tried. If one of the two is excluded, the cheapest remaining
-/// candidate is returned. A call that timed out at a stalled upstream must not go to another
-/// stalled one.
+/// such as upstreams that were already tried.
+///
+/// If `skip` excludes one of the two, the cheapest of all remaining candidates is returned. A call
+/// that timed out at a stalled upstream must not go to another stalled one.
 pub fn pick_two(
     random: u64,
     candidates: &[u16],
@@ -276,8 +285,10 @@ pub fn pick_two(
     if count > 1 {
         let index = ((random & 0xffff_ffff) * count) >> 32;
         let first = candidates[index as usize];
-        let other = ((random >> 32) * (count - 1)) >> 32;
-        let second = candidates[(other + u64::from(other >= index)) as usize];
+        // The second index is drawn from the indices without the first one.
+        let other_index = ((random >> 32) * (count - 1)) >> 32;
+        let other_index = other_index + u64::from(other_index >= index);
+        let second = candidates[other_index as usize];
         if !skip(first) && !skip(second) {
             return Some(if cost(second) < cost(first) { second } else { first });
         }

@@ -23,7 +23,7 @@ pub const MESSAGE_BYTES_MAX: usize = 1024;
 /// Outcome of a call to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallOutcome<'a> {
-    /// No response: the connection failed or the deadline expired.
+    /// No response, because the connection failed or the deadline expired.
     Broken(Fault),
     /// An HTTP response without a JSON-RPC response to this call: HTML, another id, or truncated.
     Http {
@@ -58,8 +58,8 @@ pub enum Verdict {
     /// The error goes to the client. It is the same for ever at the same block, so it may be cached
     /// for a fixed block.
     DeterministicError,
-    /// The upstream failed, and another upstream may do better. If none does, the client gets this
-    /// response.
+    /// The upstream failed, and another upstream may do better. The client gets this response only
+    /// if no other upstream does better.
     UpstreamFault(Fault),
     /// The upstream reports its rate limit. This is not a failure.
     RateLimited {
@@ -149,16 +149,16 @@ pub fn classify(outcome: &CallOutcome<'_>) -> Verdict {
         CallOutcome::Http { status, retry_after } => classify_http(status, retry_after),
         CallOutcome::Error { status: 429, retry_after, .. }
         | CallOutcome::Error {
-            // -32029: several providers; 429: Alchemy inside HTTP 200.
+            // Several providers use -32029. Alchemy sends 429 with HTTP status 200.
             code: -32029 | 429,
             retry_after,
             ..
         } => Verdict::RateLimited { retry_after },
-        // Code 3 is geth's for a revert, with the reason as data.
+        // Geth uses code 3 for a revert.
         CallOutcome::Error { code: 3, .. } => Verdict::DeterministicError,
         CallOutcome::Error { retry_after, code, message, broadcast, .. } => {
-            let by_text = find_rule(code, message, broadcast);
-            match by_text.map_or_else(|| verdict_of_code(code), |rule| rule.verdict) {
+            let matching_rule = find_rule(code, message, broadcast);
+            match matching_rule.map_or_else(|| classify_code(code), |rule| rule.verdict) {
                 Verdict::RateLimited { .. } => Verdict::RateLimited { retry_after },
                 verdict => verdict,
             }
@@ -180,18 +180,22 @@ fn classify_http(status: u16, retry_after: Option<Duration>) -> Verdict {
 }
 
 /// Returns the verdict on an error whose text is unknown.
-fn verdict_of_code(code: i64) -> Verdict {
+fn classify_code(code: i64) -> Verdict {
     let fault = match code {
-        // JSON-RPC 2.0 section 5.1; EIP-1474 method not supported; besu method not enabled.
+        // -32601: JSON-RPC 2.0 section 5.1. -32004: EIP-1474, method not supported. -32604: besu,
+        // method not enabled.
         -32601 | -32004 | -32604 => return Verdict::Unsupported,
         -32603 => Fault::Internal,
-        // EIP-1474 resource not found: EIP-1898 makes it the code of an unknown block. Besu -39001.
+        // -32001: EIP-1474, resource not found; EIP-1898 uses it for an unknown block. -39001: the
+        // same of besu.
         -32001 | -39001 => Fault::NotSynced,
-        // EIP-1474 resource unavailable (nethermind: no state); EIP-4444 as execution-apis#636.
+        // -32002: EIP-1474, resource unavailable; nethermind uses it for missing state. 4444:
+        // history deleted after EIP-4444 (execution-apis#636).
         -32002 | 4444 => Fault::MissingState,
-        // EIP-1474 limit exceeded: Infura's for rates; sizes have texts above.
+        // EIP-1474, limit exceeded. Infura uses it for rates. Errors about sizes have known texts,
+        // so rules of the file match them first.
         -32005 => return Verdict::RateLimited { retry_after: None },
-        // Nethermind ErrorCodes.cs Timeout, ModuleTimeout; geth's response too large.
+        // Nethermind (`ErrorCodes.cs`): Timeout and ModuleTimeout. Geth: response too large.
         -32016 | -32017 => Fault::Limit,
         // Besu unauthorized.
         -40100 => Fault::Refused,
@@ -203,7 +207,7 @@ fn verdict_of_code(code: i64) -> Verdict {
 }
 
 /// Returns the verdict with this name in the file.
-fn verdict_of_name(name: &str) -> Verdict {
+fn parse_verdict(name: &str) -> Verdict {
     match name {
         "response" => Verdict::Response,
         "revert" => Verdict::DeterministicError,
@@ -219,14 +223,16 @@ fn verdict_of_name(name: &str) -> Verdict {
     }
 }
 
-/// A rule of the file: its verdict applies to error messages with all of its words.
+/// A compiled rule of the file. Its verdict applies to errors that meet all conditions.
 struct Rule {
     verdict: Verdict,
-    /// Empty for any code.
+    /// JSON-RPC error codes; empty for any code.
     codes: Vec<i64>,
+    /// True if the rule applies only to calls that send a signed transaction.
     broadcast_only: bool,
-    words: Vec<Finder<'static>>,
-    /// A word that no matching message contains.
+    /// Texts in lower case, all of which the message contains.
+    texts: Vec<Finder<'static>>,
+    /// A text that the message must not contain.
     unless: Option<Finder<'static>>,
 }
 
@@ -234,11 +240,11 @@ struct Rule {
 fn find_rule(code: i64, message: &str, broadcast: bool) -> Option<&'static Rule> {
     let bytes = message.as_bytes();
     let message = bytes[..bytes.len().min(MESSAGE_BYTES_MAX)].to_ascii_lowercase();
-    rules().iter().find(|rule| {
+    load_rules().iter().find(|rule| {
         (!rule.broadcast_only || broadcast)
             && (rule.codes.is_empty() || rule.codes.contains(&code))
-            && rule.words.iter().all(|word| word.find(&message).is_some())
-            && rule.unless.as_ref().is_none_or(|word| word.find(&message).is_none())
+            && rule.texts.iter().all(|text| text.find(&message).is_some())
+            && rule.unless.as_ref().is_none_or(|text| text.find(&message).is_none())
     })
 }
 
@@ -271,17 +277,18 @@ enum Only {
 
 const ERRORS: &str = include_str!("../../policy/errors.toml");
 
-fn rules() -> &'static [Rule] {
+/// Returns the rules of the file, compiled once.
+fn load_rules() -> &'static [Rule] {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     RULES.get_or_init(|| {
         let file: RulesFile =
             toml::from_str(ERRORS).expect("the file is compiled in and read in a test");
-        let finder = |word: &str| Finder::new(&word.to_ascii_lowercase()).into_owned();
+        let finder = |text: &str| Finder::new(&text.to_ascii_lowercase()).into_owned();
         let compile = |rule: RuleEntry| Rule {
-            verdict: verdict_of_name(&rule.verdict),
+            verdict: parse_verdict(&rule.verdict),
             codes: rule.codes,
             broadcast_only: rule.only == Some(Only::Broadcast),
-            words: rule.text.iter().map(|word| finder(word)).collect(),
+            texts: rule.text.iter().map(|text| finder(text)).collect(),
             unless: rule.unless.as_deref().map(finder),
         };
         file.rule.into_iter().map(compile).collect()

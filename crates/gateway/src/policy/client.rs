@@ -2,9 +2,10 @@
 //! from the right.
 //!
 //! Each proxy appends the address of its caller. So an entry is trustworthy only if all entries to
-//! its right are trusted proxies. The walk starts at the peer and goes left over trusted proxies.
-//! It ends at the first untrusted address, or at the last readable one (nginx: `real_ip_recursive
-//! on`). `proxy.rs` parses the PROXY protocol.
+//! its right are trusted proxies. The search starts at the rightmost entry. The client is the first
+//! address that is no trusted proxy. If there is none, the client is the last address that was
+//! read: the leftmost one, or the one to the right of a malformed entry. nginx does the same with
+//! `real_ip_recursive on`. `proxy.rs` parses the PROXY protocol.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -34,7 +35,7 @@ impl AddressSource {
     }
 }
 
-/// A set of networks. IPv4 in IPv6 form counts as IPv4.
+/// A set of networks. An IPv4 address in IPv6 form (`::ffff:a.b.c.d`) counts as IPv4.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 
@@ -61,21 +62,23 @@ pub fn find_client<'a>(
     };
     let mut client = None;
     for value in values.rev() {
-        let mut rest = value;
-        while let Some((left, entry)) = split_entry(rest) {
+        let mut unread = value;
+        while let Some((before_entry, entry)) = split_entry(unread) {
             let Some(address) = parse(entry) else { return client };
             client = Some(address);
             if !trusted.contains(address) {
                 return client;
             }
-            rest = left;
+            unread = before_entry;
         }
     }
     client
 }
 
-/// Splits the last entry off a value. Returns the rest and the entry; `None` if no entry is left.
+/// Splits the last entry off a value. Returns the bytes before the entry, and the entry; `None` if
+/// the value has no entry.
 type SplitEntry = fn(&[u8]) -> Option<(&[u8], &[u8])>;
+/// Parses the address of an entry. Returns `None` for a malformed or obfuscated address.
 type ParseAddress = fn(&[u8]) -> Option<IpAddr>;
 
 /// Splits at commas or spaces and skips empty entries, as in nginx.
@@ -86,8 +89,8 @@ fn split_last_listed(value: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&value[..start], &value[start..end]))
 }
 
-/// Splits at commas outside of quotes. It reads from the right. So a quote that the client left
-/// open cannot hide the entries that proxies appended.
+/// Splits at commas outside of quotes. The value is read from the right, so a quote that the client
+/// left open cannot hide the entries that proxies appended.
 fn split_last_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_separator = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let end = value.iter().rposition(|byte| !is_separator(byte))? + 1;
@@ -102,6 +105,7 @@ fn split_last_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&[], &value[..end]))
 }
 
+/// Returns true if an odd number of backslashes precedes the byte at `index`.
 fn is_escaped(value: &[u8], index: usize) -> bool {
     let backslashes = value[..index].iter().rev().take_while(|byte| **byte == b'\\').count();
     backslashes % 2 == 1
@@ -111,10 +115,10 @@ fn is_escaped(value: &[u8], index: usize) -> bool {
 /// `_abc`).
 fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut for_value = None;
-    let mut rest = element;
-    while !rest.is_empty() {
-        let (pair, remaining) = split_first_pair(rest);
-        rest = remaining;
+    let mut unread = element;
+    while !unread.is_empty() {
+        let (pair, after_pair) = split_first_pair(unread);
+        unread = after_pair;
         let pair = pair.trim_ascii();
         let Some(equals) = pair.iter().position(|byte| *byte == b'=') else { continue };
         let (name, value) = (&pair[..equals], &pair[equals + 1..]);
@@ -124,8 +128,8 @@ fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
     }
     let value = for_value?;
     let value = match value {
-        [b'"', inside @ .., b'"'] => inside,
-        plain => plain,
+        [b'"', unquoted @ .., b'"'] => unquoted,
+        unquoted => unquoted,
     };
     // An address never needs an escape.
     if value.contains(&b'"') || value.contains(&b'\\') {
@@ -138,7 +142,8 @@ fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
     })
 }
 
-/// Splits at the first semicolon outside of quotes.
+/// Splits at the first semicolon outside of quotes. Returns the first pair and the bytes after the
+/// semicolon.
 fn split_first_pair(element: &[u8]) -> (&[u8], &[u8]) {
     let mut quoted = false;
     let mut escaped = false;
@@ -157,12 +162,12 @@ fn split_first_pair(element: &[u8]) -> (&[u8], &[u8]) {
 /// Parses an IP address with or without a port. IPv6 needs brackets before a port.
 fn parse_address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
-    let bare = || {
-        let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        inside.map_or_else(|| text.parse().ok(), |inside| inside.parse().ok().map(IpAddr::V6))
+    let without_port = || {
+        let in_brackets = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        in_brackets.map_or_else(|| text.parse().ok(), |ipv6| ipv6.parse().ok().map(IpAddr::V6))
     };
     let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
-    bare().or_else(with_port).map(|address: IpAddr| address.to_canonical())
+    without_port().or_else(with_port).map(|address: IpAddr| address.to_canonical())
 }
 
 #[cfg(test)]

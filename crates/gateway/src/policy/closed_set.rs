@@ -4,7 +4,7 @@
 /// elements, and `as_str` returns the name.
 macro_rules! closed_set {
     ($(#[$meta:meta])* $vis:vis enum $Type:ident {
-        $($(#[$value_meta:meta])* $Value:ident = $word:literal,)+
+        $($(#[$value_meta:meta])* $Value:ident = $name:literal,)+
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ macro_rules! closed_set {
 
         impl $Type {
             /// All values, in the order of their indices.
-            $vis const ALL: [$Type; [$($word),+].len()] = [$($Type::$Value),+];
+            $vis const ALL: [$Type; [$($name),+].len()] = [$($Type::$Value),+];
 
             /// Returns the index of the value in tables.
             $vis fn index(self) -> usize {
@@ -21,7 +21,7 @@ macro_rules! closed_set {
 
             /// Returns the name of the value.
             $vis fn as_str(self) -> &'static str {
-                match self { $($Type::$Value => $word,)+ }
+                match self { $($Type::$Value => $name,)+ }
             }
         }
     };

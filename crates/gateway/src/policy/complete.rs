@@ -1,12 +1,13 @@
 //! Decides whether a response may lack logs, receipts or a transaction of its blocks. A response
 //! that may be incomplete is *doubted*.
 //!
-//! Some upstreams announce a block before it is indexed and return `[]`. A provider with several
-//! nodes behind one address may clamp a range to the head of one node. A pruned node omits the logs
-//! that it has deleted. These responses look like complete ones. [`check_logs`], [`check_receipts`]
-//! and [`check_transaction`] compare responses with the headers (`block_headers`).
-//! [`DoubtedResponses`] decides whether another upstream is called first. [`decide_retention`]
-//! decides how long the response is cached.
+//! Some upstreams announce a block before they have indexed its logs, and return `[]`. A provider
+//! with several nodes behind one address may cut a range off at the head of one node. A pruned node
+//! omits the logs that it has deleted. These responses look like complete ones.
+//!
+//! [`check_logs`], [`check_receipts`] and [`check_transaction`] compare responses with the headers
+//! (`block_headers`). [`DoubtedResponses`] decides whether another upstream is called before the
+//! client gets the response. [`decide_retention`] decides how long the response is cached.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,14 +29,15 @@ pub const YOUNG_FOR: Duration = Duration::from_secs(6);
 /// A block without a known header counts as young if it is fewer than this number of blocks below
 /// the head.
 pub const YOUNG_BLOCKS: u64 = 16;
-/// A response that a header contradicts, but no upstream contradicts, is cached for this time. The
-/// time is short enough to serve logs within a second after they are indexed. It is long enough
-/// that polling clients cause few calls.
+/// A response is cached for this time if a header contradicts it and no upstream does. The time is
+/// short, because clients should get logs within a second after they are indexed. The time is long
+/// enough to save most calls of polling clients.
 pub const BRIEF_RETENTION: Duration = Duration::from_millis(300);
 /// An upstream's measured depth is valid for this time, because its operator may enable more
 /// pruning.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(600);
-/// Maximum number of blocks by which the view may lag behind the upstream whose depth is measured.
+/// Safety margin of a measured depth, in blocks. The view may lag behind the upstream by this many
+/// blocks, so a block may lie deeper below the upstream's head than below the view's head.
 const DEPTH_MARGIN: u64 = 16;
 
 /// Reason to doubt a response.
@@ -45,7 +47,7 @@ pub enum Doubt {
     None,
     /// The bloom filter of an old block matches, which often happens by chance.
     Bloom,
-    /// The upstream has not proved that it has history as old as the requested blocks.
+    /// The upstream has not yet returned logs as old as the requested blocks.
     Unproven,
     /// A young block may have more: its bloom filter matches, or its header is unknown.
     Young,
@@ -60,7 +62,8 @@ pub struct Evidence<'a> {
     pub view: &'a ChainView,
     /// Headers of the served chain.
     pub headers: &'a RecentHeaders,
-    /// Number of blocks below the head at which the upstream has returned logs before.
+    /// Greatest number of blocks below the head at which the upstream has returned logs; 0 if
+    /// unknown.
     pub depth: u64,
     /// Current time.
     pub now: Duration,
@@ -87,7 +90,8 @@ pub struct LogsCheck {
     pub doubt: Doubt,
     /// Distance of the oldest log in this response from the head, in blocks; `None` if unknown.
     pub depth: Option<u64>,
-    /// True if the response has logs of a block whose bloom filter excludes them.
+    /// True if the response has logs of a block whose bloom filter excludes them. Nodes of this
+    /// chain then do not fill the filters.
     pub blooms_unfilled: bool,
 }
 
@@ -99,22 +103,23 @@ pub fn check_logs(
     evidence: Evidence<'_>,
 ) -> LogsCheck {
     let Evidence { view, headers, .. } = evidence;
-    let named = read_response_blocks(ResponseBlock::ElementMembers, response);
-    let excludes = |hash: &Hash| {
+    let named_blocks = read_response_blocks(ResponseBlock::ElementMembers, response);
+    let bloom_excludes_query = |hash: &Hash| {
         let block = headers.get(hash);
         block.and_then(|block| headers.may_have(block, query)) == Some(false)
     };
     let mut check = LogsCheck {
         doubt: Doubt::None,
         depth: None,
-        blooms_unfilled: named
-            .is_some_and(|(first, last)| excludes(&first.hash) || excludes(&last.hash)),
+        blooms_unfilled: named_blocks.is_some_and(|(first, last)| {
+            bloom_excludes_query(&first.hash) || bloom_excludes_query(&last.hash)
+        }),
     };
     let Some(head) = view.head else { return check };
-    check.depth = named.and_then(|(first, _)| head.number.checked_sub(first.number));
+    check.depth = named_blocks.and_then(|(first, _)| head.number.checked_sub(first.number));
     match span {
-        // The logs of one block are indexed together.
-        Span::Hash(_) if named.is_some() => {}
+        // Upstreams index all logs of a block together, so a response with logs is complete.
+        Span::Hash(_) if named_blocks.is_some() => {}
         Span::Hash(hash) => {
             check.doubt = match headers.get(&hash) {
                 Some(block) => evidence.check_block(headers.may_have(block, query), block),
@@ -122,7 +127,7 @@ pub fn check_logs(
             }
         }
         Span::Range { from, to } => {
-            let named_range = named.map(|(first, last)| (first.number, last.number));
+            let named_range = named_blocks.map(|(first, last)| (first.number, last.number));
             check.doubt =
                 check_range(query, from, to.min(head.number), response, named_range, evidence);
         }
@@ -142,13 +147,14 @@ fn check_range(
 ) -> Doubt {
     let Evidence { view, headers, .. } = evidence;
     let mut doubt = Doubt::None;
-    let mut doubted = Vec::new();
+    let mut doubted_blocks = Vec::new();
     for number in (from..=to).rev() {
         let block = view.canonical(number).and_then(|hash| headers.get(&hash));
         let block_doubt = match block {
             Some(block) => match headers.may_have(block, query) {
-                // A later block has logs, so this block counts as complete. Otherwise every block
-                // without a bloom filter would be doubted for ever.
+                // The bloom filter is unknown and a later block has logs, so this block counts as
+                // complete. Without this rule every block without a bloom filter would stay
+                // doubted.
                 None if named_range.is_some_and(|(_, last)| number < last) => Doubt::None,
                 may_have => evidence.check_block(may_have, block),
             },
@@ -165,14 +171,15 @@ fn check_range(
             }
         };
         if block_doubt != Doubt::None {
-            doubted.push((number, block_doubt));
+            doubted_blocks.push((number, block_doubt));
         }
     }
-    if doubted.is_empty() {
+    if doubted_blocks.is_empty() {
         return doubt;
     }
-    let named_blocks = blocks_of(response);
-    let unnamed = doubted.iter().filter(|(number, _)| !named_blocks.contains(number));
+    let named_blocks = read_block_numbers(response);
+    // A block whose logs are in the response counts as complete.
+    let unnamed = doubted_blocks.iter().filter(|(number, _)| !named_blocks.contains(number));
     unnamed.map(|(_, block_doubt)| *block_doubt).fold(doubt, Doubt::max)
 }
 
@@ -195,8 +202,8 @@ impl Evidence<'_> {
     }
 }
 
-/// Returns the heights of all blocks that the logs name.
-fn blocks_of(logs: &[u8]) -> BTreeSet<u64> {
+/// Reads the heights of all blocks that the logs name.
+fn read_block_numbers(logs: &[u8]) -> BTreeSet<u64> {
     let number = |log| walk::member(log, "blockNumber").and_then(quantity::from_value);
     walk::elements(logs).filter_map(number).collect()
 }
@@ -231,8 +238,9 @@ pub fn check_receipts(
 pub fn check_transaction(hash: &[u8], evidence: Evidence<'_>) -> Doubt {
     let Evidence { view, headers, .. } = evidence;
     let mut blocks = headers.blocks_with(hash);
-    let mined = blocks.any(|(hash, block)| view.canonical(block.number) == Some(*hash));
-    if mined { Doubt::Missing } else { Doubt::None }
+    let is_on_served_chain =
+        blocks.any(|(hash, block)| view.canonical(block.number) == Some(*hash));
+    if is_on_served_chain { Doubt::Missing } else { Doubt::None }
 }
 
 /// Summary of a doubted response, for comparison with responses of other upstreams.
@@ -242,7 +250,8 @@ pub struct DoubtedResponse {
     pub doubt: Doubt,
     /// Number of logs or receipts.
     pub items: usize,
-    /// Digest that is equal for equal logs, whatever other members they have and in whatever order.
+    /// Digest of the positions of the logs or receipts. Other members, and the order of members, do
+    /// not affect the digest.
     digest: u64,
 }
 
@@ -251,9 +260,9 @@ impl DoubtedResponse {
     pub fn new(doubt: Doubt, response: &[u8]) -> DoubtedResponse {
         let (mut items, mut digest) = (0, 0_u64);
         for item in walk::elements(response) {
-            let [hash, log, receipt] =
-                walk::fields_of(item, ["blockHash", "logIndex", "transactionIndex"]);
-            for raw in [hash, log, receipt].into_iter().flatten() {
+            // The digest covers only the members that identify a log or receipt.
+            let identity = walk::fields_of(item, ["blockHash", "logIndex", "transactionIndex"]);
+            for raw in identity.into_iter().flatten() {
                 digest = digest.rotate_left(5) ^ hash64(raw);
             }
             items += 1;
@@ -262,7 +271,7 @@ impl DoubtedResponse {
     }
 }
 
-/// The doubted responses to one call, of several upstreams.
+/// The doubted responses of several upstreams to one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DoubtedResponses {
     /// The response with the most items, and the number of upstreams that returned it.
@@ -352,9 +361,10 @@ pub fn decide_retention(trust: Trust, same_since: Option<Duration>, now: Duratio
     }
 }
 
-/// Distance below the head at which an upstream has returned logs.
+/// Greatest distance below the head at which an upstream has returned logs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Depth {
+    /// The distance in blocks.
     blocks: u64,
     /// Expiry of the measurement.
     until: Duration,

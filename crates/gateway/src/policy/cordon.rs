@@ -1,7 +1,7 @@
 //! Cordons: an operator takes an upstream out of rotation for a limited time.
 //!
-//! A cordoned upstream gets no new calls, and its head does not count. Its polls continue, so that
-//! its state is known when it returns.
+//! A cordoned upstream gets no new calls, and its head does not count in elections. Polls continue,
+//! so the gateway knows the upstream's state when the cordon ends.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ pub const REASON_CHARS_MAX: usize = 200;
 /// the configuration.
 pub const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// An upstream is out of rotation.
+/// The time for which an upstream is out of rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cordon {
-    /// Reason that the operator gave.
+    /// Reason that the operator gave; `None` without one.
     pub reason: Option<String>,
     /// End of the cordon.
     pub until: Duration,
@@ -51,7 +51,7 @@ impl Member {
     }
 }
 
-/// Returns what is wrong with a reason or a duration; `None` if both are valid.
+/// Returns an error message for an invalid reason or duration; `None` if both are valid.
 pub fn check(reason: Option<&str>, duration: Duration) -> Option<&'static str> {
     match reason {
         Some(reason) if reason.chars().count() > REASON_CHARS_MAX => {

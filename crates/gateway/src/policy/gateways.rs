@@ -2,8 +2,8 @@
 //!
 //! Each gateway sends a heartbeat every [`INTERVAL`], and Redis returns the number of gateways with
 //! a heartbeat in the last [`LIFETIME`]. While Redis is down, each gateway applies its share: the
-//! rate divided by this number. A number that is too low admits too many calls, so doubt keeps the
-//! higher one:
+//! rate divided by this number. A number that is too low admits too many calls, so in doubt the
+//! higher number is used:
 //!
 //! - Without contact, the last number is kept.
 //! - After contact was lost, or Redis has lost its data, other gateways may not be back yet. The
@@ -47,7 +47,7 @@ pub struct HeartbeatReply {
     pub recorded_for: Duration,
 }
 
-/// What one gateway knows about the number of gateways.
+/// The state from which one gateway derives the number of gateways.
 #[derive(Debug, Default)]
 pub struct Membership {
     /// The number from the configuration; `None` if gateways are counted.
@@ -62,8 +62,8 @@ pub struct Membership {
     was_lost: bool,
     /// True if the last reply was reliable.
     is_reliable: bool,
-    /// Highest number since the last reliable reply; 0 without one.
-    raised: u64,
+    /// Highest number in the replies since the last reliable one; 0 without such replies.
+    raised_to: u64,
 }
 
 impl Membership {
@@ -84,9 +84,9 @@ impl Membership {
         self.is_reliable = !self.was_lost && reply.recorded_for >= LIFETIME;
         let gateways = reply.gateways.max(1);
         if self.is_reliable {
-            (self.counted, self.raised) = (Some(gateways), 0);
+            (self.counted, self.raised_to) = (Some(gateways), 0);
         } else {
-            self.raised = self.raised.max(gateways);
+            self.raised_to = self.raised_to.max(gateways);
         }
     }
 
@@ -98,8 +98,8 @@ impl Membership {
 
     /// Returns the number by which this gateway divides rates and quotas; at least 1.
     pub fn gateways(&self) -> u64 {
-        let known = self.counted.unwrap_or(self.assumed);
-        self.configured.unwrap_or_else(|| known.max(self.raised)).max(1)
+        let last_reliable = self.counted.unwrap_or(self.assumed);
+        self.configured.unwrap_or_else(|| last_reliable.max(self.raised_to)).max(1)
     }
 
     /// Returns the origin of [`Membership::gateways`].

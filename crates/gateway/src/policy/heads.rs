@@ -1,5 +1,5 @@
-//! The served head of a chain, elected from the heads of its upstreams, and the finalized height.
-//! The served head is the newest block that clients get.
+//! Elects the served head of a chain from the heads of its upstreams, and tracks the finalized
+//! height. The served head is the newest block that clients get.
 //!
 //! Each upstream has a *branch*: its known blocks, linked by their parent hashes. A new head is
 //! *linked* once its ancestors connect it to the branch. A *witness* is an upstream whose head
@@ -72,10 +72,10 @@ pub struct HeaderRequest {
 /// Source of the finalized height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finality {
-    /// The upstreams report it. No block is final until they do.
+    /// The upstreams report the finalized height. No block is final until they do.
     FromUpstreams,
-    /// The upstreams report it. If no upstream of the chain ever did, it is the head minus this
-    /// many blocks.
+    /// The upstreams report the finalized height. If no upstream of the chain has ever reported
+    /// one, it is the head minus this many blocks.
     FromUpstreamsOr(u64),
     /// The finalized height is the head minus this many blocks, for chains whose upstreams report
     /// no finalized height.
@@ -91,7 +91,8 @@ pub struct HeadSettings {
     pub finality: Finality,
     /// Blocks that an upstream may be behind and still count as at the head.
     pub lag_max: u64,
-    /// Blocks that a head may rise beyond what the block time allows without a second witness.
+    /// Number of blocks by which a head may exceed the height that the block time allows, without a
+    /// second witness.
     pub jump_max: u64,
     /// Largest depth, in blocks, of a reorg that is accepted at once from a single upstream.
     pub rollback_max: u64,
@@ -111,13 +112,14 @@ const ROLLBACK_POLLS: u32 = 3;
 /// Consecutive missed polls after which the head of an upstream no longer counts. It tolerates
 /// missed polls, for example while a connection restarts.
 const MISSED_MAX: u32 = 3;
-/// An upstream counts as advancing for this many block times after its last new block.
+/// An upstream counts as rising for this many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
-/// Minimum time for which an upstream counts as advancing. Some chains with very short block times
+/// Minimum time for which an upstream counts as rising. Some chains with very short block times
 /// pause now and then.
 const FRESH_MIN: Duration = Duration::from_secs(10);
-/// Bounds of the measured block time. A chain without a block for an hour has halted.
+/// Minimum of the measured block time.
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(1);
+/// Maximum of the measured block time. A chain without a block for an hour has halted.
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// An event for logs and metrics.
@@ -178,21 +180,29 @@ pub struct Step {
 #[derive(Debug)]
 pub struct HeadTracker {
     settings: HeadSettings,
+    /// The known blocks of each upstream.
     upstreams: Vec<UpstreamChain>,
+    /// The state of each upstream in the last view.
     views: Vec<UpstreamView>,
+    /// The newest blocks of the served chain.
     canonical: Branch,
+    /// The served head; `None` while there is no witness.
     head: Option<Head>,
-    /// The last served head. While no upstream vouches for a head, it stays the lower bound for the
-    /// next head.
-    floor: Option<Head>,
-    /// Time since which `floor` has been served.
+    /// The last served head. It stays when `head` becomes `None`, and the next head is then
+    /// compared with it.
+    last_served: Option<Head>,
+    /// Time since which `last_served` has been served.
     head_since: Duration,
     /// Number of changes of `head`.
     head_seq: u64,
+    /// Moving average of the time between two served heads, per block.
     block_time: Duration,
+    /// The finalized height; `None` while it is unknown.
     finalized: Option<u64>,
+    /// Number of branch changes observed on any upstream.
     generation: u64,
     reorgs: ReorgLog,
+    /// Number of successful polls of all upstreams.
     polls: u64,
     /// Consecutive polls that reported a reorg without enough evidence for it.
     rollback_polls: u32,
@@ -209,7 +219,7 @@ impl HeadTracker {
             views: vec![UpstreamView::default(); upstream_count],
             canonical: Branch::default(),
             head: None,
-            floor: None,
+            last_served: None,
             head_since: Duration::ZERO,
             head_seq: 0,
             block_time: settings.block_time,
@@ -231,8 +241,8 @@ impl HeadTracker {
         self.views.resize(count, UpstreamView::default());
     }
 
-    /// Resets the state at an index, because another upstream or none uses the index now. The views
-    /// of the new upstream carry `instance_id`, so readers can tell the two upstreams apart.
+    /// Resets the state at an index whose upstream was removed or replaced. Views of the new
+    /// upstream contain `instance_id`, so readers can distinguish the two upstreams.
     pub fn replace_upstream(&mut self, upstream: usize, instance_id: u64) {
         self.upstreams[upstream] = UpstreamChain::default();
         self.views[upstream] = UpstreamView { instance_id, ..UpstreamView::default() };
@@ -250,7 +260,7 @@ impl HeadTracker {
         if self.judge_claim(upstream, now, &poll, &mut step.events) {
             let link = self.upstreams[upstream].link(now, &poll, self.settings.window);
             self.apply_link(upstream, link, &mut step);
-            self.walk(upstream, now, &mut step);
+            self.continue_walk(upstream, now, &mut step);
             self.request_fill(upstream, &mut step);
         }
         self.mark_responsive(upstream);
@@ -267,8 +277,8 @@ impl HeadTracker {
         step
     }
 
-    /// Excludes the head of `upstream` from elections, or includes it again. Its polls are still
-    /// recorded.
+    /// Excludes the head of `upstream` from elections, or includes it again. Polls of an excluded
+    /// upstream are still recorded.
     pub fn set_excluded(&mut self, upstream: usize, now: Duration, excluded: bool) -> Step {
         let mut step = Step::default();
         let previous = std::mem::replace(&mut self.upstreams[upstream].excluded, excluded);
@@ -300,12 +310,13 @@ impl HeadTracker {
         if fill == Some(number) {
             self.request_fill(upstream, &mut step);
         }
-        self.walk(upstream, now, &mut step);
+        self.continue_walk(upstream, now, &mut step);
         self.mark_responsive(upstream);
         self.elect_and_serve(now, Some(upstream), false, &mut step);
         let bottom = self.canonical.bottom();
         self.canonical.deepen(&self.upstreams[upstream].branch);
-        // Blocks below the head count too, because readers compare hashes there.
+        // Readers also compare the hashes of blocks far below the head, so a deeper window is a
+        // change.
         step.changed |= self.canonical.bottom() != bottom;
         step
     }
@@ -314,7 +325,7 @@ impl HeadTracker {
     pub fn view(&self) -> ChainView {
         ChainView {
             head: self.head,
-            floor: self.floor.map(|head| head.number),
+            last_served_height: self.last_served.map(|head| head.number),
             finalized: self.finalized,
             finalized_by_upstreams: self.is_finalized_by_upstreams(),
             generation: self.generation,
@@ -334,9 +345,11 @@ impl HeadTracker {
         }
     }
 
-    fn walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
-        // The chain is moved out of the list, because the walk also reads the chains of other
-        // upstreams.
+    /// Continues the walk from the upstream's reported head back to its branch, and requests the
+    /// headers that the walk lacks.
+    fn continue_walk(&mut self, upstream: usize, now: Duration, step: &mut Step) {
+        // The walk also reads the chains of the other upstreams, so this chain is moved out of the
+        // list.
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
         let others = &self.upstreams;
         let find_parent = |number: u64, hash: Hash| {
@@ -353,8 +366,8 @@ impl HeadTracker {
         self.apply_link(upstream, link, step);
     }
 
-    /// Requests the next header below a branch of fewer than `FILL_BLOCKS` blocks, unless another
-    /// upstream has that block.
+    /// Extends a branch of fewer than `FILL_BLOCKS` blocks downwards: copies blocks from the
+    /// branches of other upstreams, and requests the first missing header.
     fn request_fill(&mut self, upstream: usize, step: &mut Step) {
         if self.upstreams[upstream].fill_height().is_none() {
             return;
@@ -370,6 +383,7 @@ impl HeadTracker {
         self.upstreams[upstream] = chain;
     }
 
+    /// Records a reorg if linking a head dropped blocks of the upstream's branch.
     fn apply_link(&mut self, upstream: usize, link: LinkResult, step: &mut Step) {
         let (fork, top) = match link {
             LinkResult::Unchanged | LinkResult::Advanced => return,
@@ -381,33 +395,34 @@ impl HeadTracker {
         step.events.push(HeadEvent::UpstreamReorg { upstream, fork, depth: top - fork });
     }
 
+    /// Invalidates the cached responses about blocks above `fork`.
     fn mark_reorg(&mut self, fork: u64) {
         self.generation += 1;
         self.reorgs.push(self.generation, fork);
     }
 
-    /// Elects the head, moves the served chain, and updates the derived values. `reporter` is the
-    /// upstream that just responded. `polled` is true if it reported its head.
+    /// Elects the head, moves the served chain, and updates the finalized height and the views.
+    /// `reporter` is the upstream that just responded. `is_poll` is true if it reported its head.
     fn elect_and_serve(
         &mut self,
         now: Duration,
         reporter: Option<usize>,
-        polled: bool,
+        is_poll: bool,
         step: &mut Step,
     ) {
         let old_state = (self.head_seq, self.generation, self.finalized);
         let fresh_for = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let witnesses = find_witnesses(&self.upstreams, now, self.settings.lag_max, fresh_for);
-        let elected = elect(&self.upstreams, &witnesses, self.floor);
+        let elected = elect(&self.upstreams, &witnesses, self.last_served);
         match elected {
-            Some(elected) if self.may_serve(&elected, &witnesses, reporter, polled) => {
+            Some(elected) if self.may_serve(&elected, &witnesses, reporter, is_poll) => {
                 self.serve_head(now, &elected, &mut step.events);
             }
             // The present head stays until there is evidence for the reorg.
-            Some(_) => self.set_head(self.floor),
+            Some(_) => self.set_head(self.last_served),
             None => self.set_head(None),
         }
-        self.update_finalized(&witnesses.upstreams, polled, &mut step.events);
+        self.update_finalized(&witnesses.upstreams, is_poll, &mut step.events);
         let views = self.build_upstream_views(&mut step.events);
         step.changed =
             old_state != (self.head_seq, self.generation, self.finalized) || views != self.views;
@@ -422,56 +437,61 @@ impl HeadTracker {
         elected: &Elected,
         witnesses: &Witnesses,
         reporter: Option<usize>,
-        polled: bool,
+        is_poll: bool,
     ) -> bool {
-        let Some(floor) = self.floor else {
+        let Some(last_served) = self.last_served else {
             return true;
         };
         let winner = &self.upstreams[elected.upstream];
-        // If three or more upstreams all differ, one alone proves nothing, because the others may
-        // be about to follow.
+        // With three or more live upstreams, a head that only one of them holds is not served yet.
+        // The others may soon confirm it.
         let is_lone_of_many = witnesses.live >= 3 && elected.support < 2;
-        // The winner's known blocks all lie above the floor, so they cannot be compared with it.
-        // The head then counts as an extension.
-        let starts_above = winner.branch.bottom() > floor.number;
-        let reaches_floor = elected.head.number >= floor.number;
-        let extends = reaches_floor && (winner.holds(floor.number, floor.hash) || starts_above);
-        let floor_has_witness = witnesses
+        // If all known blocks of the winner lie above the last served head, they cannot be compared
+        // with it. The new head then counts as an extension.
+        let starts_above_last_served = winner.branch.bottom() > last_served.number;
+        let reaches_last_served = elected.head.number >= last_served.number;
+        let extends_last_served = reaches_last_served
+            && (winner.holds(last_served.number, last_served.hash) || starts_above_last_served);
+        let last_served_has_witness = witnesses
             .upstreams
             .iter()
-            .any(|&upstream| self.upstreams[upstream].holds(floor.number, floor.hash));
+            .any(|&upstream| self.upstreams[upstream].holds(last_served.number, last_served.hash));
         let depth = self
             .canonical
-            .fork(&winner.branch, elected.head.number.min(floor.number))
-            .map(|fork| floor.number - fork);
-        // A lower head on the same branch is no reorg: the upstream with the served head went
-        // silent.
+            .find_fork(&winner.branch, elected.head.number.min(last_served.number))
+            .map(|fork| last_served.number - fork);
+        // A lower head on the served branch is no reorg. The upstream with the served head has
+        // stopped responding.
         let is_on_served_branch =
             self.canonical.get(elected.head.number) == Some(elected.head.hash);
         let is_shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
         let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
-        // Silence of other upstreams is no evidence against their head. The lone upstream must have
-        // just reported a head that is fully linked.
+        // A missed poll of another upstream is no evidence against the served head. A single
+        // upstream must have just reported a head that is linked to its branch.
         let just_reported = reporter == Some(elected.upstream) && winner.is_linked();
-        // While one upstream holds the served head, upstreams with lower heads on another branch
-        // may still switch to the served one. A real replacement branch soon rises above the served
-        // head.
-        let is_floor_dropped = !floor_has_witness || winner.has_dropped(floor.hash);
-        let replaced_by_two =
-            has_two_witnesses && !is_on_served_branch && (reaches_floor || is_floor_dropped);
+        // While an upstream holds the served head, upstreams with lower heads on another branch
+        // may still switch to the served branch. A branch that really replaces the served one soon
+        // rises above the served head.
+        let is_last_served_dropped =
+            !last_served_has_witness || winner.has_dropped(last_served.hash);
+        let replaced_by_two = has_two_witnesses
+            && !is_on_served_branch
+            && (reaches_last_served || is_last_served_dropped);
         let replaced_by_one = elected.is_upstream_head
-            && reaches_floor
+            && reaches_last_served
             && is_shallow
-            && !floor_has_witness
+            && !last_served_has_witness
             && just_reported;
-        if !is_lone_of_many && (extends || replaced_by_two || replaced_by_one) {
+        if !is_lone_of_many && (extends_last_served || replaced_by_two || replaced_by_one) {
             self.rollback_polls = 0;
             return true;
         }
+        // Two witnesses are evidence of a rollback, unless their block is on the served branch and
+        // another witness still holds the last served head.
         let has_evidence = if has_two_witnesses {
-            !(floor_has_witness && is_on_served_branch)
+            !(last_served_has_witness && is_on_served_branch)
         } else {
-            !floor_has_witness && just_reported
+            !last_served_has_witness && just_reported
         };
         if is_lone_of_many || !has_evidence {
             // A missed poll of another upstream is no evidence against the reorg.
@@ -480,7 +500,7 @@ impl HeadTracker {
             }
             return false;
         }
-        self.rollback_polls += u32::from(polled);
+        self.rollback_polls += u32::from(is_poll);
         let polls_required = ROLLBACK_POLLS * witnesses.upstreams.len() as u32;
         let has_persisted = self.rollback_polls >= polls_required;
         if has_persisted {
@@ -489,12 +509,13 @@ impl HeadTracker {
         has_persisted
     }
 
-    /// Serves the elected head.
+    /// Serves the elected head: moves the served chain to its branch, and records a reorg if blocks
+    /// of the served chain were dropped.
     fn serve_head(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
         let Elected { head, upstream, .. } = *elected;
         let branch = &self.upstreams[upstream].branch;
-        let former_head = self.floor;
-        let fork = self.canonical.fork(branch, head.number);
+        let former_head = self.last_served;
+        let fork = self.canonical.find_fork(branch, head.number);
         let mut dropped_above = None;
         match fork {
             Some(fork) => {
@@ -509,7 +530,8 @@ impl HeadTracker {
                 }
             }
             None => {
-                // The branches have no block in common, so only finalized blocks may have stayed.
+                // The branches have no known block in common, so only finalized blocks count as
+                // kept.
                 dropped_above = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
                 self.canonical = branch.clone();
                 self.canonical.truncate_above(head.number);
@@ -525,7 +547,7 @@ impl HeadTracker {
             }
         }
         self.measure_block_time(now, former_head, head);
-        self.floor = Some(head);
+        self.last_served = Some(head);
         self.set_head(Some(head));
     }
 
@@ -537,7 +559,7 @@ impl HeadTracker {
             && let Ok(blocks @ 1..) = u32::try_from(head.number.saturating_sub(former.number))
         {
             let time_per_block = now.saturating_sub(self.head_since) / blocks;
-            // A moving average over about eight heads, so that one late block has little effect.
+            // The newest head has a weight of one eighth, so one late block has little effect.
             self.block_time = ((self.block_time * 7 + time_per_block.min(BLOCK_TIME_MAX)) / 8)
                 .clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
         }

@@ -37,9 +37,9 @@ pub struct HealthSettings {
     pub window_calls_min: u32,
     /// Share of failed calls in the window at which an upstream is ejected.
     pub failure_share_max: f64,
-    /// First ejection time.
+    /// Duration of the first ejection.
     pub backoff_min: Duration,
-    /// Longest ejection time.
+    /// Longest duration of an ejection.
     pub backoff_max: Duration,
     /// Longest pause of an upstream that reports its rate limit without a `Retry-After`.
     pub pause: Duration,
@@ -55,7 +55,8 @@ pub enum HealthState {
     /// The upstream is behind the others, and is called only if no upstream is healthy.
     /// [`UpstreamHealth::state`] never returns this state, because the chain's view has the lag.
     Lagging,
-    /// The next probe decides: its ejection time is over, or it has stopped responding to calls.
+    /// The next probe decides. The upstream's ejection has ended, or the upstream has stopped
+    /// responding to calls.
     Probing,
     /// Ejected until a given time.
     Ejected {
@@ -128,16 +129,20 @@ impl fmt::Display for EjectReason {
 pub struct UpstreamHealth {
     settings: HealthSettings,
     phase: Phase,
+    /// End of the last pause.
     paused_until: Duration,
     /// Last pause without a `Retry-After`; zero after a successful call.
     last_pause: Duration,
     /// True if the upstream was suspected and has responded to no call since then.
     unresponsive: bool,
-    calls_failed: u32,
-    polls_failed: u32,
+    /// Number of consecutive failed calls.
+    failed_calls_in_row: u32,
+    /// Number of consecutive failed polls.
+    failed_polls_in_row: u32,
     /// Length of the last ejection. It survives readmission, so an upstream that keeps failing
     /// stays ejected longer.
     backoff: Duration,
+    /// Time of the last readmission.
     healthy_since: Duration,
     /// Time of the last ejection.
     ejected_at: Duration,
@@ -160,6 +165,7 @@ impl CallCounts {
     }
 }
 
+/// State of an upstream without regard to pauses and lag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Healthy,
@@ -180,8 +186,8 @@ impl UpstreamHealth {
             paused_until: Duration::ZERO,
             last_pause: Duration::ZERO,
             unresponsive: false,
-            calls_failed: 0,
-            polls_failed: 0,
+            failed_calls_in_row: 0,
+            failed_polls_in_row: 0,
             backoff: Duration::ZERO,
             healthy_since: Duration::ZERO,
             ejected_at: Duration::ZERO,
@@ -237,7 +243,7 @@ impl UpstreamHealth {
 
     /// Records a successful call. An error caused by the caller counts as success.
     pub fn record_success(&mut self, now: Duration) {
-        self.calls_failed = 0;
+        self.failed_calls_in_row = 0;
         self.unresponsive = false;
         self.last_pause = Duration::ZERO;
         self.count_call(now, false);
@@ -256,12 +262,12 @@ impl UpstreamHealth {
             self.record_success(now);
             return None;
         }
-        self.calls_failed = self.calls_failed.saturating_add(1);
+        self.failed_calls_in_row = self.failed_calls_in_row.saturating_add(1);
         self.count_call(now, true);
         if !matches!(self.phase, Phase::Healthy | Phase::Suspected) {
             return None;
         }
-        if self.calls_failed >= self.settings.failures_max {
+        if self.failed_calls_in_row >= self.settings.failures_max {
             return Some(self.eject(now, EjectReason::ConsecutiveFailures(fault), random));
         }
         let counts = self.window.values(now, self.settings.window);
@@ -323,7 +329,7 @@ impl UpstreamHealth {
 
     /// Records a successful head poll.
     pub fn record_poll(&mut self) -> Option<HealthEvent> {
-        self.polls_failed = 0;
+        self.failed_polls_in_row = 0;
         if self.phase != Phase::Suspected {
             return None;
         }
@@ -334,9 +340,10 @@ impl UpstreamHealth {
     /// Records a failed head poll. For a poll rejected by a rate limit, call
     /// [`UpstreamHealth::record_rate_limit`] instead.
     pub fn record_failed_poll(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
-        self.polls_failed = self.polls_failed.saturating_add(1);
+        self.failed_polls_in_row = self.failed_polls_in_row.saturating_add(1);
         let must_eject = self.phase == Phase::Suspected
-            || self.phase == Phase::Healthy && self.polls_failed >= self.settings.failures_max;
+            || self.phase == Phase::Healthy
+                && self.failed_polls_in_row >= self.settings.failures_max;
         must_eject.then(|| self.eject(now, EjectReason::FailedPolls, random))
     }
 
@@ -346,8 +353,8 @@ impl UpstreamHealth {
             return None;
         }
         self.phase = Phase::Healthy;
-        self.calls_failed = 0;
-        self.polls_failed = 0;
+        self.failed_calls_in_row = 0;
+        self.failed_polls_in_row = 0;
         self.window = SlidingWindow::default();
         self.healthy_since = now;
         Some(HealthEvent::Readmitted)
@@ -363,9 +370,9 @@ impl UpstreamHealth {
     /// quarter, so that upstreams ejected together are not probed together.
     fn eject(&mut self, now: Duration, reason: EjectReason, random: u64) -> HealthEvent {
         let settings = self.settings;
-        let recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
+        let has_recovered = matches!(self.phase, Phase::Healthy | Phase::Suspected)
             && now.saturating_sub(self.healthy_since) >= settings.backoff_max;
-        self.backoff = if recovered || self.backoff.is_zero() {
+        self.backoff = if has_recovered || self.backoff.is_zero() {
             settings.backoff_min
         } else {
             (self.backoff * 2).min(settings.backoff_max)
@@ -383,9 +390,11 @@ pub(super) fn random_part(duration: Duration, random: u64) -> Duration {
     duration.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
-/// Fills `out` with the upstreams of the best state that any has: healthy, then lagging, probing,
-/// ejected and paused. Any ejected upstream may have recovered. Returns `None` if calls may be sent
-/// to them. If all are paused, returns the earliest end of a pause, until which calls are rejected.
+/// Fills `out` with the upstreams in the best available state: healthy, then lagging, probing,
+/// ejected, paused. Ejected upstreams are a last resort, because one may have recovered.
+///
+/// Returns `None` if calls may be sent to these upstreams. If all upstreams are paused, returns the
+/// earliest end of a pause, until which calls are rejected.
 ///
 /// Called when a state changes, not for each call.
 pub fn select_usable(states: &[HealthState], out: &mut Vec<u16>) -> Option<Duration> {
@@ -409,30 +418,31 @@ pub fn select_usable(states: &[HealthState], out: &mut Vec<u16>) -> Option<Durat
 /// Methods that an upstream does not support, each with an expiry time.
 #[derive(Debug, Clone, Default)]
 pub struct UnsupportedMethods {
-    until: HashMap<Box<str>, Duration, RandomState>,
+    /// Expiry time by method.
+    expiries: HashMap<Box<str>, Duration, RandomState>,
 }
 
 impl UnsupportedMethods {
     /// Records that the upstream does not support `method` until `until`.
     pub fn add(&mut self, now: Duration, method: &str, until: Duration) {
-        if !self.until.contains_key(method) && self.until.len() >= UNSUPPORTED_MAX {
-            self.until.retain(|_, until| *until > now);
-            let expires_first = self.until.iter().min_by_key(|(_, until)| **until);
+        if !self.expiries.contains_key(method) && self.expiries.len() >= UNSUPPORTED_MAX {
+            self.expiries.retain(|_, until| *until > now);
+            let expires_first = self.expiries.iter().min_by_key(|(_, until)| **until);
             let evicted = expires_first.map(|(method, _)| method.clone());
-            if let Some(method) = evicted.filter(|_| self.until.len() >= UNSUPPORTED_MAX) {
-                self.until.remove(&method);
+            if let Some(method) = evicted.filter(|_| self.expiries.len() >= UNSUPPORTED_MAX) {
+                self.expiries.remove(&method);
             }
         }
-        self.until.insert(method.into(), until);
+        self.expiries.insert(method.into(), until);
     }
 
     /// Removes `method`, because the upstream supports it after all.
     pub fn remove(&mut self, method: &str) {
-        self.until.remove(method);
+        self.expiries.remove(method);
     }
 
     /// Returns true if the upstream is believed not to support `method`.
     pub fn contains(&self, now: Duration, method: &str) -> bool {
-        self.until.get(method).is_some_and(|until| now < *until)
+        self.expiries.get(method).is_some_and(|until| now < *until)
     }
 }

@@ -3,8 +3,8 @@
 //! Callers must not count a hedge twice. The client's call counts once in limits, the retry budget
 //! and metrics of calls. Only the attempt whose response is used counts for latency and health. The
 //! other attempt is cancelled. A cancelled attempt is neither a success nor a failure of its
-//! upstream; an attempt that failed before counts as a failure. A hedge is not an attempt in the
-//! sense of `retry`. If both fail, one retry decision is made, about the first.
+//! upstream; an attempt that has failed earlier counts as a failure. `retry` does not count a hedge
+//! as an attempt. If both attempts fail, only the first one is passed to `retry`.
 
 use std::time::Duration;
 
@@ -23,10 +23,11 @@ pub const CLASSES: usize = 8;
 /// response.
 pub const SAMPLES_MIN: u32 = 60;
 
-/// Half-life of the counted responses.
+/// Time after which the counts of the histogram are halved.
 pub const HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Maximum number of saved hedges. It allows hedges at a sudden stall without doubling the load.
+/// Maximum number of saved hedges. They allow some hedges when an upstream stalls suddenly, and the
+/// maximum prevents a doubled load.
 pub const SAVED_MAX: f64 = 10.0;
 
 /// Buckets per octave of the histogram, so values are exact to an eighth of an octave.
@@ -35,13 +36,13 @@ const BUCKETS_PER_OCTAVE: usize = 8;
 /// Lowest octave: 2^6 = 64 µs. A faster response counts as 64 µs.
 const OCTAVE_MIN: u32 = 6;
 
-/// Number of octaves. The highest ends at 2^26 µs = 67 s, above every attempt's deadline.
+/// Number of octaves. The highest one ends at 2^26 µs = 67 s, above every attempt's deadline.
 const OCTAVES: usize = 20;
 
-/// Buckets of one histogram.
+/// Number of buckets of a histogram.
 const BUCKETS: usize = BUCKETS_PER_OCTAVE * OCTAVES;
 
-/// Responses after which the quantile is computed again.
+/// Number of responses after which the quantiles are computed again.
 const SAMPLES_PER_UPDATE: u32 = 64;
 
 /// The quantile that separates a stalled upstream from a slow one.
@@ -58,12 +59,13 @@ pub struct HedgeSettings {
     pub share_max: f64,
 }
 
-/// Latencies by class, and the hedge budget, of one group on one thread.
+/// The latencies and the hedge budget of one group on one thread.
 #[derive(Debug)]
 pub struct Hedge {
     /// `None` if calls are not hedged.
     settings: Option<HedgeSettings>,
-    classes: Vec<Latency>,
+    /// Latencies by class of methods.
+    histograms: Vec<LatencyHistogram>,
     /// Number of hedges that the budget allows now.
     saved_hedges: f64,
 }
@@ -71,12 +73,12 @@ pub struct Hedge {
 impl Hedge {
     /// Creates the state of a group. Without latencies there are no hedges at first.
     pub fn new(settings: Option<HedgeSettings>) -> Self {
-        Self { settings, classes: vec![Latency::default(); CLASSES], saved_hedges: 0.0 }
+        Self { settings, histograms: vec![LatencyHistogram::default(); CLASSES], saved_hedges: 0.0 }
     }
 
-    /// Records a new call. Returns the delay after which a second upstream may get it, or `None` if
-    /// this call is not hedged. After the delay, the caller asks [`Hedge::try_charge`] for
-    /// permission.
+    /// Records a new call. `other_upstream` is true if a second usable upstream exists. Returns the
+    /// delay after which this upstream may get the call, or `None` if the call is not hedged. After
+    /// the delay, the caller must get permission from [`Hedge::try_charge`].
     pub fn record_call(
         &mut self,
         repeat: Repeat,
@@ -88,17 +90,19 @@ impl Hedge {
         if repeat == Repeat::Never || !other_upstream {
             return None;
         }
-        let quantiles = self.classes[class_of(weight)].quantiles(settings.quantile)?;
+        let quantiles =
+            self.histograms[class_index(weight)].compute_quantiles(settings.quantile)?;
         Some(quantiles.hedge.max(settings.delay_min))
     }
 
-    /// Returns how long a call of this weight waits before it suspects an upstream that responds to
-    /// no call.
+    /// Returns the patience of a call of this weight: how long it waits before it suspects an
+    /// upstream that responds to no call (`stall.rs`).
     pub fn patience(&mut self, weight: u32) -> Duration {
         let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
-        let mut p99 =
-            |class: usize| self.classes[class].quantiles(quantile).map(|values| values.stall);
-        let call_class = class_of(weight);
+        let mut p99 = |class: usize| {
+            self.histograms[class].compute_quantiles(quantile).map(|values| values.stall)
+        };
+        let call_class = class_index(weight);
         if let Some(latency) = p99(call_class) {
             return stall::compute_patience(latency);
         }
@@ -120,32 +124,37 @@ impl Hedge {
 
     /// Records the [`cap_latency`] of a call of this weight.
     pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
-        self.classes[class_of(weight)].observe(now, latency);
+        self.histograms[class_index(weight)].observe(now, latency);
     }
 }
 
-/// Returns how long a call would have taken if its last attempt, which took `attempt`, had started
-/// after `delay`. A call may wait far longer at stalled upstreams, until the budget allows another
-/// attempt. This wait says nothing about the usual latency of such calls. If it counted, the next
-/// stall would be detected later.
+/// Returns the latency of a call without its wait at stalled upstreams: at most `delay`, the usual
+/// delay before a hedge, plus the duration of the last attempt.
+///
+/// Until the budget allows another attempt, a call may wait at stalled upstreams for far longer
+/// than usual. If this wait counted as latency, the next stall would be detected later.
 pub fn cap_latency(total: Duration, attempt: Duration, delay: Duration) -> Duration {
     total.min(delay + attempt)
 }
 
-fn class_of(weight: u32) -> usize {
+/// Returns the class of calls of this weight.
+fn class_index(weight: u32) -> usize {
     (weight.max(1).ilog2() as usize).min(CLASSES - 1)
 }
 
 /// A decaying histogram: all counts are halved once per half-life.
 #[derive(Debug, Clone)]
-struct Latency {
+struct LatencyHistogram {
+    /// Number of responses by bucket.
     counts: [u32; BUCKETS],
+    /// Sum of `counts`.
     total: u32,
     /// Time of the last halving.
     halved_at: Duration,
+    /// The last computed quantiles.
     cached: Option<Quantiles>,
     /// Number of responses since `cached` was computed.
-    since_cached: u32,
+    samples_since_cached: u32,
 }
 
 /// Two quantiles of a latency.
@@ -157,19 +166,19 @@ struct Quantiles {
     stall: Duration,
 }
 
-impl Default for Latency {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self {
             counts: [0; BUCKETS],
             total: 0,
             halved_at: Duration::ZERO,
             cached: None,
-            since_cached: 0,
+            samples_since_cached: 0,
         }
     }
 }
 
-impl Latency {
+impl LatencyHistogram {
     fn observe(&mut self, now: Duration, latency: Duration) {
         while self.total > 0 && now.saturating_sub(self.halved_at) >= HALF_LIFE {
             self.halve();
@@ -178,13 +187,13 @@ impl Latency {
         if self.total == 0 {
             self.halved_at = now;
         }
-        // The total is bounded, so that sums cannot overflow at any rate of responses.
+        // The total is bounded, so sums cannot overflow.
         if self.total >= u32::MAX / 2 {
             self.halve();
         }
-        self.counts[bucket_of(latency)] += 1;
+        self.counts[bucket_index(latency)] += 1;
         self.total += 1;
-        self.since_cached += 1;
+        self.samples_since_cached += 1;
     }
 
     fn halve(&mut self) {
@@ -197,21 +206,22 @@ impl Latency {
 
     /// Returns `quantile` and [`STALL_QUANTILE`] as the upper bounds of their buckets. `None` if
     /// there are too few samples.
-    fn quantiles(&mut self, quantile: f64) -> Option<Quantiles> {
+    fn compute_quantiles(&mut self, quantile: f64) -> Option<Quantiles> {
         if self.total < SAMPLES_MIN {
             return None;
         }
-        if self.cached.is_none() || self.since_cached >= SAMPLES_PER_UPDATE {
+        if self.cached.is_none() || self.samples_since_cached >= SAMPLES_PER_UPDATE {
             self.cached = Some(Quantiles {
-                hedge: self.upper_bound_of(quantile),
-                stall: self.upper_bound_of(STALL_QUANTILE),
+                hedge: self.find_quantile(quantile),
+                stall: self.find_quantile(STALL_QUANTILE),
             });
-            self.since_cached = 0;
+            self.samples_since_cached = 0;
         }
         self.cached
     }
 
-    fn upper_bound_of(&self, quantile: f64) -> Duration {
+    /// Returns the upper bound of the bucket with this quantile.
+    fn find_quantile(&self, quantile: f64) -> Duration {
         let rank = (f64::from(self.total) * quantile).ceil() as u32;
         let mut counted = 0;
         let bucket = self.counts.iter().position(|&count| {
@@ -222,7 +232,8 @@ impl Latency {
     }
 }
 
-fn bucket_of(latency: Duration) -> usize {
+/// Returns the bucket of a latency: the octave of its microseconds, and the part of the octave.
+fn bucket_index(latency: Duration) -> usize {
     let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let micros = micros.max(1 << OCTAVE_MIN);
     let octave = micros.ilog2();
@@ -231,6 +242,7 @@ fn bucket_of(latency: Duration) -> usize {
     ((octave - OCTAVE_MIN) as usize * BUCKETS_PER_OCTAVE + sub_bucket).min(BUCKETS - 1)
 }
 
+/// Returns the latency at which a bucket ends.
 fn upper_bound(bucket: usize) -> Duration {
     let octave = OCTAVE_MIN + (bucket / BUCKETS_PER_OCTAVE) as u32;
     let width = 1_u64 << (octave - BUCKETS_PER_OCTAVE.ilog2());

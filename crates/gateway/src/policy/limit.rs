@@ -2,14 +2,17 @@
 //! does.
 //!
 //! A zone counts calls by key, for example by the client's address. The state of a key is its
-//! excess: how far its calls are ahead of the zone's rate. The excess drains at that rate.
+//! *excess*: the number of calls by which it is ahead of the zone's rate. The excess drains at that
+//! rate. An accepted call is *charged*: it raises the excess.
 //!
 //! The arithmetic is that of nginx 1.22, `src/http/modules/ngx_http_limit_req_module.c`
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
 //! clock in milliseconds. [`assess`] has all the arithmetic for one key of one zone. It uses only
-//! integers, and no table, loop or clock. So a script in Redis can repeat it line by line
+//! integers, and no table, loop or clock, so that a script in Redis can repeat it line by line
 //! (`cache/redis/zones.lua`). [`judge`] combines several zones. `limits.rs` stores the states and
 //! selects the limits of a call.
+//!
+//! All times are milliseconds of one clock.
 
 use wire::effect::starts_with_ignoring_case;
 use wire::method::equivalent_log_method;
@@ -20,7 +23,8 @@ mod tests;
 /// Thousandths of one call: the unit of every excess.
 pub const CALL: u64 = 1000;
 
-/// Milliseconds by which a clock may go back. A larger step back means that the clock was reset.
+/// Milliseconds by which a clock may go back, as in nginx. A larger step back means that the clock
+/// was set anew.
 const CLOCK_BACK_MS_MAX: i64 = 60_000;
 
 /// Rate at which the excess of a key drains: thousandths of a call per second; at least 1.
@@ -98,59 +102,66 @@ pub enum LimitDecision {
     },
 }
 
-/// Computes the effect of a call that counts as `cost` calls, at least 1, on a key. `state` is
-/// `None` for a key without an entry.
+/// Computes the effect on a key of a call that counts as `cost` calls; `cost` is at least 1.
+/// `state` is `None` for a key without an entry.
 ///
-/// The first of these calls counts like a request in nginx, and the others like further requests
-/// within the same millisecond.
-pub fn assess(state: Option<KeyState>, rate: Rate, now: u64, cost: u64) -> Assessment {
-    assess_share(state, rate, now, cost, 1)
+/// The first of the `cost` calls counts like a request in nginx, and the others like further
+/// requests within the same millisecond.
+pub fn assess(state: Option<KeyState>, rate: Rate, now_ms: u64, cost: u64) -> Assessment {
+    assess_share(state, rate, now_ms, cost, 1)
 }
 
-/// Computes [`assess`] for one of `gateways` gateways that cannot reach each other. Each call
-/// counts as if every gateway had passed one. So all gateways together keep the rate and the burst.
+/// Computes [`assess`] for one of `gateways` gateways that cannot reach each other. Each call is
+/// charged as if every gateway had accepted one. So all gateways together keep the rate and the
+/// burst.
 pub fn assess_share(
     state: Option<KeyState>,
     rate: Rate,
-    now: u64,
+    now_ms: u64,
     cost: u64,
     gateways: u64,
 ) -> Assessment {
-    let call = CALL.saturating_mul(gateways);
-    let further = cost.saturating_sub(1).saturating_mul(call);
+    let charge_per_call = CALL.saturating_mul(gateways);
+    let further_calls = cost.saturating_sub(1).saturating_mul(charge_per_call);
     let Some(KeyState { excess, last }) = state else {
-        return Assessment { excess: further, state: KeyState { excess: further, last: now } };
+        return Assessment {
+            excess: further_calls,
+            state: KeyState { excess: further_calls, last: now_ms },
+        };
     };
-    let ms = elapsed_ms(last, now);
-    let excess = excess.saturating_add(call).saturating_sub(rate.drain(ms)).saturating_add(further);
-    Assessment { excess, state: KeyState { excess, last: if ms == 0 { last } else { now } } }
+    let ms = elapsed_ms(last, now_ms);
+    let excess = excess
+        .saturating_add(charge_per_call)
+        .saturating_sub(rate.drain(ms))
+        .saturating_add(further_calls);
+    Assessment { excess, state: KeyState { excess, last: if ms == 0 { last } else { now_ms } } }
 }
 
 /// Returns the milliseconds between two readings of a clock that may have been set back.
-fn elapsed_ms(last: u64, now: u64) -> u64 {
+fn elapsed_ms(last: u64, now_ms: u64) -> u64 {
     // The difference is signed (two's complement), as in nginx.
-    match now.wrapping_sub(last).cast_signed() {
+    match now_ms.wrapping_sub(last).cast_signed() {
         ms if ms < -CLOCK_BACK_MS_MAX => 1,
         ms if ms < 0 => 0,
         ms => ms.cast_unsigned(),
     }
 }
 
-/// Returns the excess of a key at time `now`.
-pub fn remaining_excess(state: KeyState, rate: Rate, now: u64) -> u64 {
-    state.excess.saturating_sub(rate.drain(elapsed_ms(state.last, now)))
+/// Returns the excess of a key at time `now_ms`.
+pub fn remaining_excess(state: KeyState, rate: Rate, now_ms: u64) -> u64 {
+    state.excess.saturating_sub(rate.drain(elapsed_ms(state.last, now_ms)))
 }
 
-/// Returns the state of a key, raised to at least the excess `excess_min`. A gateway that could not
-/// reach the others reports this excess afterwards.
+/// Returns the state of a key, raised to at least the excess `excess_min`. A gateway reports this
+/// excess once it can reach the other gateways again.
 pub fn raise_excess(
     state: Option<KeyState>,
     rate: Rate,
-    now: u64,
+    now_ms: u64,
     excess_min: u64,
 ) -> Option<KeyState> {
-    let remaining = state.map_or(0, |state| remaining_excess(state, rate, now));
-    if excess_min > remaining { Some(KeyState { excess: excess_min, last: now }) } else { state }
+    let remaining = state.map_or(0, |state| remaining_excess(state, rate, now_ms));
+    if excess_min > remaining { Some(KeyState { excess: excess_min, last: now_ms }) } else { state }
 }
 
 /// Decides about a call by all limits that apply to it. The first limit whose burst is exceeded
@@ -186,32 +197,32 @@ fn wait_ms(excess: u64, terms: LimitTerms) -> u64 {
     }
 }
 
-/// Returns the milliseconds until a call of this cost is within the burst, if no other call comes.
-/// Returns 0 if the call is within the burst now, and `None` if it never will be. `gateways` is
-/// that of [`assess_share`].
+/// Returns the milliseconds until a call of this cost is within the burst, if no other call
+/// arrives: 0 if the call is within the burst now, and `None` if it never will be. `gateways` has
+/// the same meaning as in [`assess_share`].
 pub fn find_retry_ms(
     state: Option<KeyState>,
     terms: LimitTerms,
-    now: u64,
+    now_ms: u64,
     cost: u64,
     gateways: u64,
 ) -> Option<u64> {
     let LimitTerms { rate, burst, .. } = terms;
-    if assess_share(None, rate, now, cost, gateways).excess > burst {
+    if assess_share(None, rate, now_ms, cost, gateways).excess > burst {
         return None;
     }
-    let assessed = assess_share(state, rate, now, cost, gateways);
+    let assessed = assess_share(state, rate, now_ms, cost, gateways);
     let Some(state) = state.filter(|_| assessed.excess > burst) else { return Some(0) };
     // The wait is computed from the last charge, so that the drained excess is rounded only once.
-    let calls = cost.saturating_mul(CALL).saturating_mul(gateways);
-    let overrun = state.excess.saturating_add(calls).saturating_sub(burst);
+    let charge = cost.saturating_mul(CALL).saturating_mul(gateways);
+    let overrun = state.excess.saturating_add(charge).saturating_sub(burst);
     let ms = overrun.saturating_mul(1000).div_ceil(rate.0);
-    Some(ms.saturating_sub(now.saturating_sub(state.last)).max(1))
+    Some(ms.saturating_sub(now_ms.saturating_sub(state.last)).max(1))
 }
 
-/// Returns true if a pattern matches a method, or the method whose results this method returns.
-/// Patterns are exact names, or prefixes that end in `*`, in any case. An empty list matches every
-/// method.
+/// Returns true if a pattern matches a method, or the method that returns the same logs
+/// (`wire::method::equivalent_log_method`). Patterns are exact names, or prefixes that end in `*`,
+/// in any case. An empty list matches every method.
 pub fn matches_method(patterns: &[Box<str>], name: &str) -> bool {
     let matches = |name: &str| {
         patterns.iter().any(|pattern| match pattern.strip_suffix('*') {

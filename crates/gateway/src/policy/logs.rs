@@ -1,9 +1,10 @@
 //! Splits an `eth_getLogs` call over a range of blocks into parts, and merges the responses of the
 //! parts.
 //!
-//! The final part of a range is split into aligned chunks, which many ranges share. The rest stays
-//! one part, which is valid as long as its last block is on the chain. Logs are copied byte for
-//! byte. `resolve/logs.rs` fetches the parts and handles failures.
+//! The finalized blocks of a range are split into aligned chunks. Different ranges share these
+//! chunks in the cache. The blocks above them stay one part, which is valid as long as its last
+//! block is on the chain. Logs are copied byte for byte. `resolve/logs.rs` fetches the parts and
+//! handles failures.
 
 use std::fmt;
 
@@ -18,25 +19,25 @@ use crate::policy::heads::ChainView;
 #[cfg(test)]
 mod tests;
 
-/// A part of a range, both bounds inclusive.
+/// A part of a range of blocks, with both bounds included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// First block.
     pub from: u64,
     /// Last block.
     pub to: u64,
-    /// True if no reorg can change it.
+    /// True if all blocks of the part are final, so that no reorg can change it.
     pub finalized: bool,
 }
 
 /// Resolution of a log filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogsPlan {
-    /// Forward the call unchanged and do not store the response. The bounds move, are reversed, or
-    /// lie above the head.
+    /// Forward the call unchanged and do not store the response. A bound has no known height (such
+    /// as `pending`), the bounds are reversed, or the range reaches above the head.
     Forward,
-    /// The call names one block by hash, so the response is a pure function of the hash. The
-    /// upstream reports an unknown block.
+    /// The call names one block by hash, so the response is a pure function of the hash. If the
+    /// block is unknown, the upstream reports this.
     ByHash,
     /// These parts, in order. A single part is the whole range with its bounds resolved.
     Parts(Vec<Part>),
@@ -85,8 +86,8 @@ pub fn plan_filter(
     }
 }
 
-/// Splits `from..=to` at the finalized height, and the final part at multiples of `chunk`. A range
-/// that needs more than `parts_max` parts, or with reversed bounds, stays whole.
+/// Splits `from..=to` at the finalized height, and the blocks up to this height at multiples of
+/// `chunk`. A range stays whole if it needs more than `parts_max` parts or has reversed bounds.
 pub fn split_range(
     from: u64,
     to: u64,
@@ -97,34 +98,34 @@ pub fn split_range(
     let undivided =
         Part { from, to, finalized: finalized.is_some_and(|finalized| to <= finalized) };
     let chunk = chunk.max(1);
-    let final_to = finalized.map(|finalized| finalized.min(to));
-    let Some(final_to) = final_to.filter(|final_to| from <= *final_to) else {
+    let last_final = finalized.map(|finalized| finalized.min(to));
+    let Some(last_final) = last_final.filter(|last_final| from <= *last_final) else {
         return vec![undivided];
     };
-    let chunks = final_to / chunk - from / chunk + 1;
-    let count = chunks.saturating_add(u64::from(final_to < to));
+    let chunks = last_final / chunk - from / chunk + 1;
+    let count = chunks.saturating_add(u64::from(last_final < to));
     if count > parts_max as u64 {
         return vec![undivided];
     }
     let final_part = |number: u64| {
         let (start, end) = (number * chunk, (number * chunk).saturating_add(chunk - 1));
-        Part { from: start.max(from), to: end.min(final_to), finalized: true }
+        Part { from: start.max(from), to: end.min(last_final), finalized: true }
     };
-    let mut parts: Vec<Part> = (from / chunk..=final_to / chunk).map(final_part).collect();
-    if final_to < to {
-        parts.push(Part { from: final_to + 1, to, finalized: false });
+    let mut parts: Vec<Part> = (from / chunk..=last_final / chunk).map(final_part).collect();
+    if last_final < to {
+        parts.push(Part { from: last_final + 1, to, finalized: false });
     }
     parts
 }
 
 /// Returns true if `part` covers the range of all `parts`.
 pub fn covers(part: Part, parts: &[Part]) -> bool {
-    let ends = parts.first().zip(parts.last());
-    ends.is_some_and(|(first, last)| part.from <= first.from && part.to >= last.to)
+    let first_and_last = parts.first().zip(parts.last());
+    first_and_last.is_some_and(|(first, last)| part.from <= first.from && part.to >= last.to)
 }
 
-/// Splits the parts around `known`. Returns what lies before it, `known` itself, and what lies
-/// after it, in order.
+/// Splits the parts around `known`, a part whose logs are available. Returns the parts before
+/// `known`, `known` itself, and the parts after it, in order.
 pub fn split_around(known: Part, parts: &[Part]) -> Vec<Part> {
     let before = parts
         .iter()
@@ -159,13 +160,13 @@ pub enum MergeError {
 /// Joins the raw results of consecutive parts into one raw array, byte for byte. The results must
 /// be valid JSON.
 ///
-/// The first and last log of each part must lie within it and after those of the part before, so
-/// that no log appears twice at a boundary. The order inside a part stays as the upstream returned
-/// it.
+/// The first and last log of each part must lie within the part and after the logs of the part
+/// before. So no log appears twice at a boundary. Inside a part the logs keep the order in which
+/// the upstream returned them.
 ///
 /// # Errors
 ///
-/// The part whose response does not fit the request.
+/// Names the part whose response does not fit the request.
 pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeError> {
     let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
     let mut merged = Vec::with_capacity(bytes + 2);
@@ -176,6 +177,7 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeError> {
         let Some((first_log, last_log)) = walk::first_and_last(raw) else {
             continue;
         };
+        // The first and the last log of a part may be the same log.
         for (log, may_equal) in [(first_log, false), (last_log, true)] {
             let position = parse_position(part, log)?;
             let is_within = part.from <= position.block && position.block <= part.to;
@@ -218,6 +220,7 @@ impl fmt::Display for LogPosition {
     }
 }
 
+/// Reads the position of a raw log of `part`.
 fn parse_position(part: Part, log: &[u8]) -> Result<LogPosition, MergeError> {
     let [block, index] = walk::fields_of(log, ["blockNumber", "logIndex"])
         .map(|raw| raw.and_then(quantity::from_value).ok_or(MergeError::NoPosition(part)));

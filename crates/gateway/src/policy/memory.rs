@@ -1,7 +1,9 @@
-//! Division of the memory budget, and the connections to close when it is exhausted.
+//! Divides the memory budget of buffers by purpose, and selects the connections to close when the
+//! budget is exhausted.
 //!
-//! `io/memory.rs` counts the bytes. Requests and upstream responses may each use a part of the
-//! budget, so that neither can block responses to clients.
+//! `io/memory.rs` counts the bytes. Requests and upstream responses may each use only a part of the
+//! budget, so they cannot block responses to clients. In this file, `max` is the whole budget in
+//! bytes.
 
 use std::time::Duration;
 
@@ -46,16 +48,15 @@ pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
     held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.bytes_max(max)
 }
 
-/// Returns the number of bytes to free for other clients; 0 if there is enough free memory. Freeing
-/// starts at seven eighths of the whole budget, or of the part for requests. It ends at three
-/// quarters.
+/// Returns the number of bytes to free for other clients; 0 if enough memory is free. Connections
+/// are closed when seven eighths of the whole budget, or of the part for requests, are in use. They
+/// are closed until three quarters are in use.
 pub fn excess(held: &HeldBytes, max: usize) -> usize {
-    let above_threshold = |held: usize, bytes_max: usize| {
+    let excess_of = |held: usize, bytes_max: usize| {
         if held > bytes_max - bytes_max / 8 { held - (bytes_max - bytes_max / 4) } else { 0 }
     };
     let request = Purpose::Request;
-    above_threshold(held.iter().sum(), max)
-        .max(above_threshold(held[request.index()], request.bytes_max(max)))
+    excess_of(held.iter().sum(), max).max(excess_of(held[request.index()], request.bytes_max(max)))
 }
 
 /// A connection whose client is slow to send or to read.

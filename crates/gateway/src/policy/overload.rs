@@ -27,7 +27,8 @@ closed_set! {
 }
 
 impl Class {
-    fn one_worse(self) -> Class {
+    /// Returns the next worse class; `Low` for `Low`.
+    fn next_worse(self) -> Class {
         match self {
             Class::High => Class::Normal,
             Class::Normal | Class::Low => Class::Low,
@@ -62,17 +63,17 @@ pub struct Priorities {
 impl Priorities {
     /// Returns the class of a call of this weight by a caller of this tier.
     pub fn find_class(&self, tier: Option<&str>, weight: u32) -> Class {
-        let is_in = |tiers: &[Box<str>]| {
+        let is_listed_in = |tiers: &[Box<str>]| {
             tier.is_some_and(|tier| tiers.iter().any(|listed| **listed == *tier))
         };
-        let class = if is_in(&self.high_tiers) {
+        let class = if is_listed_in(&self.high_tiers) {
             Class::High
-        } else if is_in(&self.low_tiers) {
+        } else if is_listed_in(&self.low_tiers) {
             Class::Low
         } else {
             Class::Normal
         };
-        if weight >= self.heavy_weight { class.one_worse() } else { class }
+        if weight >= self.heavy_weight { class.next_worse() } else { class }
     }
 }
 

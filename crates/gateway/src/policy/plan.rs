@@ -22,24 +22,25 @@ pub struct CacheFeatures {
 /// Source of a call's response.
 #[derive(Debug, Clone)]
 pub enum Plan {
-    /// Forward it to an upstream unchanged: no table knows the method.
+    /// Forward the call to an upstream unchanged, because the method is in no table.
     Forward,
-    /// A log filter, split into parts: [`super::logs::plan_filter`].
+    /// Split a log filter into parts ([`super::logs::plan_filter`]). Holds the method's row of the
+    /// method table.
     Logs(&'static Method),
-    /// The response is the number of the head, which the gateway knows.
+    /// Respond with this height of the head, which the gateway knows.
     Head(u64),
-    /// Look up the cache and the calls in flight, then call an upstream.
+    /// Look up the call in the cache and among the calls in flight, then call an upstream.
     Lookup(Lookup),
 }
 
 /// A call with a lookup key.
 #[derive(Debug, Clone)]
 pub struct Lookup {
-    /// The method's row.
+    /// The method's row of the method table.
     pub method: &'static Method,
     /// The caching decision, which includes the height that an upstream must have reached.
     pub caching: Caching,
-    /// The block parameter, and its position in the parameters.
+    /// The block parameter, and its byte range in the parameters. `None` if the call has none.
     pub block: Result<Option<(BlockRef, Range<usize>)>, BlockRefError>,
     /// True if equal calls in flight share one response.
     pub coalesce: bool,

@@ -11,7 +11,7 @@ const V1_BYTES_MAX: usize = 107;
 /// Signature of version 2.
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Number of bytes of a version 2 header before the addresses.
-const V2_FIXED: usize = 16;
+const V2_FIXED_BYTES: usize = 16;
 /// Longest accepted header, in bytes: the addresses and the fields that proxies add. nginx has the
 /// same limit (`NGX_PROXY_PROTOCOL_MAX_HEADER`).
 pub const HEADER_BYTES_MAX: usize = 4096;
@@ -19,8 +19,8 @@ pub const HEADER_BYTES_MAX: usize = 4096;
 /// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Address of the proxy's client. `None` if the connection is the proxy's own (a health check),
-    /// or if the proxy does not know the address.
+    /// Address of the proxy's client. `None` if the proxy itself opened the connection, as for a
+    /// health check, or if the proxy does not know the address.
     pub source: Option<IpAddr>,
     /// Length of the header in bytes.
     pub bytes: usize,
@@ -41,36 +41,36 @@ pub enum ProxyError {
 }
 
 /// Parses the header at the start of a connection. Returns `None` while the header is incomplete;
-/// all of `buf` then belongs to the header.
+/// all of `received` then belongs to the header.
 ///
 /// # Errors
 ///
 /// A [`ProxyError`], always caused by the peer.
-pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
-    // A part of the signature also counts, because the rest may still arrive.
+pub fn parse(received: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
+    // An incomplete signature also counts, because more bytes may still arrive.
     let may_begin_with = |signature: &[u8]| {
-        let length = buf.len().min(signature.len());
-        buf[..length] == signature[..length]
+        let length = received.len().min(signature.len());
+        received[..length] == signature[..length]
     };
     if may_begin_with(V2_SIGNATURE) {
-        parse_v2(buf)
+        parse_v2(received)
     } else if may_begin_with(b"PROXY ") {
-        parse_v1(buf)
+        parse_v1(received)
     } else {
         Err(ProxyError::NoHeader)
     }
 }
 
-fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
-    let start = &buf[..buf.len().min(V1_BYTES_MAX)];
+fn parse_v1(received: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
+    let start = &received[..received.len().min(V1_BYTES_MAX)];
     let Some(end) = start.windows(2).position(|pair| pair == b"\r\n") else {
-        return if buf.len() >= V1_BYTES_MAX { Err(ProxyError::TooLong) } else { Ok(None) };
+        return if received.len() >= V1_BYTES_MAX { Err(ProxyError::TooLong) } else { Ok(None) };
     };
-    let line = std::str::from_utf8(&buf[..end]).map_err(|_| ProxyError::Malformed)?;
+    let line = std::str::from_utf8(&received[..end]).map_err(|_| ProxyError::Malformed)?;
     let bytes = end + 2;
     let mut words = line.split(' ').skip(1);
     let is_v4 = match words.next() {
-        // The specification says to ignore the rest.
+        // The specification requires receivers to ignore the remaining words.
         Some("UNKNOWN") => return Ok(Some(ProxyHeader { source: None, bytes })),
         Some("TCP4") => true,
         Some("TCP6") => false,
@@ -91,31 +91,34 @@ fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     }
 }
 
-fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
-    let Some((fixed, rest)) = buf.split_first_chunk::<V2_FIXED>() else { return Ok(None) };
-    let (command, family) = (fixed[12], fixed[13]);
-    let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
-    let bytes = V2_FIXED + length;
+fn parse_v2(received: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
+    let Some((fixed_part, after_fixed)) = received.split_first_chunk::<V2_FIXED_BYTES>() else {
+        return Ok(None);
+    };
+    let (command, family) = (fixed_part[12], fixed_part[13]);
+    let length = usize::from(u16::from_be_bytes([fixed_part[14], fixed_part[15]]));
+    let bytes = V2_FIXED_BYTES + length;
     if command >> 4 != 2 {
         return Err(ProxyError::Malformed);
     }
     if bytes > HEADER_BYTES_MAX {
         return Err(ProxyError::TooLong);
     }
-    let Some(addresses) = rest.get(..length) else { return Ok(None) };
+    let Some(addresses) = after_fixed.get(..length) else { return Ok(None) };
     let source = match (command & 0xf, family >> 4) {
-        // LOCAL: the connection is the proxy's own.
+        // LOCAL: the proxy itself opened the connection.
         (0, _) => None,
+        // PROXY over IPv4: two addresses of 4 bytes and two ports of 2 bytes.
         (1, 1) => {
-            // Two addresses and two ports.
             let source = addresses.first_chunk::<4>().filter(|_| length >= 12);
             Some(IpAddr::from(*source.ok_or(ProxyError::Malformed)?))
         }
+        // PROXY over IPv6: two addresses of 16 bytes and two ports of 2 bytes.
         (1, 2) => {
             let source = addresses.first_chunk::<16>().filter(|_| length >= 36);
             Some(IpAddr::from(*source.ok_or(ProxyError::Malformed)?).to_canonical())
         }
-        // A Unix socket, or an unspecified family.
+        // PROXY over a Unix socket or an unspecified family: no IP address.
         (1, 0 | 3) => None,
         _ => return Err(ProxyError::Malformed),
     };

@@ -27,7 +27,7 @@ impl Month {
         Month(time.to_zoned(TimeZone::UTC).date().first_of_month()).min(MONTH_MAX)
     }
 
-    /// Returns the second at which the next month begins.
+    /// Returns the time at which the next month begins, in seconds since 1970.
     pub fn end(self) -> u64 {
         let last_day = self.0.last_of_month().to_zoned(TimeZone::UTC).ok();
         let second = last_day.and_then(|day| u64::try_from(day.timestamp().as_second()).ok());
@@ -66,13 +66,13 @@ pub struct Account {
     unreported: u64,
 }
 
-/// Part of the rest of a quota that a gateway may use.
+/// Part of the unused quota that a gateway may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// The whole rest: there are no other gateways, or this gateway receives their usage
+    /// The whole unused quota. There are no other gateways, or this gateway receives their usage
     /// continuously.
     Whole,
-    /// An equal share of the rest among this many gateways, because this gateway cannot reach the
+    /// The unused quota divided by this number of gateways, because this gateway cannot reach the
     /// others.
     Share(u64),
 }
@@ -100,6 +100,7 @@ impl Account {
         if self.month >= month { self.total() } else { 0 }
     }
 
+    /// Returns all units that this gateway knows of.
     fn total(&self) -> u64 {
         self.reported.saturating_add(self.unreported)
     }
@@ -114,8 +115,8 @@ impl Account {
         }
     }
 
-    /// Charges a call unless it would exceed the quota. Returns true if it was charged. If the
-    /// clock goes back to an earlier month, the usage does not fall.
+    /// Charges a call of `cost` units unless it would exceed the quota. Returns true if the call
+    /// was charged. If the clock goes back to an earlier month, the usage does not fall.
     pub fn charge(&mut self, month: Month, cost: u64, quota: u64, allowance: Allowance) -> bool {
         if month > self.month {
             *self = Account::new(month, 0);
@@ -138,8 +139,8 @@ impl Account {
         UsageReport { month: self.month, unreported: self.unreported, used_min: self.total() }
     }
 
-    /// Confirms a report. `used` is the usage of all gateways, including the report. Usage never
-    /// falls within a month.
+    /// Confirms that a report has arrived. `used` is the usage of all gateways, including the
+    /// report. Usage never falls within a month.
     pub fn confirm_report(&mut self, reported: UsageReport, used: u64) {
         if reported.month != self.month {
             return;

@@ -1,8 +1,8 @@
 //! Whether, where and when a failed call is retried.
 //!
-//! The decision depends on the response, on what may have been sent, and on the method table. A
-//! budget keeps retries from multiplying an overload. `choose` picks the upstream. The decision
-//! includes the pause, and the caller waits.
+//! The decision depends on the response, on how much of the call was sent, and on the method table.
+//! A budget keeps retries from making an overload worse. The decision includes a pause, for which
+//! the caller waits. `choose` picks the other upstream.
 
 use std::time::Duration;
 
@@ -15,17 +15,18 @@ use crate::policy::sliding_window::SlidingWindow;
 #[cfg(test)]
 mod tests;
 
-/// Lifetime of a call's deposit: the default `ttl` of Finagle's `RetryBudget`.
+/// Time for which the token of a call can be used: the default `ttl` of Finagle's `RetryBudget`.
 const BUDGET_TTL: Duration = Duration::from_secs(10);
 
-/// Pause before the second retry. The first retry goes to another upstream at once. A retry also
-/// starts at once if the failed attempt says nothing about the load of other upstreams.
+/// Pause before the second retry; it doubles with each further one. The first retry starts at once,
+/// at another upstream. A later retry also starts at once if the failed attempt says nothing about
+/// the load of other upstreams.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 /// Longest pause. A longer pause would leave too little time for a response.
 const PAUSE_MAX: Duration = Duration::from_millis(320);
 
-/// Extent to which a call had been sent when it failed.
+/// How much of a call had been sent when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// No byte was sent, so the upstream cannot have received the call.
@@ -41,7 +42,7 @@ pub enum Sent {
 pub struct Attempt {
     /// Classification of its response.
     pub verdict: Verdict,
-    /// Extent to which the call had been sent.
+    /// How much of the call had been sent.
     pub sent: Sent,
     /// True if the connection had been used before and was idle.
     pub reused: bool,
@@ -53,8 +54,8 @@ pub struct Attempt {
 /// The attempts, time and upstreams that remain for a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Remaining {
-    /// Number of attempts so far, including this one. A repetition on a new connection does not
-    /// count.
+    /// Number of attempts so far, including the failed one. A repetition on a new connection does
+    /// not count.
     pub attempts: u32,
     /// Number of allowed attempts: the group's `retries_max` plus one.
     pub attempts_max: u32,
@@ -78,7 +79,7 @@ pub enum Decision {
     },
     /// Try the same upstream on a new connection: the idle one was closed during the call.
     Reconnect,
-    /// Return an error of our own that names the last fault.
+    /// Return an error of the gateway that names the last fault.
     GiveUp,
 }
 
@@ -116,13 +117,14 @@ pub fn decide(
     if remaining.attempts >= remaining.attempts_max || !remaining.other_upstream {
         return give_up;
     }
-    // A call that was not sent costs upstreams nothing, so its retry is free. Otherwise one second
-    // without any upstream would use up the retries of the next ten seconds.
+    // A call that was not sent costs upstreams nothing, so its retry is free. If it were charged,
+    // one second without any upstream would use up the retries of the next ten seconds.
     let is_free = attempt.sent == Sent::No;
     // An upstream that limits our rate, or accepts no connection, says nothing about the load of
     // others.
     let is_immediate = is_free || matches!(attempt.verdict, Verdict::RateLimited { .. });
-    let pause = if is_immediate { Duration::ZERO } else { backoff(remaining.attempts, random) };
+    let pause =
+        if is_immediate { Duration::ZERO } else { compute_backoff(remaining.attempts, random) };
     if pause >= remaining.time || !(is_free || budget.withdraw(now)) {
         return give_up;
     }
@@ -131,7 +133,7 @@ pub fn decide(
 
 /// Returns the pause before the next retry: zero before the first retry, then a doubling pause,
 /// half of which is random.
-fn backoff(attempts: u32, random: u64) -> Duration {
+fn compute_backoff(attempts: u32, random: u64) -> Duration {
     if attempts <= 1 {
         return Duration::ZERO;
     }
@@ -140,7 +142,8 @@ fn backoff(attempts: u32, random: u64) -> Duration {
     pause / 2 + random_part(pause / 2, random)
 }
 
-/// A retry budget: a share of recent calls plus a small rate. Each thread has one.
+/// A retry budget. It bounds retries to a share of recent calls plus a small rate. Each thread has
+/// its own budget.
 ///
 /// It follows Finagle's `RetryBudget` over its `LeakyTokenBucket`. Each call deposits a token, each
 /// retry takes 1/share tokens, and tokens expire after ten seconds.
@@ -154,10 +157,10 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Allows `share_max` of calls and `rate_min` retries per second. With a share of 0 only the
-    /// rate applies.
+    /// Creates a budget of `share_max` retries per call, plus `rate_min` retries per second. With a
+    /// share of 0 practically only the rate applies.
     pub fn new(share_max: f64, rate_min: u32) -> Self {
-        // The minimum is Finagle's. It only keeps the price finite.
+        // The minimum keeps the price finite. Finagle uses the same value.
         let price = 1.0 / share_max.max(0.001);
         Self {
             tokens: SlidingWindow::default(),
@@ -180,6 +183,7 @@ impl RetryBudget {
         allowed
     }
 
+    /// Returns the number of available tokens.
     fn balance(&self, now: Duration) -> f64 {
         self.reserve + self.tokens.values(now, BUDGET_TTL).sum::<f64>()
     }

@@ -39,16 +39,19 @@ pub enum RouteError {
 /// The compiled routes.
 #[derive(Debug, Default)]
 pub struct Router {
+    /// Index of the chain by path, without trailing slashes.
     paths: HashMap<Box<str>, usize, RandomState>,
     chains: Vec<Methods>,
     /// The chain of all other paths.
     default: Option<usize>,
 }
 
+/// The groups of a chain by method.
 #[derive(Debug, Default)]
 struct Methods {
+    /// Group by exact name.
     exact: HashMap<Box<str>, usize, RandomState>,
-    /// Longest first, so that the first match is the most specific one.
+    /// Group by prefix. The longest prefix is first, so the first match is the most specific one.
     prefixes: Vec<(Box<str>, usize)>,
     default_group: usize,
 }
@@ -93,8 +96,9 @@ impl Methods {
                     return Err(RouteError::Star(pattern.into()));
                 }
                 Some(prefix) => {
-                    let is_same = |(known, _): &(Box<str>, _)| known.eq_ignore_ascii_case(prefix);
-                    let is_known = methods.prefixes.iter().any(is_same);
+                    let has_same_prefix =
+                        |(known, _): &(Box<str>, _)| known.eq_ignore_ascii_case(prefix);
+                    let is_known = methods.prefixes.iter().any(has_same_prefix);
                     methods.prefixes.push((prefix.into(), group));
                     is_known
                 }

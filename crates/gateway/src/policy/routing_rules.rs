@@ -17,9 +17,10 @@ mod tests;
 pub struct Rule {
     /// Name in metrics and explanations.
     pub name: Box<str>,
-    /// Hosts in lower case; `*.suffix` matches every name below it; empty matches any host.
+    /// Hosts in lower case. `*.suffix` matches every name below `suffix`. An empty list matches any
+    /// host.
     pub hosts: Vec<Box<str>>,
-    /// Prefix of the path, in whole segments.
+    /// Prefix of the path, in whole segments; `None` matches any path.
     pub path: Option<Box<str>>,
     /// Header conditions. All must match.
     pub headers: Vec<HeaderCondition>,
@@ -29,11 +30,12 @@ pub struct Rule {
     pub tiers: Vec<Box<str>>,
     /// Methods; empty matches any method.
     pub methods: MethodSet,
-    /// Prefix of the raw parameters.
+    /// Prefix of the raw parameters; `None` matches any parameters.
     pub params: Option<Box<str>>,
-    /// The first parameter: a string without its quotes, or any other value as written.
+    /// The first parameter: a string without its quotes, or any other value as written. `None`
+    /// matches any parameter.
     pub first_param: Option<Box<str>>,
-    /// Share of the matching traffic, in hundredths of a percent.
+    /// Share of the matching traffic to which the rule applies, in hundredths of a percent.
     pub share: u32,
     /// The input that selects the share.
     pub share_of: ShareOf,
@@ -79,7 +81,7 @@ pub enum Action {
     Rewrite(Box<str>),
 }
 
-/// RequestFacts about a request and a call.
+/// The values of a request and a call that rules match.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestFacts<'a> {
     /// The requested host, without its port.
@@ -88,17 +90,17 @@ pub struct RequestFacts<'a> {
     pub path: &'a str,
     /// Values of the stored headers, by [`HeaderCondition::index`].
     pub headers: &'a [Option<Box<[u8]>>],
-    /// Name of the caller's key.
+    /// Name of the caller's key; `None` for a caller without a key.
     pub key: Option<&'a str>,
-    /// The caller's tier.
+    /// The caller's tier; `None` for a caller without a tier.
     pub tier: Option<&'a str>,
-    /// Hash of the caller.
+    /// Hash of the caller ([`hash_caller`]).
     pub client: u64,
-    /// The call. `None` if only the path is routed; rules about calls do not match then.
+    /// The call. `None` if only the path is routed. Rules that depend on a call then do not match.
     pub call: Option<CallFacts<'a>>,
 }
 
-/// RequestFacts about a call.
+/// The values of a call that rules match.
 #[derive(Debug, Clone, Copy)]
 pub struct CallFacts<'a> {
     /// The method's name.
@@ -138,7 +140,7 @@ pub fn hash_caller(key: Option<&str>, address: IpAddr) -> u64 {
     }
 }
 
-/// Applies the rules. `chain_of` returns the chain of a path.
+/// Applies the rules in order. `chain_of` returns the index of a path's chain.
 pub fn apply_rules<'a>(
     rules: &[Rule],
     facts: &RequestFacts<'a>,
@@ -162,9 +164,9 @@ pub fn apply_rules<'a>(
             }
             Action::Deny { .. } => result.decision = RouteDecision::Deny(index),
             Action::Rewrite(new_start) => {
-                let rest =
+                let after_prefix =
                     rule.path.as_deref().and_then(|prefix| strip_path_prefix(&result.path, prefix));
-                result.path = Cow::Owned(join_paths(new_start, rest.unwrap_or("")));
+                result.path = Cow::Owned(join_paths(new_start, after_prefix.unwrap_or("")));
             }
         }
         result.matched.push(index);
@@ -241,18 +243,20 @@ fn is_listed(list: &[Box<str>], name: Option<&str>) -> bool {
     list.is_empty() || name.is_some_and(|name| list.iter().any(|listed| **listed == *name))
 }
 
+/// Returns true if a host matches a name, or `*.suffix`, in any case.
 fn matches_host(pattern: &str, host: &str) -> bool {
     match pattern.strip_prefix('*') {
         Some(suffix) => {
-            let start = host.len().checked_sub(suffix.len()).filter(|start| *start > 0);
-            let end = start.and_then(|start| host.get(start..));
-            end.is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+            let suffix_start = host.len().checked_sub(suffix.len()).filter(|start| *start > 0);
+            let host_suffix = suffix_start.and_then(|start| host.get(start..));
+            host_suffix.is_some_and(|host_suffix| host_suffix.eq_ignore_ascii_case(suffix))
         }
         None => host.eq_ignore_ascii_case(pattern),
     }
 }
 
-/// Returns the rest of a path after a prefix of whole segments: empty, or starting with a slash.
+/// Returns the part of a path after a prefix of whole segments: empty, or starting with a slash.
+/// Returns `None` if the path does not have the prefix.
 fn strip_path_prefix<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let prefix = prefix.trim_end_matches('/');
     let rest = path.strip_prefix(prefix)?;

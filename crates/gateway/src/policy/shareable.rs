@@ -2,10 +2,11 @@
 //! depends on.
 //!
 //! A [`ValidityTag`] contains counters of one process, which mean nothing to another process. A
-//! [`ShareableTag`] contains block hashes instead. [`find_proof`] decides when a response may leave
-//! the process, [`to_shareable`] returns its tag, and [`adopt`] checks a tag from another replica
-//! against this replica's view. A response that cannot be verified is not used. So a lost message
-//! or a stale store can cost a cache hit, but never causes a response about a dropped block.
+//! [`ShareableTag`] contains block hashes instead. [`find_proof`] decides when a response may be
+//! shared through Redis, and [`to_shareable`] returns its tag. [`adopt`] checks a tag from another
+//! replica against this replica's view. A response that cannot be verified is not used. So a lost
+//! message or a stale store may cost a cache hit, but never causes a response about a dropped
+//! block.
 
 use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, is_valid};
 use crate::policy::heads::{ChainView, Head};
@@ -19,11 +20,11 @@ pub use tag::ShareableTag;
 /// Evidence that a response is about the block in its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The response itself or the finality of the block is evidence. The response may be stored at
-    /// once.
+    /// The response itself or the finality of its block is evidence, or the response depends on no
+    /// block. The response may be shared at once.
     Given,
     /// There is no evidence yet, because the upstream may have changed its branch unnoticed. The
-    /// response may be stored once the next poll confirms that the upstream is still on the branch.
+    /// response may be shared once the next poll confirms that the upstream is still on the branch.
     NextPoll,
     /// The response must not be shared.
     None,
@@ -116,7 +117,7 @@ pub fn adopt(
     is_valid(&tag, view).then_some(tag)
 }
 
-/// Returns true if a response about the block at this height can belong to the call.
+/// Returns true if a call with this rule can get a response about the block at this height.
 fn is_block_of_call(rule: CacheRule, height: u64) -> bool {
     match rule {
         CacheRule::AtNumber { number, .. } => number == height,

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// Number of buckets. More buckets make the window more exact and cost more. Finagle's windowed
-/// adder has as many.
+/// Number of buckets, as in Finagle's windowed adder. More buckets make the window more exact and
+/// cost more.
 const BUCKETS: u64 = 10;
 
 /// One value per bucket. The caller passes the length of the window with each call.
@@ -39,6 +39,7 @@ impl<T: Copy + Default> SlidingWindow<T> {
     }
 }
 
+/// Returns the number of the bucket at a time, counted from time 0.
 fn bucket_number(now: Duration, length: Duration) -> u64 {
     let bucket_nanos = (length.as_nanos() / u128::from(BUCKETS)).max(1);
     u64::try_from(now.as_nanos() / bucket_nanos).unwrap_or(u64::MAX - 1)

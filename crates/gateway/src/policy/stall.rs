@@ -1,18 +1,19 @@
-//! Stall detection. An upstream has stalled if it has calls in flight and has responded to none for
-//! far longer than calls usually take. The *patience* of a call is how long it waits at such an
-//! upstream.
+//! Detects stalled upstreams. An upstream has stalled if it has calls in flight and has sent no
+//! response for far longer than calls usually take. The *patience* of a call is the time that it
+//! waits at such an upstream.
 //!
-//! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`.
-//! Calls that wait at a suspected upstream are started again elsewhere, and a poll decides whether
-//! it is back. `health.rs` handles the suspected upstream.
+//! A call that has waited for its patience *suspects* the upstream. Calls that wait there are then
+//! started again at other upstreams, and a poll decides whether the suspected upstream stays in
+//! service (`health.rs`). Envoy's hedging on per-try timeouts and HAProxy's `observe` with
+//! `fastinter` work alike.
 
 use std::time::Duration;
 
 /// An upstream is suspected after this multiple of the 99th percentile latency of the call's class.
 const PATIENCE_FACTOR: u32 = 10;
 
-/// Shortest patience. It is longer than a garbage collection or the import of a block, which take a
-/// tenth of a second.
+/// Shortest patience. It exceeds the pauses of a node for a garbage collection or the import of a
+/// block, which take about a tenth of a second.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
 /// Patience for a call of a class with too few samples if there is no estimate. An estimate cannot
@@ -50,15 +51,16 @@ impl Silence {
         self.since = now;
     }
 
-    /// Returns the length of the silence. Meaningful only while calls are in flight.
+    /// Returns the time since the last response. The value has a meaning only while calls are in
+    /// flight.
     pub fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.since)
     }
 
-    /// Returns when a call that began at `began` suspects the upstream, after waiting for
-    /// `patience`.
-    pub fn suspect_at(&self, began: Duration, patience: Duration) -> Duration {
-        self.since.max(began) + patience
+    /// Returns the time at which a call suspects the upstream: after `patience` without a response,
+    /// counted from the start of the call at the earliest.
+    pub fn suspect_at(&self, call_start: Duration, patience: Duration) -> Duration {
+        self.since.max(call_start) + patience
     }
 }
 

@@ -51,9 +51,9 @@ impl TraceId {
     /// because the decision depends only on the lower half of the id, as in OpenTelemetry's
     /// `TraceIdRatioBased`.
     pub(crate) fn is_in_sample(self, ratio: f64) -> bool {
-        let lower = self.0 as u64;
-        // The upper 53 bits are a number below one.
-        ((lower >> 11) as f64) / ((1_u64 << 53) as f64) < ratio
+        let lower_half = self.0 as u64;
+        // An f64 holds 53 bits exactly, so the upper 53 bits become a fraction below one.
+        ((lower_half >> 11) as f64) / ((1_u64 << 53) as f64) < ratio
     }
 }
 
@@ -70,6 +70,7 @@ pub(crate) struct TraceParent {
     pub(crate) trace: TraceId,
     /// The span of the sender that caused the request.
     pub(crate) span: SpanId,
+    /// True if the sender records this trace.
     pub(crate) sampled: bool,
 }
 
@@ -78,16 +79,17 @@ impl TraceParent {
     /// as section 3.2.2.1 of the Recommendation requires.
     fn parse(value: &[u8]) -> Option<TraceParent> {
         let value = value.trim_ascii();
-        let (known, rest) = value.split_at_checked(PARENT_BYTES)?;
-        let has_valid_end = match parse_hex(&known[..2])? {
-            0 => rest.is_empty(),
+        let (fields, extension) = value.split_at_checked(PARENT_BYTES)?;
+        let has_valid_end = match parse_hex(&fields[..2])? {
+            0 => extension.is_empty(),
+            // Version 255 is forbidden.
             0xff => false,
-            _ => rest.is_empty() || rest.starts_with(b"-"),
+            _ => extension.is_empty() || extension.starts_with(b"-"),
         };
-        let has_dashes = [2, 35, 52].iter().all(|index| known[*index] == b'-');
-        let trace = TraceId(parse_hex(&known[3..35])?);
-        let span = SpanId(u64::try_from(parse_hex(&known[36..52])?).ok()?);
-        let sampled = parse_hex(&known[53..])? & SAMPLED != 0;
+        let has_dashes = [2, 35, 52].iter().all(|index| fields[*index] == b'-');
+        let trace = TraceId(parse_hex(&fields[3..35])?);
+        let span = SpanId(u64::try_from(parse_hex(&fields[36..52])?).ok()?);
+        let sampled = parse_hex(&fields[53..])? & SAMPLED != 0;
         let is_valid = has_valid_end && has_dashes && trace.0 != 0 && span.0 != 0;
         is_valid.then_some(TraceParent { trace, span, sampled })
     }
@@ -127,7 +129,8 @@ pub(crate) struct ClientTrace {
 #[derive(Debug, Default)]
 pub(crate) struct TraceHeaders {
     /// Number of `traceparent` headers.
-    parents: usize,
+    parent_count: usize,
+    /// The last `traceparent`; `None` if there is none or it is malformed.
     parent: Option<TraceParent>,
     /// The values of all `tracestate` headers, joined by commas.
     state: Vec<u8>,
@@ -136,14 +139,14 @@ pub(crate) struct TraceHeaders {
 impl TraceHeaders {
     /// Adds a `traceparent`.
     pub(crate) fn add_parent(&mut self, value: &[u8]) {
-        self.parents += 1;
+        self.parent_count += 1;
         self.parent = TraceParent::parse(value);
     }
 
     /// Adds a `tracestate`.
     pub(crate) fn add_state(&mut self, value: &[u8]) {
         let value = value.trim_ascii();
-        // A longer value is dropped in the end, so its rest is not stored.
+        // `finish` drops a state that is too long, so further values need not be stored.
         if value.is_empty() || self.state.len() > STATE_BYTES_MAX {
             return;
         }
@@ -156,7 +159,7 @@ impl TraceHeaders {
     /// Returns the trace context. Returns `None` if there is no `traceparent`, a malformed one, or
     /// more than one. A `tracestate` that is too long, or not printable ASCII, is dropped.
     pub(crate) fn finish(self) -> Option<Box<ClientTrace>> {
-        let parent = self.parent.filter(|_| self.parents == 1)?;
+        let parent = self.parent.filter(|_| self.parent_count == 1)?;
         let is_printable = self.state.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
         let has_state = !self.state.is_empty() && self.state.len() <= STATE_BYTES_MAX;
         let state = String::from_utf8(self.state).ok().filter(|_| has_state && is_printable);

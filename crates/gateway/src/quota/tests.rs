@@ -129,13 +129,13 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
         quotas.charge(grant(&first, 1), None, now).unwrap();
     }
     let path = folder.path().join("quotas.json");
-    assert!(crate::runtime::quota::write(&quotas.ledger, &path));
+    assert!(crate::runtime::quota::write_ledger(&quotas.ledger, &path));
     // The process that takes over, and the last usage of the former one.
     let second = config(folder.path(), &text);
     let second_quotas = Quotas::new(None, &second, &gateways(2)).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();
-    assert!(crate::runtime::quota::write(&quotas.ledger, &path));
-    assert!(crate::runtime::quota::write(&second_quotas.ledger, &path));
+    assert!(crate::runtime::quota::write_ledger(&quotas.ledger, &path));
+    assert!(crate::runtime::quota::write_ledger(&second_quotas.ledger, &path));
     assert_eq!(second_quotas.usage(now)[1].unwrap().used, 7);
     assert!(
         (0..4).filter(|_| second_quotas.charge(grant(&second, 1), None, now).is_ok()).count() == 3
@@ -147,7 +147,7 @@ fn a_file_in_a_missing_folder_and_no_file_are_errors() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
     let quotas = Quotas::new(None, &config, &gateways(2)).unwrap();
-    assert!(!crate::runtime::quota::write(
+    assert!(!crate::runtime::quota::write_ledger(
         &quotas.ledger,
         &folder.path().join("nowhere/quotas.json")
     ));

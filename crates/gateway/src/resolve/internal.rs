@@ -1,5 +1,5 @@
-//! Calls of the gateway itself, for subscriptions and filters. They pass the same steps as a
-//! client's call, starting with the choice of the group.
+//! Calls that the gateway itself makes for subscriptions and filters. They skip limits, rules,
+//! authorization and quotas. The remaining steps are the same as for a client's call.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -14,11 +14,13 @@ use crate::call::Payload;
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::state::context::ThreadContext;
 
-/// An internal call that names a block by its hash.
+/// An internal call whose parameters name a block by its hash.
 #[derive(Debug)]
 pub(crate) struct InternalCall<'a> {
+    /// Index of the chain.
     pub(crate) chain: usize,
     pub(crate) method: &'static str,
+    /// The raw JSON array of parameters.
     pub(crate) params: &'a [u8],
     /// The block's height.
     pub(crate) height: u64,
@@ -26,8 +28,8 @@ pub(crate) struct InternalCall<'a> {
     pub(crate) bypass_cache: bool,
 }
 
-/// Resolves an internal call like a client's call. Only upstreams at or above the block's height
-/// may serve it.
+/// Resolves an internal call. Only upstreams whose head is at or above the block's height may serve
+/// the call.
 pub(crate) async fn resolve_internal(
     cx: &Rc<ThreadContext>,
     internal: &InternalCall<'_>,

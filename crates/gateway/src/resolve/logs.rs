@@ -1,10 +1,10 @@
 //! `eth_getLogs`: resolves a range of blocks in parts.
 //!
-//! The finalized part is split into aligned chunks, which are cached and shared by overlapping
-//! ranges. The part above the finalized block is valid only on the head's branch. The parts'
-//! responses are merged by copying whole log objects (`policy/logs.rs`). If one part fails, the
-//! whole call fails with the upstream's error. A filter that is not a plain range is forwarded
-//! unchanged.
+//! The blocks up to the finalized block are split into aligned chunks. The cache stores a response
+//! per chunk, so overlapping ranges share chunks. The response for the blocks above is valid only
+//! on the head's branch. `policy/logs.rs` merges the responses of the parts by copying whole log
+//! objects. If one part fails, the whole call fails with the upstream's error. A filter that is not
+//! a range of blocks is forwarded to an upstream unchanged.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use wire::filter::LogFilter;
 use wire::key::ResolvedBlock;
 use wire::method::Method;
 
-use super::{find_cached_response, is_keyed, resolve_uncached, write_call_key};
+use super::{find_cached_response, needs_key, resolve_uncached, write_call_key};
 use crate::cache::index::{self, IndexResult};
 use crate::call::failure::{Failure, Kind};
 use crate::call::{CacheStatus, Payload, ResponseBudget, UpstreamRequest, UpstreamResponse};
@@ -25,10 +25,10 @@ use crate::policy::heads::ChainView;
 use crate::policy::logs::{LogsPlan, Part, covers, merge, plan_filter, split_around};
 use crate::state::context::ThreadContext;
 
-/// Maximum parts of one range in flight.
+/// Maximum number of parts of one range in flight. It bounds the upstream requests of one call.
 const PARTS_CONCURRENCY: usize = 8;
 
-/// Resolves a call for logs.
+/// Resolves a call for logs. Splits the range of its filter into parts, and merges the responses.
 pub(super) async fn resolve(
     cx: &Rc<ThreadContext>,
     request: UpstreamRequest<'_>,
@@ -39,10 +39,10 @@ pub(super) async fn resolve(
     let view = cx.snapshot.chains[request.chain].view.load_full();
     let filter = LogFilter::from_params(&call.params).ok().filter(|_| cx.snapshot.cache.is_some());
     let Some(filter) = filter else { return resolve_uncached(cx, request, None).await };
-    let (chunk, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
-    let parts = match plan_filter(&filter, &view, chunk, parts_max) {
+    let (chunk_blocks, parts_max) = (config.logs_chunk_blocks, config.logs_parts_max);
+    let parts = match plan_filter(&filter, &view, chunk_blocks, parts_max) {
         LogsPlan::Forward => {
-            // The view has no head while no upstream is usable. Only the index can respond then.
+            // Without a usable upstream the view has no head. Then only the index can respond.
             if let (None, Some(range)) = (view.head, find_numbered_range(&filter))
                 && let Some(indexed) = lookup_index(cx, &request, &filter, &[range]).await
                 && covers(indexed.part, &[range])
@@ -64,7 +64,7 @@ pub(super) async fn resolve(
         Some(indexed) => split_around(indexed.part, &parts),
         None => parts,
     };
-    // All parts together must respect the limit of one response.
+    // The limit of one response applies to the sum of all parts.
     let bytes_max = cx.snapshot.config.groups[request.group].response_bytes_max;
     let budget = ResponseBudget::new(&cx.snapshot.registry.memory, bytes_max, Kind::TooLarge);
     let requests = parts.iter().map(|part| {
@@ -73,8 +73,8 @@ pub(super) async fn resolve(
         let params = Some(Cow::Owned(params));
         let request = UpstreamRequest { params, caching: part.caching(&view), ..request.clone() };
         let range = ResolvedBlock::Range { from: part.from, to: part.to };
-        let indexed = indexed.as_ref().filter(|indexed| indexed.part == *part);
-        let index_response = indexed.map(|indexed| indexed.response.clone());
+        let indexed_part = indexed.as_ref().filter(|indexed| indexed.part == *part);
+        let index_response = indexed_part.map(|indexed| indexed.response.clone());
         let (call_params, view, budget) = (&call.params, &view, &budget);
         async move {
             let response = match index_response {
@@ -95,7 +95,7 @@ pub(super) async fn resolve(
     merge_parts(&parts, responses)
 }
 
-/// Returns the range of a filter if its bounds are block numbers in ascending order.
+/// Returns the range of a filter; `None` unless its bounds are block numbers in ascending order.
 fn find_numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
     match (filter.block_hash, filter.from, filter.to) {
         (None, Some(BlockRef::Number(from)), Some(BlockRef::Number(to))) if from <= to => {
@@ -111,7 +111,8 @@ struct IndexedLogs {
     response: UpstreamResponse,
 }
 
-/// Looks up the logs of the range of `parts` in the index; `None` if the index has no part of it.
+/// Looks up the logs of the whole range of `parts` in the index. The index may return a contiguous
+/// part of the range. Returns `None` if the index has no logs of it.
 async fn lookup_index(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
@@ -131,25 +132,26 @@ async fn lookup_index(
     Some(IndexedLogs { part, response: index::response(logs) })
 }
 
-/// Resolves one part, or a filter by hash.
+/// Resolves one part of a range, or a call that names a block by its hash. `range` is the part's
+/// range of blocks; `None` for a call by hash.
 pub(super) async fn resolve_part(
     cx: &Rc<ThreadContext>,
     request: UpstreamRequest<'_>,
     params: &Params<'_>,
     method: &'static Method,
-    block: Option<ResolvedBlock>,
+    range: Option<ResolvedBlock>,
     view: &ChainView,
 ) -> UpstreamResponse {
     let mut key = Vec::new();
-    let has_key = is_keyed(&request.caching, request.coalesce)
-        && write_call_key(cx, &mut key, request.chain, method, params, block);
+    let has_key = needs_key(&request.caching, request.coalesce)
+        && write_call_key(cx, &mut key, request.chain, method, params, range);
     if has_key && let Some(response) = find_cached_response(cx, &key, view) {
         return response;
     }
     resolve_uncached(cx, request, has_key.then_some(&key[..])).await
 }
 
-/// Merges the responses of the parts, which are in block order.
+/// Merges the responses of the parts. `parts` and `responses` are in block order.
 fn merge_parts(parts: &[Part], mut responses: Vec<UpstreamResponse>) -> UpstreamResponse {
     if responses.len() == 1
         && let Some(response) = responses.pop()
@@ -172,7 +174,7 @@ fn merge_parts(parts: &[Part], mut responses: Vec<UpstreamResponse>) -> Upstream
             let last = responses.last();
             (Payload::Result(merged.into()), last.and_then(|response| response.upstream))
         }
-        // An upstream returned logs from outside the part, or no logs at all.
+        // An upstream returned logs of other blocks, or something other than a list of logs.
         Err(_) => (Payload::Failed(Failure::ours(Kind::Malformed)), None),
     };
     UpstreamResponse { upstream, cache_status, ..UpstreamResponse::local(payload) }

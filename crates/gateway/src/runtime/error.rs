@@ -1,6 +1,6 @@
-//! Why the gateway cannot start or had to stop.
+//! The errors of starting a gateway.
 
-/// Why the gateway cannot start or had to stop.
+/// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

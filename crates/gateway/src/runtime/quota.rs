@@ -1,8 +1,8 @@
-//! Writes used quotas to a file and shares them through Redis. Both happen each second while the
-//! quotas change, and when the gateway stops.
+//! Writes the usage of quotas to a file and shares it through Redis. Both happen each second while
+//! the usage changes, and when the gateway stops.
 //!
 //! A process that is killed loses the units of its last second. If the file cannot be written, the
-//! error is logged once and counted in the metrics. Calls are still counted in memory.
+//! error is logged once, and the metrics count each failure. Calls still count in memory.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -24,23 +24,23 @@ use crate::state::snapshot::Snapshot;
 
 /// Interval of writes and exchanges.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
-/// Redis counts as unreachable if it has not responded for this time.
+/// Time without a response after which Redis counts as unreachable.
 const REDIS_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Maximum number of keys whose usage is exchanged at the same time.
 const EXCHANGES_MAX: usize = 64;
 
-/// The task that writes and shares the quotas of one configuration. Dropping this ends the task.
+/// The task that writes and shares the usage under one configuration. Dropping this ends the task.
 pub(crate) struct QuotaSync {
-    task: Rc<Task>,
-    running: AbortHandle,
+    task: Rc<SyncTask>,
+    abort_handle: AbortHandle,
 }
 
-struct Task {
+struct SyncTask {
     snapshot: Arc<Snapshot>,
     ledger: Arc<Ledger>,
     file: PathBuf,
-    /// The client for other gateways; `None` if the quotas are not shared.
-    exchange: Option<QuotaClient>,
+    /// The Redis client; `None` if gateways do not share the quotas.
+    client: Option<QuotaClient>,
 }
 
 impl QuotaSync {
@@ -49,21 +49,21 @@ impl QuotaSync {
         let quota = snapshot.config.quota.as_ref()?;
         let ledger = Arc::clone(&snapshot.quotas.as_ref()?.ledger);
         let redis = snapshot.config.redis.as_ref().filter(|_| quota.shared);
-        let exchange = redis.map(QuotaClient::new);
-        if exchange.is_none() {
+        let client = redis.map(QuotaClient::new);
+        if client.is_none() {
             ledger.unreachable.store(false, Ordering::Relaxed);
         }
         let file = quota.file.clone();
-        let task = Rc::new(Task { snapshot: Arc::clone(snapshot), ledger, file, exchange });
-        let running = tokio::task::spawn_local(Rc::clone(&task).run()).abort_handle();
-        Some(QuotaSync { task, running })
+        let task = Rc::new(SyncTask { snapshot: Arc::clone(snapshot), ledger, file, client });
+        let abort_handle = tokio::task::spawn_local(Rc::clone(&task).run()).abort_handle();
+        Some(QuotaSync { task, abort_handle })
     }
 
-    /// Writes and shares the remaining changes, within a timeout.
+    /// Ends the task. Writes and shares the remaining changes, within a timeout.
     pub(crate) async fn finish(self) {
-        self.running.abort();
-        if self.task.exchange.is_some() {
-            // If this times out, the file still has the changes, and the next start shares them.
+        self.abort_handle.abort();
+        if self.task.client.is_some() {
+            // If this times out, the file still holds the changes, and the next start shares them.
             let _ = tokio::time::timeout(WRITE_INTERVAL, self.task.sync(false)).await;
         }
         self.task.write();
@@ -72,16 +72,16 @@ impl QuotaSync {
 
 impl Drop for QuotaSync {
     fn drop(&mut self) {
-        self.running.abort();
+        self.abort_handle.abort();
     }
 }
 
-impl Task {
+impl SyncTask {
     async fn run(self: Rc<Self>) {
         let mut last_response: Option<Instant> = None;
         let mut has_failed = false;
         loop {
-            if self.exchange.is_some() {
+            if self.client.is_some() {
                 if self.sync(last_response.is_none()).await {
                     last_response = Some(Instant::now());
                 }
@@ -97,9 +97,9 @@ impl Task {
                 }
             }
             if self.ledger.changed.swap(false, Ordering::Relaxed) {
-                let task = (Arc::clone(&self.ledger), self.file.clone());
-                let written = tokio::task::spawn_blocking(move || write(&task.0, &task.1)).await;
-                let is_written = written.unwrap_or(false);
+                let (ledger, file) = (Arc::clone(&self.ledger), self.file.clone());
+                let written = tokio::task::spawn_blocking(move || write_ledger(&ledger, &file));
+                let is_written = written.await.unwrap_or(false);
                 if !is_written && !has_failed {
                     tracing::error!(file = %self.file.display(), "quotas cannot be written");
                 }
@@ -109,22 +109,22 @@ impl Task {
         }
     }
 
-    /// Exchanges used units with other gateways. If `include_unchanged` is true, also exchanges
-    /// accounts that were not used since the last exchange. Returns true if Redis responded.
+    /// Exchanges the usage of changed accounts with other gateways. If `include_unchanged` is true,
+    /// exchanges the usage of all accounts. Returns true if Redis responded to each exchange.
     async fn sync(&self, include_unchanged: bool) -> bool {
-        let Some(exchange) = &self.exchange else { return true };
+        let Some(client) = &self.client else { return true };
         let now = self.snapshot.now();
-        if !exchange.check_available(now).await {
+        if !client.check_available(now).await {
             return false;
         }
         let entries = self.ledger.entries().into_iter().filter(|(_, entry)| {
             entry.used_since_report.swap(false, Ordering::Relaxed) || include_unchanged
         });
         let exchanges = entries.map(|(name, entry)| async move {
-            let sent = entry.account.lock().build_report();
-            match exchange.report_usage(&name, sent, now).await {
+            let report = entry.account.lock().build_report();
+            match client.report_usage(&name, report, now).await {
                 Some(used) => {
-                    entry.account.lock().confirm_report(sent, used);
+                    entry.account.lock().confirm_report(report, used);
                     true
                 }
                 None => {
@@ -140,13 +140,13 @@ impl Task {
     }
 
     fn write(&self) {
-        write(&self.ledger, &self.file);
+        write_ledger(&self.ledger, &self.file);
     }
 }
 
 /// Merges the file into the ledger and writes the ledger. Returns true on success. The merge is
-/// needed because a hand-over has two writers.
-pub(crate) fn write(ledger: &Ledger, file: &std::path::Path) -> bool {
+/// needed because two processes write the file during a hand-over.
+pub(crate) fn write_ledger(ledger: &Ledger, file: &std::path::Path) -> bool {
     if let Ok(file_usage) = file::read(file) {
         ledger.raise_to(&file_usage);
     }

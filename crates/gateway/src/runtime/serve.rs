@@ -23,20 +23,25 @@ use crate::subscribe::feeds::Feeds;
 #[cfg(test)]
 mod tests;
 
-/// Pause after a failed accept. The usual cause is a lack of file descriptors.
+/// Pause after a failed accept. Accepting usually fails for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Interval at which idle connections are closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which a graceful stop checks whether connections are still open.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A serving thread.
 pub(super) struct ServeTask {
+    /// Receives the newest snapshot.
     pub(super) snapshots: watch::Receiver<NumberedSnapshot>,
-    /// Number of the snapshot that each serving thread uses.
-    pub(super) adopted: Arc<[AtomicU64]>,
+    /// For each serving thread, the number of the snapshot that it uses.
+    pub(super) adopted_numbers: Arc<[AtomicU64]>,
     pub(super) phase: watch::Receiver<Phase>,
+    /// Index of this thread among the serving threads.
     pub(super) index: usize,
-    /// Seed of the threads' random numbers.
+    /// Seed of the random numbers of all threads.
     pub(super) seed: u64,
+    /// The subscription streams of all chains, which all threads share.
     pub(super) feeds: Arc<Feeds>,
     /// At least one socket per address. There are more if the process inherited more sockets than
     /// it has threads.
@@ -74,7 +79,7 @@ impl ServeTask {
             }
             self.adopt_newest(&thread);
         }
-        // After a replacement the other process accepts the connections in the backlogs.
+        // If another process has taken over the sockets, it also accepts their backlogs.
         if *self.phase.borrow() == Phase::Draining {
             accept_backlog(&thread, &listeners).await;
         }
@@ -84,20 +89,21 @@ impl ServeTask {
 
     /// Uses the newest snapshot for new requests.
     fn adopt_newest(&mut self, thread: &Thread) {
-        let number = self.adopted[self.index].load(Ordering::Relaxed);
-        let numbered = self.snapshots.borrow_and_update().clone();
-        if numbered.number == number {
+        let adopted_number = self.adopted_numbers[self.index].load(Ordering::Relaxed);
+        let newest = self.snapshots.borrow_and_update().clone();
+        if newest.number == adopted_number {
             return;
         }
-        thread.state.reload(numbered.snapshot);
-        self.adopted[self.index].store(numbered.number, Ordering::Release);
+        thread.state.reload(newest.snapshot);
+        self.adopted_numbers[self.index].store(newest.number, Ordering::Release);
     }
 }
 
-/// Waits for open connections to end, until the drain deadline.
+/// Waits for open connections to end, at most until the drain deadline. Closes idle connections
+/// after `drain_linger`.
 async fn drain(thread: &Thread) {
     thread.state.begin_drain();
-    let (linger, deadline) = {
+    let (close_idle_at, deadline) = {
         let cx = thread.context();
         let config = &cx.snapshot.config;
         let now = Instant::now();
@@ -106,13 +112,13 @@ async fn drain(thread: &Thread) {
             now + config.server.drain_deadline,
         )
     };
-    let mut lingers = true;
+    let mut has_closed_idle = false;
     while thread.connection_count() > 0 && Instant::now() < deadline {
-        if lingers && Instant::now() >= linger {
-            lingers = false;
+        if !has_closed_idle && Instant::now() >= close_idle_at {
+            has_closed_idle = true;
             thread.close_idle();
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
     }
     let open_connections = thread.connection_count();
     if open_connections > 0 {
@@ -125,8 +131,8 @@ async fn drain(thread: &Thread) {
 
 type Accepted = io::Result<(TcpStream, SocketAddr)>;
 
-/// Accepts the next connection. The listeners take turns, so that a flood at one does not block the
-/// others.
+/// Accepts the next connection. The listeners take turns, so a flood at one listener does not block
+/// the others.
 async fn next_connection(
     listeners: &[(ListenAddress, TcpListener)],
     next_listener: &Cell<usize>,
@@ -154,6 +160,8 @@ async fn accept_backlog(thread: &Rc<Thread>, listeners: &[(ListenAddress, TcpLis
     }
 }
 
+/// Serves an accepted connection, or closes it if the thread has too many connections. Pauses after
+/// a failed accept.
 async fn accept(thread: &Rc<Thread>, accepted: Accepted, listen_address: ListenAddress) {
     match accepted {
         Ok((stream, peer)) => {
@@ -172,7 +180,7 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, listen_address: ListenA
             thread.accept_tcp(stream, peer.ip().to_canonical(), listen_address);
         }
         Err(error) => {
-            // The pause keeps a lack of file descriptors from becoming a busy loop.
+            // Without the pause, a lack of file descriptors would cause a busy loop.
             tracing::warn!(%error, "cannot accept a connection");
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }

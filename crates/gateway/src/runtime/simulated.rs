@@ -17,7 +17,7 @@ use crate::upstream::watch::Watcher;
 /// Buffer of each direction of a stream in memory, in bytes.
 const STREAM_BYTES: usize = 256 * 1024;
 
-/// The gateway. Must be made and used within a `tokio` local runtime.
+/// A simulated gateway. It must be created and used within a `tokio` local runtime.
 pub struct Simulation {
     thread: Rc<Thread>,
     _watch: Watcher,
@@ -36,9 +36,9 @@ impl Simulation {
 
     /// Connects a client and returns its end of the stream.
     pub fn connect(&self, client: IpAddr) -> DuplexStream {
-        let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
-        self.thread.accept(ours, client);
-        theirs
+        let (gateway_end, client_end) = tokio::io::duplex(STREAM_BYTES);
+        self.thread.accept(gateway_end, client);
+        client_end
     }
 
     /// Returns the state that `/status` of the admin address prints.
@@ -46,7 +46,7 @@ impl Simulation {
         Status::of(&self.thread.context().snapshot)
     }
 
-    /// Returns the height of the served head of the first chain.
+    /// Returns the height of the served head of the first chain; `None` without a head.
     pub fn head(&self) -> Option<u64> {
         self.thread.context().snapshot.chains[0].view.load().head.map(|head| head.number)
     }

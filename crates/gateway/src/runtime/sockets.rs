@@ -1,8 +1,9 @@
-//! Listening sockets, which are new or inherited from the process that this one replaces.
+//! The listening sockets. A process binds new sockets, or inherits them from the process that it
+//! replaces.
 //!
 //! Each serving thread has its own socket on the same address, with its own backlog. A replaced
-//! process hands over its sockets, because closing them would reset the connections in their
-//! backlogs.
+//! process hands over its sockets. If it closed them, the system would reset the connections in
+//! their backlogs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +14,8 @@ use crate::config::Config;
 use crate::downstream::thread::ListenAddress;
 use crate::runtime::error::Error;
 
-/// Backlog of a socket; Linux caps it at `net.core.somaxconn`, 4096 by default.
+/// Maximum number of connections that wait to be accepted. Linux also limits it to
+/// `net.core.somaxconn`, which is 4096 by default.
 const BACKLOG: i32 = 4096;
 
 /// Listening sockets for a hand-over between processes.
@@ -36,9 +38,11 @@ pub(super) struct BoundSockets {
     pub(super) listen_tls: Option<SocketAddr>,
     pub(super) admin_address: Option<SocketAddr>,
     pub(super) health_address: Option<SocketAddr>,
-    /// The sockets of each serving thread, with the kind of their address.
+    /// The sockets of each serving thread. Each socket comes with the kind of its address.
     pub(super) clients: Vec<Vec<(ListenAddress, Socket)>>,
+    /// The socket of the admin address; `None` if it is off.
     pub(super) admin: Option<Socket>,
+    /// The socket of the health address; `None` if it is off.
     pub(super) health: Option<Socket>,
     /// Copies of all sockets.
     pub(super) copies: Sockets,
@@ -59,7 +63,7 @@ impl Sockets {
     }
 }
 
-/// Uses the inherited sockets that fit the configuration and binds the others.
+/// Uses the inherited sockets whose addresses are configured, and binds the missing sockets.
 pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, Error> {
     let server = &config.server;
     let tls = config.listen_tls.as_ref().map(|tls| tls.address);
@@ -94,8 +98,8 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, 
     })
 }
 
-/// Returns the actual address and at least `count` sockets, or none if no address is configured.
-/// Uses inherited sockets first.
+/// Returns the actual address and at least `count` sockets. Uses inherited sockets first. Returns
+/// no sockets if no address is configured.
 fn listen_on(
     configured: Option<SocketAddr>,
     inherited: impl IntoIterator<Item = Socket>,
@@ -114,7 +118,7 @@ fn listen_on(
     Ok((Some(address), sockets))
 }
 
-/// Returns true if a socket listens on the configured address; port 0 matches any port.
+/// Returns true if a socket listens on the configured address. Port 0 matches any port.
 fn matches_address(socket: &Socket, configured: SocketAddr) -> bool {
     let address = socket.local_addr().ok().and_then(|address| address.as_socket());
     address.is_some_and(|address| {
@@ -127,8 +131,9 @@ fn matches_address(socket: &Socket, configured: SocketAddr) -> bool {
 fn listen(address: SocketAddr, is_first: bool) -> Result<Socket, Error> {
     let open = || -> io::Result<Socket> {
         if is_first && address.port() != 0 {
-            // With SO_REUSEPORT a second gateway would silently take half of the connections. So
-            // the address is first bound without SO_REUSEPORT.
+            // With SO_REUSEPORT, binding succeeds even if another gateway listens on the address.
+            // That gateway would then lose half of its connections. So a first socket binds the
+            // address without SO_REUSEPORT.
             let probe =
                 Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             probe.set_reuse_address(true)?;
@@ -146,6 +151,7 @@ fn listen(address: SocketAddr, is_first: bool) -> Result<Socket, Error> {
     open().map_err(|source| Error::Listen { address, source })
 }
 
+/// Returns the address of a socket, with the actual port if port 0 was configured.
 fn local_address(socket: &Socket, configured: SocketAddr) -> Result<SocketAddr, Error> {
     let address =
         socket.local_addr().map_err(|source| Error::Listen { address: configured, source })?;

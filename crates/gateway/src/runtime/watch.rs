@@ -17,10 +17,14 @@ use crate::upstream::watch::Watcher;
 
 /// The task of the watch thread.
 pub(super) struct WatchTask {
+    /// Receives the newest snapshot.
     pub(super) snapshots: watch::Receiver<NumberedSnapshot>,
     pub(super) phase: watch::Receiver<Phase>,
+    /// True once every serving thread has started.
     pub(super) ready: Arc<AtomicBool>,
+    /// The socket of the admin address; `None` if it is off.
     pub(super) admin: Option<Socket>,
+    /// The socket of the health address; `None` if it is off.
     pub(super) health: Option<Socket>,
 }
 
@@ -29,7 +33,7 @@ impl WatchTask {
         let mut watch = Watcher::default();
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.follow(&snapshot.topology, &snapshot.on_event());
-        // Each new configuration replaces the bus. The bus ends when this function returns.
+        // The bus runs as long as this variable lives. A new configuration replaces it.
         let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         let mut heartbeat = Heartbeat::start(&snapshot.topology, &snapshot.gateways);
@@ -42,7 +46,7 @@ impl WatchTask {
         let (publish, published) = watch::channel(snapshot);
         let sockets = [(Pages::Admin, self.admin.take()), (Pages::Health, self.health.take())];
         let sockets = sockets.into_iter().filter_map(|(pages, socket)| Some((pages, socket?)));
-        let start = |(pages, socket): (Pages, Socket)| {
+        let start_pages = |(pages, socket): (Pages, Socket)| {
             let listener = TcpListener::from_std(socket.into())
                 .inspect_err(|error| tracing::error!(%error, ?pages, "cannot serve an address"))
                 .ok()?;
@@ -51,7 +55,7 @@ impl WatchTask {
             let serve = admin::serve(pages, listener, published.clone(), lifecycle);
             Some(tokio::task::spawn_local(serve))
         };
-        let mut page_tasks: Vec<_> = sockets.filter_map(start).collect();
+        let mut page_tasks: Vec<_> = sockets.filter_map(start_pages).collect();
         if let Some(control_socket) = control_socket {
             page_tasks.push(tokio::task::spawn_local(control_socket.serve(published.clone())));
         }

@@ -1,7 +1,7 @@
 //! The state of one serving thread under one configuration.
 //!
-//! Threads share state only through [`Snapshot`], so nothing here is locked. A request uses the
-//! same context from its first byte to its response.
+//! Threads share state only through [`Snapshot`], so a context needs no locks. A request uses one
+//! context from its first byte to its response, even if a reload happens meanwhile.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,12 +19,14 @@ use crate::metrics::thread::Counters;
 use crate::state::snapshot::Snapshot;
 use crate::upstream::thread::UpstreamContext;
 
-/// First value of the clock of request limits, in milliseconds (about 35 years).
-const LIMITS_CLOCK_START: u64 = 1 << 40;
+/// First value of the clock of request limits, in milliseconds (about 35 years). So times from
+/// before the start of the process are positive too.
+const LIMITS_CLOCK_START_MS: u64 = 1 << 40;
 
 /// The state of one serving thread under one configuration.
 pub(crate) struct ThreadContext {
     pub(crate) snapshot: Arc<Snapshot>,
+    /// The state of this thread for calling upstreams, such as connections.
     pub(crate) upstream: Rc<UpstreamContext>,
     pub(crate) counters: Arc<Counters>,
     /// Calls in flight that equal calls can join.
@@ -33,18 +35,18 @@ pub(crate) struct ThreadContext {
     pub(crate) redis: Option<Rc<RedisTier>>,
     /// The client for shared request-limit zones; `None` if no zone is shared.
     pub(crate) shared_limits: Option<Rc<SharedLimitClient>>,
-    /// The verified tokens; `None` if tokens are not accepted.
+    /// The cache of verified tokens; `None` if tokens are not accepted.
     pub(crate) tokens: Option<RefCell<Tokens>>,
     /// The thread's index among the serving threads.
     pub(crate) index: usize,
-    /// The date for responses.
+    /// The value of the `date` header of responses.
     date: RefCell<Date>,
 }
 
-/// The current HTTP date.
+/// The current HTTP date, formatted at most once per second.
 struct Date {
-    /// When the text is outdated; `None` before it was first written.
-    until: Option<Instant>,
+    /// When the text must be formatted again; `None` before the first time.
+    outdated_at: Option<Instant>,
     text: [u8; 29],
 }
 
@@ -64,6 +66,7 @@ impl ThreadContext {
         ThreadContext::build(snapshot, upstream, self.index, self.shared_limits.as_deref())
     }
 
+    /// Builds a context. `shared_limits` is the client of the previous context, if any.
     fn build(
         snapshot: Arc<Snapshot>,
         upstream: Rc<UpstreamContext>,
@@ -79,50 +82,53 @@ impl ThreadContext {
                 RedisTier::start(redis, &snapshot.topology, snapshot.cache.as_ref(), &counters)
             }),
             shared_limits: SharedLimitClient::start(&snapshot.topology, &counters, shared_limits),
-            // The keys of the issuers may have changed.
+            // The cache starts empty, because the keys of the issuers may have changed.
             tokens: Tokens::new(&snapshot.config).map(RefCell::new),
             index,
-            date: RefCell::new(Date { until: None, text: [b' '; 29] }),
+            date: RefCell::new(Date { outdated_at: None, text: [b' '; 29] }),
             counters,
             snapshot,
         })
     }
 
-    /// See [`UpstreamContext::tick`].
+    /// Reads the clock and returns the current time. Must be called after each wait, because
+    /// `recent` and `now` return the time of the last call. See [`UpstreamContext::tick`].
     pub(crate) fn tick(&self) -> Instant {
         self.upstream.tick()
     }
 
-    /// See [`UpstreamContext::recent`].
+    /// Returns the time of the last tick. See [`UpstreamContext::recent`].
     pub(crate) fn recent(&self) -> Instant {
         self.upstream.recent()
     }
 
-    /// See [`UpstreamContext::now`].
+    /// Returns the time of the last tick, counted from the start of the process. See
+    /// [`UpstreamContext::now`].
     pub(crate) fn now(&self) -> Duration {
         self.upstream.now()
     }
 
-    /// Returns the time of the clock of request limits: [`ThreadContext::now`] in whole
-    /// milliseconds plus an offset. The offset is needed because Redis can report times before the
-    /// start of this process.
+    /// Returns the time of the clock of request limits in ms: [`ThreadContext::now`] plus
+    /// [`LIMITS_CLOCK_START_MS`]. Without that offset, a time that Redis reports from before the
+    /// start of this process would be negative.
     pub(crate) fn now_ms(&self) -> u64 {
-        LIMITS_CLOCK_START + self.now().as_millis() as u64
+        LIMITS_CLOCK_START_MS + self.now().as_millis() as u64
     }
 
     /// Returns the current time as an HTTP date.
     pub(crate) fn date(&self) -> [u8; 29] {
         let now = self.recent();
         let mut date = self.date.borrow_mut();
-        if date.until.is_none_or(|until| now >= until) {
-            date.until = Some(now + Duration::from_secs(1));
+        if date.outdated_at.is_none_or(|outdated_at| now >= outdated_at) {
+            date.outdated_at = Some(now + Duration::from_secs(1));
             let text = httpdate::fmt_http_date(std::time::SystemTime::now());
             date.text.copy_from_slice(&text.as_bytes()[..29]);
         }
         date.text
     }
 
-    /// Closes connections that have been idle for too long. Called each second.
+    /// Closes upstream connections that have been idle for too long, and updates a gauge. Called
+    /// each second.
     pub(crate) fn sweep(&self) {
         self.upstream.sweep();
         self.counters.calls_in_flight.set(self.in_flight_calls.len() as u64);

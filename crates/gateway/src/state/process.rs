@@ -1,5 +1,5 @@
-//! State that outlives every reload: the outcomes of reloads and upgrades, the index, and the
-//! control socket.
+//! State of the process that reloads do not replace: the outcomes of reloads and upgrades, the
+//! index, and the control socket.
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -10,16 +10,15 @@ use crate::cache::index::Index;
 
 /// State of the process, besides the registry of the upstreams.
 #[derive(Default)]
-pub(crate) struct Process {
+pub(crate) struct ProcessState {
     reloads: Mutex<Reloads>,
-    /// The reader of the index; empty without an index. Set before the threads start.
+    /// The reader of the index, set before the threads start. Empty without an index.
     pub(crate) index: OnceLock<Arc<dyn Index>>,
-    /// The name of the control socket; empty without one. Set when the watch thread starts.
+    /// The name of the control socket, set when the watch thread starts. Empty without a socket.
     pub(crate) control_socket: OnceLock<String>,
 }
 
-/// Outcomes of all reloads, and failed upgrades. An upgrade hands the sockets over to a new
-/// process.
+/// Outcomes of reloads and upgrades. An upgrade hands the sockets over to a new process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reloads {
     /// Number of applied reloads.
@@ -30,35 +29,37 @@ pub(crate) struct Reloads {
     pub(crate) last: Option<ReloadRecord>,
     /// Number of failed hand-overs to another process.
     pub(crate) upgrades_failed: u64,
-    /// Reason of the last failed hand-over.
+    /// Reason of the last failed hand-over; `None` before the first failure.
     pub(crate) upgrade_fault: Option<String>,
 }
 
 /// The time and outcome of a reload.
 #[derive(Debug, Clone)]
 pub(crate) struct ReloadRecord {
+    /// When the reload ended.
     pub(crate) ended_at: SystemTime,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ReloadOutcome,
 }
 
 /// How a reload ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The new configuration is in use. Lists the changed keys, and the changes that need a
-    /// restart.
+pub(crate) enum ReloadOutcome {
+    /// The new configuration is in use. `changes` lists the changed keys, including keys that only
+    /// a restart applies.
     Applied { changes: Vec<String> },
     /// The new configuration is invalid, and the old one stays in use. The reason holds no secret.
     Refused { reason: String },
 }
 
 impl Reloads {
-    /// Returns the number of the current configuration; the process starts with 1.
+    /// Returns the number of the current configuration. The process starts with 1.
     pub(crate) fn generation(&self) -> u64 {
         self.applied + 1
     }
 }
 
-impl Process {
+impl ProcessState {
+    /// Returns a copy of the outcomes.
     pub(crate) fn reloads(&self) -> Reloads {
         self.reloads.lock().clone()
     }
@@ -71,11 +72,11 @@ impl Process {
     }
 
     /// Records the outcome of a reload.
-    pub(crate) fn record_reload(&self, outcome: Outcome) {
+    pub(crate) fn record_reload(&self, outcome: ReloadOutcome) {
         let mut reloads = self.reloads.lock();
         match &outcome {
-            Outcome::Applied { .. } => reloads.applied += 1,
-            Outcome::Refused { .. } => reloads.refused += 1,
+            ReloadOutcome::Applied { .. } => reloads.applied += 1,
+            ReloadOutcome::Refused { .. } => reloads.refused += 1,
         }
         reloads.last = Some(ReloadRecord { ended_at: SystemTime::now(), outcome });
     }

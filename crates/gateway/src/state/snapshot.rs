@@ -1,10 +1,10 @@
-//! One configuration in use, and all state that depends on it.
+//! A snapshot: one configuration in use, and all state that depends on it.
 //!
 //! All threads share the snapshot. A reload creates a new [`Snapshot`], and calls in flight still
 //! use the old one. Both snapshots share the state that the reload does not change. A reload keeps
-//! the counts of a request-limit zone if its name, key, memory and `shared` setting are unchanged.
-//! A changed rate or cost does not reset them. `context.rs` keeps the state of a thread, and
-//! `upstream/topology` keeps chains and upstreams.
+//! the counts of a request-limit zone if the zone's name, key, memory and `shared` setting are
+//! unchanged. A new rate or cost does not reset the counts. `state/context.rs` has the state of a
+//! thread, and `upstream/topology.rs` has chains and upstreams.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::limits::{Limits, key_headers};
 use crate::metrics::thread::{Counters, Labels};
 use crate::policy::route::Router;
 use crate::quota::Quotas;
-use crate::state::process::Process;
+use crate::state::process::ProcessState;
 use crate::trace;
 use crate::upstream::connector::Connector;
 use crate::upstream::topology::Topology;
@@ -39,18 +39,18 @@ pub(crate) struct Snapshot {
     pub(crate) topology: Arc<Topology>,
     /// The memory tier of the cache; `None` if the cache is off.
     pub(crate) cache: Option<Arc<Cache>>,
-    /// The tier of the cache in Redis; `None` if it is off.
+    /// The shared state of the cache's Redis tier; `None` if the tier is off.
     pub(crate) redis: Option<Arc<redis::SharedState>>,
     /// The number of gateways that share limits and quotas.
     pub(crate) gateways: Arc<GatewayCount>,
     /// The counters of each serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
-    /// Headers that are read from each request.
+    /// The parts of each request's head that are parsed.
     pub(crate) head_fields: Arc<HeadFields>,
-    /// Authenticates callers; `None` if no authentication is configured.
+    /// Finds the API key of a request; `None` if access control is off.
     pub(crate) key_index: Option<KeyIndex>,
-    /// True if the permission of read calls depends on their method. If false, all read calls are
-    /// permitted without a check.
+    /// True if read calls must be authorized by method. If false, all read calls are permitted
+    /// without a check.
     pub(crate) checks_methods: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<RecordQueues>>,
@@ -62,12 +62,15 @@ pub(crate) struct Snapshot {
     pub(crate) quotas: Option<Quotas>,
     /// The connections of each client; `None` if they are not limited.
     pub(crate) clients: Option<Arc<Clients>>,
+    /// Finds the chain of a path, and the group of a method.
     pub(crate) router: Router,
-    pub(crate) process: Arc<Process>,
+    /// State that reloads do not replace.
+    pub(crate) process: Arc<ProcessState>,
 }
 
-/// Gives access to the topology's fields: chains, groups, upstreams, and also `config` (the
-/// configuration) and `registry` (clock and memory budget of the process).
+/// A snapshot dereferences to its topology, which has the chains, groups and upstreams. The
+/// topology also has `config` (the configuration) and `registry` (clock and memory budget of the
+/// process).
 impl Deref for Snapshot {
     type Target = Topology;
 
@@ -77,8 +80,9 @@ impl Deref for Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the state under the first configuration. `connectors[i]` connects to the upstream
-    /// with index `i`. An upstream without an element is connected to over the network.
+    /// Returns the snapshot of the first configuration. `connectors` holds the connector of each
+    /// upstream, by index. If the list is shorter, the remaining upstreams are reached over the
+    /// network.
     pub(crate) fn new(config: Config, connectors: Vec<Connector>) -> Arc<Snapshot> {
         let config = Arc::new(config);
         let labels = Labels::of(&config);
@@ -88,7 +92,7 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, None)
     }
 
-    /// Returns the state under a new configuration. A reload keeps the listening addresses and the
+    /// Returns the snapshot of a new configuration. A reload keeps the listening addresses and the
     /// number of threads, which only a restart changes.
     pub(crate) fn reload(&self, mut config: Config) -> Arc<Snapshot> {
         config.server.listen = self.config.server.listen;
@@ -112,6 +116,8 @@ impl Snapshot {
         Snapshot::build(config, topology, counters, Some(self))
     }
 
+    /// Builds a snapshot. Takes over valid state from the snapshot before the reload; `previous` is
+    /// `None` at the start.
     fn build(
         config: Arc<Config>,
         topology: Arc<Topology>,
@@ -180,11 +186,11 @@ impl Snapshot {
         snapshot
     }
 
-    /// Returns a callback that applies events of chains to the caches.
+    /// Returns a callback that informs the cache tiers about events of chains.
     pub(crate) fn on_event(&self) -> OnEvent {
         let (cache, redis) = (self.cache.clone(), self.redis.clone());
         Rc::new(move |chain, event| match event {
-            // The memory tier needs no event: each hit is checked against the present view.
+            // The memory tier checks each hit against the current view, so it needs no event.
             ChainEvent::Reorg { fork } => {
                 if let Some(redis) = &redis {
                     redis.queue_reorg_message(&chain.name, fork);
@@ -230,8 +236,8 @@ fn build_span_queues(
     Some(Arc::new(trace::span::SpanQueues::new(tracing.clone(), threads, previous.as_deref())))
 }
 
-/// Returns true if a list of methods in the configuration restricts calls, or if tokens are
-/// accepted, because a token may carry such a list.
+/// Returns true if the configuration restricts the methods of calls. Issuers of tokens count too,
+/// because a token may contain a list of methods.
 fn checks_methods(config: &Config) -> bool {
     let access = &config.access;
     !access.policy.methods.is_open()

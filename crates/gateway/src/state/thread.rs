@@ -1,6 +1,7 @@
-//! The state of one serving thread: the context of its next request, and its graceful stop.
+//! The state of one serving thread across configurations: the current context, and the graceful
+//! stop.
 //!
-//! A reload replaces the context (`context.rs`); a request in flight keeps its context.
+//! A reload replaces the context (`state/context.rs`). A request in flight keeps its context.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,12 +14,12 @@ use crate::state::snapshot::Snapshot;
 
 /// A serving thread.
 pub(crate) struct ThreadState {
-    /// The context of the next request.
+    /// The context that new requests use.
     context: RefCell<Rc<ThreadContext>>,
     /// True if a graceful stop has begun.
-    draining: Cell<bool>,
+    is_draining: Cell<bool>,
     /// Notified when a graceful stop begins.
-    drain: Notify,
+    drain_begun: Notify,
 }
 
 impl std::fmt::Debug for ThreadState {
@@ -28,12 +29,13 @@ impl std::fmt::Debug for ThreadState {
 }
 
 impl ThreadState {
-    /// Returns the thread with this index, below `config.server.threads`.
+    /// Returns the state of the thread with this index, below `config.server.threads`. `seed` is
+    /// the seed of random numbers, which all threads share.
     pub(crate) fn new(snapshot: Arc<Snapshot>, index: usize, seed: u64) -> Rc<ThreadState> {
         Rc::new(ThreadState {
             context: RefCell::new(ThreadContext::new(snapshot, index, seed)),
-            draining: Cell::new(false),
-            drain: Notify::new(),
+            is_draining: Cell::new(false),
+            drain_begun: Notify::new(),
         })
     }
 
@@ -50,20 +52,20 @@ impl ThreadState {
 
     /// Returns true if a graceful stop has begun.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.get()
+        self.is_draining.get()
     }
 
     /// Waits for a graceful stop to begin.
     pub(crate) async fn wait_for_drain(&self) {
-        let notified = self.drain.notified();
-        if !self.draining.get() {
+        let notified = self.drain_begun.notified();
+        if !self.is_draining.get() {
             notified.await;
         }
     }
 
-    /// Begins a graceful stop: connections close after the response to their next request.
+    /// Begins a graceful stop. Each connection then closes after the response to its next request.
     pub(crate) fn begin_drain(&self) {
-        self.draining.set(true);
-        self.drain.notify_waiters();
+        self.is_draining.set(true);
+        self.drain_begun.notify_waiters();
     }
 }

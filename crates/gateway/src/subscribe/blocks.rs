@@ -1,7 +1,7 @@
-//! A chain's blocks and logs by hash, for all subscribers.
+//! Fetches the blocks of a chain and their logs by hash, for all subscribers.
 //!
 //! The gateway stores the logs of recent blocks. If a reorg drops a block, subscribers receive its
-//! logs again, marked as removed. Upstreams may no longer have these logs.
+//! logs again, marked as removed. At that time upstreams may not have these logs any more.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -24,47 +24,48 @@ use crate::resolve::internal::InternalCall;
 use crate::state::context::ThreadContext;
 
 /// Maximum number of blocks fetched concurrently.
-pub(super) const FETCHES_MAX: usize = 8;
-/// Time for which the gateway doubts an empty list of logs of a block whose bloom filter has bits
-/// set. An empty response after this time is accepted.
+pub(super) const BLOCK_FETCHES_MAX: usize = 8;
+/// Time for which the gateway does not accept an empty list of logs if the block's bloom filter
+/// shows that the block has logs. An upstream may not have indexed the block yet.
 const EMPTY_CONFIRMED_AFTER: Duration = Duration::from_secs(6);
-/// Replaces [`EMPTY_CONFIRMED_AFTER`] if the last doubted block was really empty. Some chains fill
-/// the bloom filter differently.
+/// Replaces [`EMPTY_CONFIRMED_AFTER`] if the last doubted block was really empty, because some
+/// chains use the bloom filter differently.
 const EMPTY_CONFIRMED_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// Maximum number of doubted blocks.
+/// Maximum number of blocks whose doubts are stored.
 const DOUBTED_MAX: usize = 64;
-/// Time after which a doubt is dropped.
+/// Time after which a stored doubt is removed, even if no response has resolved it.
 const DOUBTED_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of blocks whose logs are stored: two epochs.
 const RECENT_BLOCKS_MAX: usize = 64;
 /// Maximum bytes of the stored logs.
 const RECENT_BYTES_MAX: usize = 64 << 20;
 
-/// A log.
+/// A log of a transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
+    /// The parsed fields that filters match.
     pub(super) fields: LogFields,
     /// The raw log, as an upstream sent it.
     pub(super) raw: Bytes,
 }
 
-/// The block or its logs are not available yet.
+/// The error that a block or its logs are not available yet.
 #[derive(Debug)]
 pub(super) struct Unavailable;
 
-/// The recent blocks of one chain.
+/// The logs of recent blocks of one chain.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     recent: Mutex<RecentLogs>,
     doubts: Mutex<Doubts>,
 }
 
-/// Doubts about upstreams that report no logs for a block.
+/// Doubts about empty lists of logs.
 #[derive(Debug, Default)]
 struct Doubts {
     blocks: VecDeque<DoubtedBlock>,
-    /// True if the last block whose doubt ended was really empty.
-    was_empty: bool,
+    /// True if the block whose doubt ended last was really empty.
+    last_was_empty: bool,
 }
 
 /// A block for which an upstream has reported no logs.
@@ -79,18 +80,18 @@ impl Doubts {
     /// Returns true if an empty response to a request at `requested_at` is doubted.
     fn is_doubted(&mut self, hash: Hash, requested_at: Duration) -> bool {
         let confirmed_after =
-            if self.was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
-        let known_since =
+            if self.last_was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
+        let stored_since =
             self.blocks.iter().find(|block| block.hash == hash).map(|block| block.since);
-        let since = known_since.unwrap_or(requested_at);
+        let since = stored_since.unwrap_or(requested_at);
         if requested_at.saturating_sub(since) >= confirmed_after {
-            self.was_empty = true;
+            self.last_was_empty = true;
             self.blocks.retain(|block| block.hash != hash);
             return false;
         }
-        if known_since.is_none() {
+        if stored_since.is_none() {
             self.blocks.retain(|block| requested_at.saturating_sub(block.since) < DOUBTED_FOR);
-            // If the list is full, the new block is doubted but not added.
+            // If the list is full, the block is doubted again at the next request.
             if self.blocks.len() < DOUBTED_MAX {
                 self.blocks.push_back(DoubtedBlock { hash, since: requested_at });
             }
@@ -98,18 +99,20 @@ impl Doubts {
         true
     }
 
-    /// Resolves a doubt: the block has logs.
+    /// Ends the doubt about a block that has logs.
     fn resolve(&mut self, hash: Hash) {
-        let count = self.blocks.len();
+        let count_before = self.blocks.len();
         self.blocks.retain(|block| block.hash != hash);
-        self.was_empty &= self.blocks.len() == count;
+        let had_doubt = self.blocks.len() < count_before;
+        self.last_was_empty &= !had_doubt;
     }
 }
 
 #[derive(Debug, Default)]
 struct RecentLogs {
-    /// The newest block is last.
+    /// The logs by block. The newest block is last.
     blocks: VecDeque<(Hash, Arc<Vec<Log>>)>,
+    /// Total bytes of all logs.
     bytes: usize,
 }
 
@@ -125,7 +128,8 @@ pub(super) async fn fetch_block(
     if hash == Some(head.hash) { Ok(block) } else { Err(Unavailable) }
 }
 
-/// Fetches a result for a block from an upstream that has the block.
+/// Fetches a result for a block from an upstream that has the block. `params` is the raw array of
+/// parameters. A `null` result counts as unavailable.
 async fn fetch_result(
     cx: &Rc<ThreadContext>,
     chain: usize,
@@ -157,9 +161,9 @@ impl Blocks {
         change: Change,
     ) -> Result<Arc<Vec<Log>>, Unavailable> {
         let (Change::Added(head) | Change::Dropped(head)) = change;
-        let known = self.find_recent(head.hash);
+        let stored_logs = self.find_recent(head.hash);
         match change {
-            Change::Added(_) => match known {
+            Change::Added(_) => match stored_logs {
                 Some(logs) => Ok(logs),
                 None => {
                     let logs = Arc::new(self.fetch_logs(cx, chain, head).await?);
@@ -168,9 +172,10 @@ impl Blocks {
                 }
             },
             Change::Dropped(_) => {
-                let logs = match known {
+                let logs = match stored_logs {
                     Some(logs) => logs,
-                    // The block predates the subscription, and upstreams may have lost it.
+                    // The block is older than the subscription. If upstreams do not have it any
+                    // more, no logs are reported as removed.
                     None => Arc::new(self.fetch_logs(cx, chain, head).await.unwrap_or_default()),
                 };
                 let mark = |log: &Log| Log { raw: mark_removed(&log.raw).into(), ..log.clone() };
@@ -179,6 +184,7 @@ impl Blocks {
         }
     }
 
+    /// Fetches the logs of a block. Fails if an empty list of logs is doubtful.
     async fn fetch_logs(
         &self,
         cx: &Rc<ThreadContext>,
@@ -187,7 +193,7 @@ impl Blocks {
     ) -> Result<Vec<Log>, Unavailable> {
         let requested_at = cx.snapshot.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", B256::new(head.hash));
-        // The call bypasses the cache. The cache would store a doubted empty response permanently.
+        // The call bypasses the cache, which would keep an empty response that may be wrong.
         let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, true).await?;
         let parse_log = |log: &[u8]| {
             let fields = LogFields::parse(log).filter(|fields| fields.block_hash == head.hash)?;
@@ -199,8 +205,9 @@ impl Blocks {
         if logs.is_empty() {
             let raw = fetch_block(cx, chain, head).await?;
             let header = BlockHeader::parse(&raw, requested_at);
-            let may_have = header.and_then(|header| header.may_have(&BloomQuery::default()));
-            if may_have == Some(true) && self.doubts.lock().is_doubted(head.hash, requested_at) {
+            let may_have_logs = header.and_then(|header| header.may_have(&BloomQuery::default()));
+            if may_have_logs == Some(true) && self.doubts.lock().is_doubted(head.hash, requested_at)
+            {
                 return Err(Unavailable);
             }
         } else {
@@ -209,9 +216,10 @@ impl Blocks {
         Ok(logs)
     }
 
+    /// Stores the logs of a block. Removes the oldest logs beyond the limits.
     fn store_recent(&self, hash: Hash, logs: &Arc<Vec<Log>>) {
         let mut recent = self.recent.lock();
-        if recent.blocks.iter().any(|(known, _)| *known == hash) {
+        if recent.blocks.iter().any(|(stored_hash, _)| *stored_hash == hash) {
             return;
         }
         recent.bytes += bytes_of(logs);
@@ -224,7 +232,8 @@ impl Blocks {
 
     fn find_recent(&self, hash: Hash) -> Option<Arc<Vec<Log>>> {
         let recent = self.recent.lock();
-        recent.blocks.iter().rfind(|(known, _)| *known == hash).map(|(_, logs)| Arc::clone(logs))
+        let found = recent.blocks.iter().rfind(|(stored_hash, _)| *stored_hash == hash);
+        found.map(|(_, logs)| Arc::clone(logs))
     }
 }
 
@@ -254,7 +263,7 @@ mod tests {
         );
         assert!(doubts.is_doubted([3; 32], ms(10_000)));
         doubts.resolve([4; 32]);
-        assert!(doubts.was_empty, "the block was not doubted");
+        assert!(doubts.last_was_empty, "the block was not doubted");
         doubts.resolve([3; 32]);
         assert_eq!(doubt_duration(&mut doubts, [5; 32], 11_000), Some(EMPTY_CONFIRMED_AFTER));
     }

@@ -24,11 +24,14 @@ use crate::upstream::chain::ChainState;
 #[derive(Debug)]
 pub(crate) struct FanOut {
     chain: Arc<ChainState>,
+    /// The stream that the fan follows.
     pub(super) stream: Arc<Stream>,
     /// True if the stream is relayed from an upstream. Subscribers of such a stream may miss
     /// events.
-    relayed: bool,
+    is_relayed: bool,
+    /// The subscriptions of this thread.
     subscriptions: Rc<Subscriptions>,
+    /// The subscribers, by the number of their subscription.
     members: RefCell<BTreeMap<u64, Member>>,
     /// Number of the next member.
     next_number: Cell<u64>,
@@ -36,19 +39,21 @@ pub(crate) struct FanOut {
     task: RefCell<Option<AbortHandle>>,
 }
 
-/// A subscriber to the stream.
+/// A subscription to the stream.
 #[derive(Debug)]
 struct Member {
     subscriber: Rc<Subscriber>,
+    /// Id of the subscription.
     id: Rc<str>,
+    /// Namespace of the subscription call, such as `eth`.
     namespace: Box<str>,
     /// The selected logs, shared by subscribers with equal selections; `None` if the subscriber
     /// receives all events.
     logs: Option<Rc<LogSelection>>,
 }
 
-/// Returns the thread's fan of a stream. If the thread does not follow the stream yet, starts
-/// following it.
+/// Returns the thread's fan of a stream. If the thread does not follow the stream yet, creates the
+/// fan, and starts the stream's source if no thread has.
 pub(super) fn find_or_create(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -59,7 +64,7 @@ pub(super) fn find_or_create(
     if let Some(fan) = subscriptions.fans.borrow().iter().find(is_known) {
         return Rc::clone(fan);
     }
-    let relayed = matches!(origin, Origin::Upstream(_));
+    let is_relayed = matches!(origin, Origin::Upstream(_));
     let Follow { events, needs_source } = stream.follow();
     if needs_source {
         source::start(subscriptions, chain, &stream, origin);
@@ -67,7 +72,7 @@ pub(super) fn find_or_create(
     let fan = Rc::new(FanOut {
         chain: Arc::clone(chain),
         stream,
-        relayed,
+        is_relayed,
         subscriptions: Rc::clone(subscriptions),
         members: RefCell::default(),
         next_number: Cell::new(0),
@@ -85,11 +90,14 @@ impl FanOut {
             match events.recv().await {
                 Ok(Event::All(result)) => self.send_to_all(&result),
                 Ok(Event::Logs(logs)) => self.send_logs(&logs),
-                // A slow thread skips events of a relayed stream.
-                Err(RecvError::Lagged(_)) if self.relayed => {}
+                // Subscribers of a relayed stream may miss events.
+                Err(RecvError::Lagged(_)) if self.is_relayed => {}
                 // The subscribers have missed events, so they must subscribe again.
                 Ok(Event::Broken) | Err(RecvError::Lagged(_)) => {
-                    self.members.borrow().values().for_each(|m| m.subscriber.close_missed());
+                    self.members
+                        .borrow()
+                        .values()
+                        .for_each(|member| member.subscriber.close_after_missed_events());
                 }
                 Err(RecvError::Closed) => return,
             }
@@ -104,7 +112,7 @@ impl FanOut {
         grant: Option<&Grant>,
     ) -> bool {
         let Some(chain) = cx.snapshot.chain_index(&self.chain) else {
-            // The chain was removed; the source closes the subscription.
+            // A reload has removed the chain, and the source closes the subscription.
             return true;
         };
         let members = self.members.borrow();
@@ -127,9 +135,9 @@ impl FanOut {
     ) -> u64 {
         let mut members = self.members.borrow_mut();
         let logs = selection.map(|selection| {
-            let mut known = members.values().filter_map(|member| member.logs.as_ref());
-            let known = known.find(|known| ***known == selection).cloned();
-            known.unwrap_or_else(|| Rc::new(selection))
+            let mut selections = members.values().filter_map(|member| member.logs.as_ref());
+            let equal = selections.find(|other_selection| ***other_selection == selection).cloned();
+            equal.unwrap_or_else(|| Rc::new(selection))
         });
         let number = self.next_number.replace(self.next_number.get() + 1);
         members.insert(number, Member { subscriber, id, namespace: namespace.into(), logs });
@@ -152,7 +160,7 @@ impl FanOut {
         }
         let mut fans = self.subscriptions.fans.borrow_mut();
         fans.retain(|fan| !std::ptr::eq(&**fan, self));
-        self.stream.leave();
+        self.stream.unfollow();
         if let Some(task) = self.task.take() {
             task.abort();
         }
@@ -168,8 +176,9 @@ impl FanOut {
         self.subscriptions.thread.context().counters.subscription_notifications.add(count as u64);
     }
 
+    /// Sends the logs of a block to the members that select them.
     fn send_logs(&self, logs: &[Log]) {
-        // The logs are filtered once for subscribers with equal selections.
+        // Subscribers with equal selections share the selected indices.
         let mut selected: HashMap<*const LogSelection, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {

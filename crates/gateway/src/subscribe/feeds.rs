@@ -19,7 +19,7 @@ const RELAYS_MAX: usize = 64;
 /// subscriptions.
 const RELAYS_PER_CLIENT_MAX: usize = 16;
 
-/// The feeds of all chains. They survive reloads as long as their chains.
+/// The feeds of all chains. A feed survives reloads until its chain is removed.
 #[derive(Debug, Default)]
 pub(crate) struct Feeds(Mutex<Vec<(Weak<ChainState>, Arc<Feed>)>>);
 
@@ -27,11 +27,13 @@ impl Feeds {
     /// Returns the feed of a chain.
     pub(super) fn get_or_create(&self, chain: &Arc<ChainState>) -> Arc<Feed> {
         let mut feeds = self.0.lock();
-        let known = feeds.iter().find(|(known, _)| std::ptr::eq(known.as_ptr(), &**chain));
-        if let Some((_, feed)) = known {
+        let is_of_chain =
+            |known_chain: &Weak<ChainState>| std::ptr::eq(known_chain.as_ptr(), &**chain);
+        if let Some((_, feed)) = feeds.iter().find(|(known_chain, _)| is_of_chain(known_chain)) {
             return Arc::clone(feed);
         }
-        feeds.retain(|(chain, _)| chain.strong_count() > 0);
+        // Removes the feeds of chains that a reload has removed.
+        feeds.retain(|(known_chain, _)| known_chain.strong_count() > 0);
         let feed = Arc::<Feed>::default();
         feeds.push((Arc::downgrade(chain), Arc::clone(&feed)));
         feed
@@ -45,31 +47,33 @@ pub(super) struct Feed {
     pub(super) heads: Arc<Stream>,
     /// Logs of new and dropped blocks.
     pub(super) logs: Arc<Stream>,
-    /// Relayed streams by their subscription call.
-    relays: Mutex<HashMap<Box<[u8]>, Relayed>>,
+    /// Relayed subscriptions by the key of their call (`RelayRequest::key`).
+    relays: Mutex<HashMap<Box<[u8]>, RelayedSubscription>>,
     pub(super) filters: Filters,
     pub(super) blocks: Blocks,
 }
 
 /// A subscription that is relayed from an upstream.
 #[derive(Debug)]
-struct Relayed {
+struct RelayedSubscription {
     stream: Arc<Stream>,
     /// A hash of the client that started the subscription.
     owner: u64,
 }
 
 impl Feed {
-    /// Returns the relayed stream of a subscription call.
+    /// Returns the relayed stream for the key of a subscription call. `owner` is a hash of the
+    /// client, to which a new stream is attributed.
     pub(super) fn find_or_create_relay(
         &self,
-        call: Vec<u8>,
+        call_key: Vec<u8>,
         owner: u64,
     ) -> Result<Arc<Stream>, SubscribeRefusal> {
         let mut relays = self.relays.lock();
-        // A thread that is about to follow a stream already holds a reference.
+        // Removes streams without followers. A thread that is about to follow a stream already
+        // holds a reference.
         relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
-        if let Some(relayed) = relays.get(&*call) {
+        if let Some(relayed) = relays.get(&*call_key) {
             return Ok(Arc::clone(&relayed.stream));
         }
         if relays.len() >= RELAYS_MAX {
@@ -80,7 +84,7 @@ impl Feed {
             return Err(SubscribeRefusal::ClientLimit);
         }
         let stream = Arc::<Stream>::default();
-        relays.insert(call.into(), Relayed { stream: Arc::clone(&stream), owner });
+        relays.insert(call_key.into(), RelayedSubscription { stream: Arc::clone(&stream), owner });
         Ok(stream)
     }
 }

@@ -1,10 +1,10 @@
 //! Filters (`eth_newFilter` and similar methods) for clients that poll.
 //!
-//! A filter stores only its client's chain cursor (`policy/chain_cursor.rs`). The changes are
-//! computed when the client polls, from the gateway's own view of the chain. So an idle filter
-//! costs nothing, survives the loss of any upstream, and misses no block, however rarely it is
-//! polled. Filters for pending transactions belong to an upstream; all calls of one client about
-//! them go to the same upstream.
+//! A filter stores only the chain cursor of its client (`policy/chain_cursor.rs`). When the client
+//! polls, the gateway computes the changes since the last poll from its own view of the chain. So
+//! an idle filter costs nothing and survives the loss of any upstream. It misses no block, even if
+//! the client polls rarely. Filters for pending transactions belong to an upstream, and all calls
+//! of one client about them go to the same upstream.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -21,9 +21,9 @@ use wire::call::{Call, Params};
 use wire::json::string::JsonString;
 use wire::json::walk;
 
-use super::blocks::FETCHES_MAX;
+use super::blocks::BLOCK_FETCHES_MAX;
 use super::feeds::Feed;
-use super::{LogSelection, Outcome, raw_outcome, refuse};
+use super::{LogSelection, Outcome, refuse, result_outcome};
 use crate::call::Payload;
 use crate::call::failure::{Failure, Kind, SubscribeRefusal};
 use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
@@ -32,10 +32,9 @@ use crate::state::context::ThreadContext;
 
 /// Number of blocks in a filter's cursor: two epochs. The cursor cannot follow a deeper reorg.
 const CURSOR_BLOCKS: usize = 64;
-/// Maximum number of changes per response. The next poll returns the rest.
+/// Maximum number of added or dropped blocks per response. The next poll returns the rest.
 const CHANGES_MAX: usize = 1000;
-/// Maximum bytes of logs per response. Only a response with the logs of a single block can be
-/// larger.
+/// Maximum bytes of logs per response, unless a single block has more.
 const CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// The filters of one chain, shared by all threads.
@@ -44,18 +43,21 @@ pub(super) struct Filters(Mutex<FilterTable>);
 
 #[derive(Debug, Default)]
 struct FilterTable {
+    /// The filters by id.
     by_id: HashMap<u128, Arc<Filter>>,
     /// When expired filters were last removed.
     swept_at: Duration,
 }
 
 impl FilterTable {
+    /// Removes the filters that were not polled for `timeout`.
     fn remove_expired(&mut self, now: Duration, timeout: Duration) {
         self.by_id.retain(|_, filter| now.saturating_sub(*filter.polled_at.lock()) <= timeout);
         self.swept_at = now;
     }
 
-    fn count_of(&self, owner: u64) -> usize {
+    /// Returns the number of filters that a client has created.
+    fn count_owned_by(&self, owner: u64) -> usize {
         self.by_id.values().filter(|filter| filter.owner == owner).count()
     }
 }
@@ -65,7 +67,7 @@ struct Filter {
     kind: FilterKind,
     /// A hash of the client that created the filter.
     owner: u64,
-    /// When the filter was last polled, since the start.
+    /// When the client last polled, as time since the start of the process.
     polled_at: Mutex<Duration>,
     /// The chain cursor of the client. Only one poll at a time advances the cursor.
     cursor: AsyncMutex<ChainCursor>,
@@ -73,7 +75,9 @@ struct Filter {
 
 #[derive(Debug)]
 enum FilterKind {
+    /// The filter returns the hashes of new blocks.
     Blocks,
+    /// The filter returns the logs of new and dropped blocks.
     Logs {
         logs: LogSelection,
         /// The raw filter, without unknown members.
@@ -97,7 +101,7 @@ pub(super) async fn serve(
             create(cx, feed, route, FilterKind::Logs { logs, raw: raw.into() })
         }
         "eth_uninstallFilter" => match parse_id(&call.params) {
-            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(raw_outcome(b"true")),
+            Some(id) if filters.0.lock().by_id.remove(&id).is_some() => Ok(result_outcome(b"true")),
             _ => Ok(Outcome::Upstream),
         },
         "eth_getFilterLogs" | "eth_getFilterChanges" => match find_polled(cx, feed, call) {
@@ -114,6 +118,7 @@ pub(super) async fn serve(
     }
 }
 
+/// Returns the first element of positional parameters; `None` without one.
 fn first_param<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
     let Params::Array(params) = *params else { return None };
     walk::elements(params).next()
@@ -125,7 +130,8 @@ fn parse_id(params: &Params<'_>) -> Option<u128> {
     u128::from_str_radix(id.strip_prefix("0x")?, 16).ok()
 }
 
-/// Finds the filter that a call names and records the poll.
+/// Finds the filter that a call names and records the poll. Returns `None` for an unknown or
+/// expired filter.
 fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<Filter>> {
     let id = parse_id(&call.params)?;
     let filters = feed.filters.0.lock();
@@ -140,6 +146,7 @@ fn find_polled(cx: &ThreadContext, feed: &Feed, call: &Call<'_>) -> Option<Arc<F
     Some(Arc::clone(filter))
 }
 
+/// Creates a filter at the current head. Its id is the result.
 fn create(
     cx: &ThreadContext,
     feed: &Feed,
@@ -149,24 +156,24 @@ fn create(
     let chain = &cx.snapshot.chains[route.chain];
     let cursor = ChainCursor::at_head(&chain.view.load(), CURSOR_BLOCKS);
     let cursor = cursor.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
-    let bounds = &cx.snapshot.config.downstream;
+    let settings = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
-    let mut bytes = [0; 16];
-    // The id is unpredictable, so that other clients cannot use the filter.
-    rand::fill(&mut bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
-    let id = u128::from_be_bytes(bytes);
+    let mut id_bytes = [0; 16];
+    // The id is unpredictable, so other clients cannot use the filter.
+    rand::fill(&mut id_bytes).map_err(|_| Failure::ours(Kind::Stopping))?;
+    let id = u128::from_be_bytes(id_bytes);
     let mut filters = feed.filters.0.lock();
-    let full = filters.by_id.len() >= bounds.filters_max;
-    if full
-        || now.saturating_sub(filters.swept_at) > bounds.filter_timeout
-        || filters.count_of(owner) >= bounds.filters_per_client_max
+    let is_full = filters.by_id.len() >= settings.filters_max;
+    if is_full
+        || now.saturating_sub(filters.swept_at) > settings.filter_timeout
+        || filters.count_owned_by(owner) >= settings.filters_per_client_max
     {
-        filters.remove_expired(now, bounds.filter_timeout);
+        filters.remove_expired(now, settings.filter_timeout);
     }
-    if filters.count_of(owner) >= bounds.filters_per_client_max {
+    if filters.count_owned_by(owner) >= settings.filters_per_client_max {
         return Err(refuse(SubscribeRefusal::TooManyFilters));
     }
-    if filters.by_id.len() >= bounds.filters_max {
+    if filters.by_id.len() >= settings.filters_max {
         return Err(refuse(SubscribeRefusal::GatewayLimit));
     }
     let filter =
@@ -175,21 +182,21 @@ fn create(
     Ok(Outcome::Payload(Payload::Result(format!("\"0x{id:x}\"").into())))
 }
 
-/// Returns the changes since the last poll, as far as they are available now.
+/// Returns the changes since the last poll. Changes whose logs are not available yet follow at a
+/// later poll.
 async fn poll_changes(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
     chain: usize,
     filter: &Filter,
 ) -> Result<Outcome, Failure> {
-    let state = &cx.snapshot.chains[chain];
-    let mut saved = filter.cursor.lock().await;
-    let view = state.view.load_full();
-    // The cursor is a copy, so that a disconnect during the poll loses no changes.
-    let mut cursor = saved.clone();
+    let chain_state = &cx.snapshot.chains[chain];
+    let mut saved_cursor = filter.cursor.lock().await;
+    let view = chain_state.view.load_full();
+    // The poll advances a copy of the cursor, so a disconnect during the poll loses no changes.
+    let mut cursor = saved_cursor.clone();
     cursor.extend_down(&view);
-    // If the cursor is too far behind, the client receives the error of an unknown filter, and must
-    // create a new filter.
+    // If the cursor is too far behind, the client must create a new filter.
     let mut changes = cursor
         .find_changes(&view)
         .map_err(|NoCommonBlock| refuse(SubscribeRefusal::UnknownFilter))?;
@@ -215,11 +222,11 @@ async fn poll_changes(
                 .into_iter()
                 .map(async |change| (change, feed.blocks.logs_of(cx, chain, change).await));
             let mut fetches =
-                std::pin::pin!(futures_util::stream::iter(fetches).buffered(FETCHES_MAX));
+                std::pin::pin!(futures_util::stream::iter(fetches).buffered(BLOCK_FETCHES_MAX));
             while let Some((change, Ok(logs))) = fetches.next().await {
                 let logs = logs.iter().filter(|log| selection.selects(&log.fields));
                 let bytes: usize = logs.clone().map(|log| log.raw.len() + 1).sum();
-                // The rest follows at the next poll.
+                // The next poll returns the remaining changes.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {
                     break;
                 }
@@ -229,6 +236,6 @@ async fn poll_changes(
         }
     }
     out.push(b']');
-    *saved = cursor;
+    *saved_cursor = cursor;
     Ok(Outcome::Payload(Payload::Result(out.into())))
 }

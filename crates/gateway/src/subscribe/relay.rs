@@ -1,8 +1,8 @@
 //! Relays subscriptions that only upstreams support, such as pending transactions.
 //!
-//! Each distinct subscription has one connection to one upstream, shared by all clients. If the
-//! connection is lost or the upstream is ejected or cordoned, the relay switches to another
-//! upstream. Events in between are lost.
+//! All clients of a distinct subscription share one connection to one upstream. If the connection
+//! is lost, or the upstream is ejected or cordoned, the relay switches to another upstream. Events
+//! in between are lost.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,32 +30,34 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the relay checks that its upstream is still usable.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum nesting of a subscription response, which is a string or an error.
+/// Maximum nesting depth of the response to a subscription call, which is a string or an error.
 const DEPTH_MAX: usize = 32;
 
-/// The subscription call for upstreams.
+/// The subscription call to send to upstreams.
 #[derive(Debug)]
 pub(super) struct RelayRequest {
-    /// The group's name; its index can change with a reload.
+    /// The group's name. The index of the group can change in a reload.
     group: Arc<str>,
+    /// The lower-case name of the method.
     method: String,
+    /// The raw parameters; `None` if the call has none.
     params: Option<Vec<u8>>,
 }
 
 impl RelayRequest {
-    pub(super) fn of(cx: &ThreadContext, route: &Route<'_>) -> RelayRequest {
+    pub(super) fn new(cx: &ThreadContext, route: &Route<'_>) -> RelayRequest {
         let call = route.call;
         let group = &cx.snapshot.config.groups[route.group(cx)];
         RelayRequest {
             group: Arc::clone(&group.name),
-            // The lower-case method, so that equal subscriptions share one connection.
+            // Lower case lets subscriptions that differ only in letter case share one connection.
             method: call.method.to_ascii_lowercase(),
             params: call.params.raw().map(<[u8]>::to_vec),
         }
     }
 
-    /// Returns the key of the call. Equal calls to the same group have equal keys, however the
-    /// client formats them.
+    /// Returns the key of the call. Equal calls to the same group have equal keys, even if clients
+    /// format the parameters differently.
     pub(super) fn key(&self, params: &Params<'_>) -> Result<Vec<u8>, KeyError> {
         let mut key = Vec::new();
         for part in [self.group.as_bytes(), self.method.as_bytes()] {
@@ -66,7 +68,7 @@ impl RelayRequest {
         Ok(key)
     }
 
-    /// Returns the usable upstreams of the group that support subscriptions.
+    /// Returns the indices of the group's usable upstreams that support subscriptions.
     fn find_upstreams(&self, snapshot: &Snapshot, chain: usize) -> Vec<usize> {
         let groups = snapshot.config.chains[chain].groups.iter();
         let mut groups = groups.filter(|group| snapshot.config.groups[**group].name == self.group);
@@ -91,11 +93,12 @@ enum EndReason {
     Unfollowed,
 }
 
-/// Relays from one upstream after another until the stream has no followers.
+/// Relays from one upstream after another until the stream has no followers. If no upstream accepts
+/// the subscription at first, the stream ends with a refusal.
 pub(super) async fn run(source: Source, request: RelayRequest) {
     let mut retry_pause = RETRY_PAUSE_MIN;
     let mut attempt: usize = 0;
-    let mut opened = false;
+    let mut has_opened = false;
     let mut lost_count = 0;
     while !source.stream.end_if_unfollowed() {
         let Some(chain) = source.chain_index() else {
@@ -108,7 +111,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
             None => Some(RelayRefusal::NoUpstream),
             Some(&upstream) => {
                 let started = Instant::now();
-                match relay(&source, &request, &snapshot, upstream, &mut opened).await {
+                match relay(&source, &request, &snapshot, upstream, &mut has_opened).await {
                     EndReason::Unfollowed => continue,
                     EndReason::Refused(error) => Some(RelayRefusal::ByUpstream(error)),
                     EndReason::Lost => {
@@ -116,7 +119,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
                             retry_pause = RETRY_PAUSE_MIN;
                         }
                         lost_count += 1;
-                        // Until the stream is open, each upstream is tried once.
+                        // If each upstream was tried once without success, the stream is refused.
                         (lost_count >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
                     }
                 }
@@ -124,9 +127,9 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
         };
         drop(snapshot);
         attempt = attempt.wrapping_add(1);
-        // New subscribers receive the refusal. An open subscription waits for the next upstream
-        // instead.
-        if let Some(refusal) = refusal.filter(|_| !opened) {
+        // A refusal ends a stream that has never opened. A stream that was open before waits for
+        // the next upstream.
+        if let Some(refusal) = refusal.filter(|_| !has_opened) {
             source.stream.set_open_state(OpenState::Refused(refusal));
             return source.stream.end();
         }
@@ -138,13 +141,13 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
     }
 }
 
-/// Relays from one upstream.
+/// Relays from one upstream. Sets `has_opened` once the upstream has accepted the subscription.
 async fn relay(
     source: &Source,
     request: &RelayRequest,
     snapshot: &Arc<Snapshot>,
     upstream: usize,
-    opened: &mut bool,
+    has_opened: &mut bool,
 ) -> EndReason {
     let upstream_state = &snapshot.upstreams[upstream];
     let group = snapshot.config.groups.iter().find(|group| group.name == request.group);
@@ -170,7 +173,7 @@ async fn relay(
         Ok(Outcome::Error { raw, .. }) => return EndReason::Refused(response.slice_ref(raw)),
         Err(_) => return EndReason::Lost,
     }
-    *opened = true;
+    *has_opened = true;
     source.stream.set_open_state(OpenState::Open);
     tracing::debug!(
         upstream = &*upstream_state.config.name,
@@ -189,7 +192,8 @@ async fn relay(
     }
 }
 
-/// Returns true if the relay must leave its upstream. A reload can add or remove upstreams.
+/// Returns true if the relay must leave its upstream: a reload has removed it, it is cordoned, or
+/// another upstream is better.
 fn must_leave(source: &Source, request: &RelayRequest, relayed: &UpstreamState) -> bool {
     let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
     let index = snapshot.upstreams.iter().position(|upstream| upstream.is_same_as(relayed));
@@ -197,7 +201,7 @@ fn must_leave(source: &Source, request: &RelayRequest, relayed: &UpstreamState) 
     let upstream = &snapshot.upstreams[index];
     let is_behind = upstream.in_view(&source.chain.view.load()).is_some_and(|view| !view.at_head);
     let usable = request.find_upstreams(&snapshot, upstream.config.chain);
-    // Without another usable upstream, the relay stays with this one.
+    // The relay leaves an unhealthy upstream only if another one is usable.
     let has_better = (is_behind || !usable.contains(&index)) && !usable.is_empty();
     upstream.is_cordoned(snapshot.now()) || has_better
 }

@@ -1,13 +1,14 @@
 //! Produces the block and log events of a chain. Each chain has one task per kind of event. The
 //! task runs on the first subscriber's thread and serves the subscribers of all threads.
 //!
-//! The served chain is the branch of blocks that ends at the head that clients get. The chain's
-//! view (`policy/heads/view.rs`) is an immutable snapshot that holds the newest blocks of the
-//! served chain. Each change publishes a new view.
+//! The served chain is the branch of blocks that ends at the head that the gateway returns to
+//! clients. The chain's view (`policy/heads/view.rs`) is an immutable snapshot of the newest blocks
+//! of the served chain. Each change publishes a new view.
 //!
-//! Whenever the served chain changes, the task computes the changes (`policy/chain_cursor.rs`) and
-//! fetches the blocks or their logs by hash (`blocks.rs`). It retries a failed fetch until the
-//! fetch succeeds or the chain drops the block. Later events wait meanwhile.
+//! Whenever the served chain changes, the task computes the added and dropped blocks
+//! (`policy/chain_cursor.rs`). It fetches the blocks or their logs by hash (`subscribe/blocks.rs`).
+//! A failed fetch is retried until it succeeds or the chain drops the block. Later events wait
+//! meanwhile.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use wire::block::header_from_block;
 
-use super::blocks::{FETCHES_MAX, Unavailable};
+use super::blocks::{BLOCK_FETCHES_MAX, Unavailable};
 use super::relay::RelayRequest;
 use super::stream::{Event, OpenState, Stream};
 use super::{Subscriptions, blocks, relay};
@@ -24,24 +25,26 @@ use crate::policy::chain_cursor::{ChainCursor, Change, NoCommonBlock};
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
 
-/// Number of blocks in the cursor. The cursor cannot follow a deeper reorg. The chain's view holds
-/// the same number of blocks.
+/// Number of blocks in the cursor, as many as in the chain's view. The cursor cannot follow a
+/// deeper reorg.
 const CURSOR_BLOCKS: usize = 256;
 /// First pause before a fetch is retried. Each further pause is twice as long.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// Longest pause before a fetch is retried.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The origin of a stream.
+/// The origin of a stream's events.
 #[derive(Debug)]
 pub(super) enum Origin {
+    /// The headers of new blocks.
     Heads,
+    /// The logs of new and dropped blocks.
     Logs,
-    /// Relayed from an upstream.
+    /// An upstream, whose notifications are relayed.
     Upstream(RelayRequest),
 }
 
-/// Starts the source of a stream, at the current head.
+/// Starts the source of a stream. The events start after the current head.
 pub(super) fn start(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
@@ -54,8 +57,8 @@ pub(super) fn start(
         stream: Arc::clone(stream),
     };
     let content = match origin {
-        Origin::Heads => Content::Headers,
-        Origin::Logs => Content::Logs,
+        Origin::Heads => EventContent::Headers,
+        Origin::Logs => EventContent::Logs,
         Origin::Upstream(request) => {
             tokio::task::spawn_local(relay::run(source, request));
             return;
@@ -66,17 +69,19 @@ pub(super) fn start(
     tokio::task::spawn_local(source.follow(cursor, content));
 }
 
-/// The events that a stream sends per block.
+/// The content of the events that a source produces for a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content {
+enum EventContent {
     Headers,
     Logs,
 }
 
-/// The common part of all sources.
+/// A source, which produces the events of one stream.
 pub(super) struct Source {
+    /// The subscriptions of the thread that runs the source.
     pub(super) subscriptions: Rc<Subscriptions>,
     pub(super) chain: Arc<ChainState>,
+    /// The stream that receives the events.
     pub(super) stream: Arc<Stream>,
 }
 
@@ -86,8 +91,8 @@ impl Source {
         self.subscriptions.thread.context().snapshot.chain_index(&self.chain)
     }
 
-    /// Sends events until the stream has no followers.
-    async fn follow(self, mut cursor: Option<ChainCursor>, content: Content) {
+    /// Follows the served chain and sends events until the stream has no followers.
+    async fn follow(self, mut cursor: Option<ChainCursor>, content: EventContent) {
         let mut view_changes = self.chain.view_changes();
         let mut retry_pause = RETRY_PAUSE_MIN;
         while !self.stream.end_if_unfollowed() {
@@ -98,25 +103,29 @@ impl Source {
                 self.stream.end();
                 return;
             };
-            let is_advanced = self.advance(&cx, chain, &mut cursor, content).await.is_ok();
+            let has_succeeded = self.advance(&cx, chain, &mut cursor, content).await.is_ok();
             drop(cx);
             tokio::select! {
                 changed = view_changes.changed() => if changed.is_err() { return },
                 () = self.stream.wait_until_unfollowed() => {}
-                () = tokio::time::sleep(retry_pause), if !is_advanced => {}
+                () = tokio::time::sleep(retry_pause), if !has_succeeded => {}
             }
-            retry_pause =
-                if is_advanced { RETRY_PAUSE_MIN } else { (retry_pause * 2).min(RETRY_PAUSE_MAX) };
+            retry_pause = if has_succeeded {
+                RETRY_PAUSE_MIN
+            } else {
+                (retry_pause * 2).min(RETRY_PAUSE_MAX)
+            };
         }
     }
 
-    /// Sends the events since the cursor's position, for the chain with this index.
+    /// Moves the cursor to the served head, and sends an event for each change on the way. `chain`
+    /// is the index of the chain.
     async fn advance(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
         cursor: &mut Option<ChainCursor>,
-        content: Content,
+        content: EventContent,
     ) -> Result<(), Unavailable> {
         let view = self.chain.view.load_full();
         let Some(current) = cursor else {
@@ -135,10 +144,11 @@ impl Source {
         };
         drop(view);
         let events = changes.into_iter().map(async |change| {
-            let event = self.event_of(cx, chain, change, content).await;
+            let event = self.build_event(cx, chain, change, content).await;
             (change, event)
         });
-        let mut events = std::pin::pin!(futures_util::stream::iter(events).buffered(FETCHES_MAX));
+        let mut events =
+            std::pin::pin!(futures_util::stream::iter(events).buffered(BLOCK_FETCHES_MAX));
         while let Some((change, event)) = events.next().await {
             let event = event?;
             current.follow(change);
@@ -150,22 +160,22 @@ impl Source {
     }
 
     /// Returns the event of a change; `None` if subscribers are not notified of the change.
-    async fn event_of(
+    async fn build_event(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
         change: Change,
-        content: Content,
+        content: EventContent,
     ) -> Result<Option<Event>, Unavailable> {
         match (content, change) {
-            (Content::Headers, Change::Added(head)) => {
+            (EventContent::Headers, Change::Added(head)) => {
                 let block = blocks::fetch_block(cx, chain, head).await?;
                 Ok(Some(Event::All(header_from_block(&block).into())))
             }
-            // Header subscriptions do not announce dropped blocks; the replacing header implies
-            // them.
-            (Content::Headers, Change::Dropped(_)) => Ok(None),
-            (Content::Logs, _) => {
+            // A header subscription does not report dropped blocks. The header of the block that
+            // replaces them implies the reorg.
+            (EventContent::Headers, Change::Dropped(_)) => Ok(None),
+            (EventContent::Logs, _) => {
                 let feed = self.subscriptions.feeds.get_or_create(&self.chain);
                 let logs = feed.blocks.logs_of(cx, chain, change).await?;
                 Ok((!logs.is_empty()).then_some(Event::Logs(logs)))

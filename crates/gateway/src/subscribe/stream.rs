@@ -1,4 +1,5 @@
-//! A stream of events, from its source to the threads that deliver them.
+//! A stream carries the events of one subscription from its source to the threads that deliver
+//! them.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use super::blocks::Log;
 
 /// Maximum number of events that a thread may be behind. A slower thread misses events.
-const EVENTS_MAX: usize = 256;
+const QUEUED_EVENTS_MAX: usize = 256;
 
 /// An event of a stream.
 #[derive(Debug, Clone)]
@@ -18,7 +19,7 @@ pub(crate) enum Event {
     All(Bytes),
     /// The logs of one block, in order.
     Logs(Arc<Vec<Log>>),
-    /// Events were missed, so subscribers must be closed.
+    /// The source has missed events, so the subscribers' connections must be closed.
     Broken,
 }
 
@@ -34,14 +35,18 @@ pub(crate) enum RelayRefusal {
 /// The progress of opening a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum OpenState {
+    /// The source has not produced a result yet.
     Opening,
+    /// The stream carries events.
     Open,
+    /// The source cannot open the stream.
     Refused(RelayRefusal),
 }
 
 /// A stream of events.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    /// Sends events to all followers.
     events: broadcast::Sender<Event>,
     followers: Mutex<Followers>,
     open_state: watch::Sender<OpenState>,
@@ -60,7 +65,7 @@ struct Followers {
 impl Default for Stream {
     fn default() -> Stream {
         Stream {
-            events: broadcast::Sender::new(EVENTS_MAX),
+            events: broadcast::Sender::new(QUEUED_EVENTS_MAX),
             followers: Mutex::default(),
             open_state: watch::Sender::new(OpenState::Opening),
             unfollowed: Notify::new(),
@@ -70,6 +75,7 @@ impl Default for Stream {
 
 /// A new follower of a stream.
 pub(super) struct Follow {
+    /// Receives the events of the stream.
     pub(super) events: broadcast::Receiver<Event>,
     /// True if the stream has no source. The caller must start a source at once.
     pub(super) needs_source: bool,
@@ -88,7 +94,7 @@ impl Stream {
     }
 
     /// Removes a follower.
-    pub(super) fn leave(&self) {
+    pub(super) fn unfollow(&self) {
         let mut followers = self.followers.lock();
         followers.count -= 1;
         if followers.count == 0 {
@@ -96,7 +102,7 @@ impl Stream {
         }
     }
 
-    /// Returns true if there are no followers; the source must then end.
+    /// Marks the source as ended if there are no followers. Returns true if the source must end.
     pub(super) fn end_if_unfollowed(&self) -> bool {
         let mut followers = self.followers.lock();
         let is_unfollowed = followers.count == 0;
@@ -109,13 +115,13 @@ impl Stream {
         self.followers.lock().has_source = false;
     }
 
-    /// Waits until there are no followers; can return early.
+    /// Waits until there are no followers. Can return early, so the caller must check.
     pub(super) async fn wait_until_unfollowed(&self) {
         self.unfollowed.notified().await;
     }
 
     pub(super) fn send(&self, event: Event) {
-        // Without followers, sending fails harmlessly.
+        // Sending fails only without followers, which need no event.
         let _ = self.events.send(event);
     }
 
@@ -126,8 +132,8 @@ impl Stream {
     /// Waits until the stream is open or refused.
     pub(super) async fn wait_until_open(&self) -> Result<(), RelayRefusal> {
         let mut open_state = self.open_state.subscribe();
-        let decided = open_state.wait_for(|state| !matches!(state, OpenState::Opening)).await;
-        match decided.as_deref() {
+        let final_state = open_state.wait_for(|state| !matches!(state, OpenState::Opening)).await;
+        match final_state.as_deref() {
             Ok(OpenState::Refused(refusal)) => Err(refusal.clone()),
             Ok(OpenState::Open | OpenState::Opening) => Ok(()),
             Err(_) => Err(RelayRefusal::NoUpstream),
@@ -148,11 +154,11 @@ mod tests {
         assert!(first.needs_source, "the first follower starts the source");
         let second = stream.follow();
         assert!(!second.needs_source, "the stream has a source");
-        stream.leave();
+        stream.unfollow();
         assert!(!stream.end_if_unfollowed());
         stream.send(Event::Broken);
         assert!(matches!(first.events.try_recv(), Ok(Event::Broken)));
-        stream.leave();
+        stream.unfollow();
         assert!(stream.end_if_unfollowed());
         assert!(stream.follow().needs_source, "the next follower starts another source");
         // A source that has ended is replaced, even while there are followers.

@@ -1,4 +1,4 @@
-//! The queue of notifications of one client connection, and its subscriptions.
+//! The subscriptions of one client connection, and the queue of its notifications.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,16 +17,19 @@ use crate::state::context::ThreadContext;
 /// A connection that can receive notifications.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
+    /// The subscriptions and filters of this thread.
     pub(super) subscriptions: Rc<Subscriptions>,
+    /// Maximum number of subscriptions of the connection.
     subscriptions_max: usize,
+    /// Maximum bytes of queued notifications.
     queue_bytes_max: usize,
     /// The connection's subscriptions.
     active: RefCell<Vec<Subscription>>,
-    /// The queued notifications.
-    inbox: RefCell<Inbox>,
+    /// The notifications that wait for the connection's task.
+    queue: RefCell<NotificationQueue>,
     /// Number of subscriptions whose id has not been sent to the client yet.
     unannounced: Cell<usize>,
-    /// Wakes the connection's task.
+    /// Wakes the connection's task; `None` until the task first polls.
     waker: RefCell<Option<Waker>>,
     /// Why the connection must be closed; `None` while it may stay open.
     close_reason: Cell<Option<CloseReason>>,
@@ -35,24 +38,26 @@ pub(crate) struct Subscriber {
 /// Why a connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// The queue exceeds its limit.
+    /// The queued notifications exceed their limit, because the client reads too slowly.
     QueueFull,
-    /// Events were missed.
+    /// The gateway has missed events of a subscription.
     EventsMissed,
 }
 
 #[derive(Debug)]
 struct Subscription {
     id: Rc<str>,
+    /// The fan that delivers the notifications.
     fan: Rc<FanOut>,
-    /// The subscriber's number in the fan.
+    /// Number of the subscription in the fan.
     number: u64,
 }
 
 /// The queued notifications.
 #[derive(Debug, Default)]
-struct Inbox {
+struct NotificationQueue {
     notifications: VecDeque<Body>,
+    /// Total bytes of the notifications.
     bytes: usize,
 }
 
@@ -67,7 +72,7 @@ impl Subscriber {
             subscriptions_max,
             queue_bytes_max,
             active: RefCell::default(),
-            inbox: RefCell::default(),
+            queue: RefCell::default(),
             unannounced: Cell::new(0),
             waker: RefCell::new(None),
             close_reason: Cell::new(None),
@@ -87,9 +92,9 @@ impl Subscriber {
         namespace: &str,
         selection: Option<LogSelection>,
     ) -> Option<Rc<str>> {
-        let mut bytes = [0; 16];
-        rand::fill(&mut bytes).ok()?;
-        let id: Rc<str> = format!("0x{:032x}", u128::from_be_bytes(bytes)).into();
+        let mut id_bytes = [0; 16];
+        rand::fill(&mut id_bytes).ok()?;
+        let id: Rc<str> = format!("0x{:032x}", u128::from_be_bytes(id_bytes)).into();
         let number = fan.add(Rc::clone(self), Rc::clone(&id), namespace, selection);
         let subscription = Subscription { id: Rc::clone(&id), fan: Rc::clone(fan), number };
         self.active.borrow_mut().push(subscription);
@@ -117,7 +122,7 @@ impl Subscriber {
 
     /// Returns the bytes of the queued notifications.
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.inbox.borrow().bytes
+        self.queue.borrow().bytes
     }
 
     /// Ends all subscriptions.
@@ -127,47 +132,53 @@ impl Subscriber {
         }
     }
 
-    /// Queues a notification.
+    /// Queues a notification. `start` is the text before `result`. A full queue closes the
+    /// connection.
     pub(super) fn notify(&self, start: Vec<u8>, result: Bytes) {
         if self.close_reason.get().is_some() {
             return;
         }
         let body = Body { start, middle: result, end: b"}}" };
-        let mut inbox = self.inbox.borrow_mut();
-        inbox.bytes += body.len();
-        inbox.notifications.push_back(body);
-        if inbox.bytes > self.queue_bytes_max {
-            *inbox = Inbox::default();
+        let mut queue = self.queue.borrow_mut();
+        queue.bytes += body.len();
+        queue.notifications.push_back(body);
+        if queue.bytes > self.queue_bytes_max {
+            *queue = NotificationQueue::default();
             self.close_reason.set(Some(CloseReason::QueueFull));
         }
-        drop(inbox);
+        drop(queue);
         self.wake();
     }
 
-    /// Closes the connection, because events were missed.
-    pub(super) fn close_missed(&self) {
+    /// Closes the connection, because the gateway has missed events.
+    pub(super) fn close_after_missed_events(&self) {
         self.close_reason.set(Some(self.close_reason.get().unwrap_or(CloseReason::EventsMissed)));
         self.wake();
     }
 
-    /// Takes the next notification. The connection's task is woken when there are more.
+    /// Takes the next notification. Returns `None` if no notification may be sent now. The waker of
+    /// `cx` is woken when the result may have changed.
+    ///
+    /// # Errors
+    /// The reason why the connection must be closed.
     pub(crate) fn poll_notification(&self, cx: &Context<'_>) -> Result<Option<Body>, CloseReason> {
         let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+        if !waker.as_ref().is_some_and(|stored_waker| stored_waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
         if let Some(reason) = self.close_reason.get() {
             return Err(reason);
         }
-        // The client cannot assign a notification before it knows the subscription's id.
+        // Before a client knows the subscription's id, it cannot tell to which subscription a
+        // notification belongs.
         if self.unannounced.get() > 0 {
             return Ok(None);
         }
-        let mut inbox = self.inbox.borrow_mut();
-        let Some(body) = inbox.notifications.pop_front() else { return Ok(None) };
-        inbox.bytes -= body.len();
-        if inbox.notifications.is_empty() {
-            inbox.notifications.shrink_to(0);
+        let mut queue = self.queue.borrow_mut();
+        let Some(body) = queue.notifications.pop_front() else { return Ok(None) };
+        queue.bytes -= body.len();
+        if queue.notifications.is_empty() {
+            queue.notifications.shrink_to(0);
         }
         Ok(Some(body))
     }
@@ -179,8 +190,8 @@ impl Subscriber {
     }
 }
 
-/// Guards one message of a client that can subscribe. Notifications wait until the message's
-/// response is queued and the guard is dropped.
+/// Guards one message of a client that can subscribe. The guard is dropped once the response to the
+/// message is queued. If the message starts subscriptions, notifications wait until then.
 #[derive(Debug)]
 pub(crate) struct MessageGuard {
     pub(super) subscriber: Rc<Subscriber>,

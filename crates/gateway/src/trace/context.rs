@@ -1,8 +1,10 @@
-//! The trace of a request, from the client's headers to those for upstreams.
+//! The trace of a request, from the client's trace headers to the headers for upstreams.
 //!
-//! A request without a `traceparent` that is not sampled has no trace and costs nothing. A request
-//! that is not sampled passes the client's context on unchanged. A sampled request records spans,
-//! and each attempt passes its own span on.
+//! There are three cases:
+//!
+//! - A sampled request records spans. Each attempt at an upstream sends the id of its own span.
+//! - A request with a `traceparent` that is not sampled forwards the client's context unchanged.
+//! - Any other request has no trace and costs nothing.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -18,22 +20,22 @@ use crate::policy::trace_context::{ClientTrace, SpanId, TraceId, TraceParent};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of spans of one request. A batch may have thousands of calls; the spans of its
-/// further calls are dropped and counted.
+/// Maximum number of spans of one request. A batch may have thousands of calls. The gateway drops
+/// and counts the spans of further calls.
 const REQUEST_SPANS_MAX: usize = 512;
 
 /// The trace of a request.
 struct RequestTrace {
     id: TraceId,
-    /// The flag for upstreams: true if the gateway records spans, or if the client does.
+    /// The `sampled` flag for upstreams: true if the gateway or the client records spans.
     sampled: bool,
-    /// The client's `tracestate`.
+    /// The client's `tracestate`; `None` if the client sent none.
     state: Option<Box<str>>,
     /// Records spans; `None` if the request is not sampled.
     recorder: Option<Recorder>,
 }
 
-/// Collects the spans of one request, and queues them all once the request and the calls that it
+/// Collects the spans of one request. Queues them together when the request and all calls that it
 /// has started have ended.
 struct Recorder {
     queues: Arc<SpanQueues>,
@@ -43,9 +45,11 @@ struct Recorder {
 }
 
 impl Recorder {
+    /// Adds an ended span, unless the request has too many.
     fn push(&self, span: Span) {
         let mut spans = self.spans.borrow_mut();
-        // The request's own span comes last, and the others hang on it.
+        // The limit does not apply to the span of the request itself. It ends last, and is the
+        // parent of the others.
         if spans.len() < REQUEST_SPANS_MAX || span.kind == SpanKind::Server {
             spans.push(span);
         } else {
@@ -60,11 +64,12 @@ impl Drop for Recorder {
     }
 }
 
-/// The trace of a request and the span that is current in it. Clones share the trace.
+/// The trace of a request, and the current span. Clones share the trace.
 #[derive(Clone)]
 pub(crate) struct TraceContext {
     trace: Rc<RequestTrace>,
-    /// The current span: one of the gateway if the request is sampled, otherwise the client's.
+    /// The current span: a span of the gateway if the request is sampled, otherwise the client's
+    /// span.
     span: SpanId,
 }
 
@@ -91,8 +96,9 @@ pub(crate) struct TracedRequest {
 }
 
 impl TraceContext {
-    /// Begins the trace of a request, or continues the client's. Returns `None` if the request is
-    /// not sampled and the client sent no trace context.
+    /// Begins the trace of a request, or continues the client's trace. `sampler` is `None` if the
+    /// request must not be sampled. Returns `None` if the request is not sampled and the client
+    /// sent no trace context.
     pub(crate) fn begin_request(
         client: Option<&ClientTrace>,
         sampler: Option<Sampler<'_>>,
@@ -126,7 +132,8 @@ impl TraceContext {
         Some(TracedRequest { context, span: Some(Box::new(span)) })
     }
 
-    /// Begins a span under the current one. Returns `None` if the request is not sampled.
+    /// Begins a span whose parent is the current span. Returns `None` if the request is not
+    /// sampled.
     pub(crate) fn begin(
         &self,
         kind: SpanKind,
@@ -155,13 +162,12 @@ impl TraceContext {
     }
 }
 
-/// A span that has not ended. It ends when it is dropped, so a step that is cancelled has a span
-/// too.
+/// A span that has not ended. Dropping it ends the span, so a cancelled step has a span too.
 #[derive(Debug)]
 pub(crate) struct ActiveSpan {
     context: TraceContext,
-    began: Instant,
-    /// The span as far as it is known.
+    started_at: Instant,
+    /// The span, with a preliminary end.
     span: Span,
 }
 
@@ -184,7 +190,7 @@ impl ActiveSpan {
             attributes: Vec::new(),
             failure: None,
         };
-        ActiveSpan { context, began: Instant::now(), span }
+        ActiveSpan { context, started_at: Instant::now(), span }
     }
 
     /// Returns the context in which this span is current.
@@ -196,11 +202,12 @@ impl ActiveSpan {
         self.span.name = name;
     }
 
+    /// Sets an attribute.
     pub(crate) fn set(&mut self, key: &'static str, value: impl Into<AttributeValue>) {
         self.span.attributes.push((key, value.into()));
     }
 
-    /// Marks the step as failed.
+    /// Marks the step as failed. `failure` is the description of the failure.
     pub(crate) fn fail(&mut self, failure: impl Into<Cow<'static, str>>) {
         self.span.failure = Some(failure.into());
     }
@@ -210,8 +217,8 @@ impl Drop for ActiveSpan {
     fn drop(&mut self) {
         let Some(recorder) = &self.context.trace.recorder else { return };
         recorder.push(Span {
-            // The system's clock may be set meanwhile; a duration is never negative.
-            end: self.span.start + self.began.elapsed(),
+            // The end does not use the system's clock, which may have been set back meanwhile.
+            end: self.span.start + self.started_at.elapsed(),
             attributes: std::mem::take(&mut self.span.attributes),
             failure: self.span.failure.take(),
             ..self.span

@@ -1,7 +1,7 @@
 //! The thread that sends spans to a collector by OTLP over HTTP.
 //!
-//! The client blocks, so a slow collector delays only this thread. While it waits, the queues fill
-//! up, and a full queue drops spans.
+//! The HTTP client blocks this thread while the collector is slow. Meanwhile the queues fill up,
+//! and a full queue drops spans. Serving threads never wait.
 
 use std::io;
 use std::sync::Arc;
@@ -18,47 +18,47 @@ use crate::io::background::BackgroundThread;
 
 /// Interval at which spans are sent.
 const EXPORT_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of spans in one request. A span has some hundred bytes; collectors accept 20 MiB
-/// by default.
+/// Maximum number of spans in one request. A span has some hundred bytes, and collectors accept
+/// requests of 20 MiB by default.
 const BATCH_SPANS_MAX: usize = 2048;
 /// Maximum number of times that a request is sent.
-const TRIES_MAX: u32 = 3;
-/// Pause after the first failed try. It doubles with each further one.
+const ATTEMPTS_MAX: u32 = 3;
+/// Pause after the first failed attempt. The pause doubles after each further attempt.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum bytes of a response that are read.
+/// Maximum bytes of a collector's response.
 const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Starts the thread. It ends once no request uses the queues any more.
+/// Starts the thread. The thread ends when it is stopped, or when nothing else uses the queues.
 ///
 /// # Errors
 /// Errors of starting the thread.
 pub(crate) fn start(queues: Arc<SpanQueues>) -> io::Result<BackgroundThread> {
     let unfinished = "the last spans were not sent to the collector";
     BackgroundThread::start("weir-tracing", unfinished, move |stop| {
-        Sender { agent: build_agent(&queues.config), queues, stop, fails: false }.run();
+        SpanSender { agent: build_agent(&queues.config), queues, stop, is_failing: false }.run();
     })
 }
 
-struct Sender<'a> {
+struct SpanSender<'a> {
     agent: ureq::Agent,
     queues: Arc<SpanQueues>,
     stop: &'a AtomicBool,
-    /// True if the last request failed; further failures are not logged.
-    fails: bool,
+    /// True if the last request failed. Then further failures are not logged.
+    is_failing: bool,
 }
 
 /// Reason why a request failed.
 struct ExportError {
     reason: String,
-    /// True if a later try may succeed.
+    /// True if a later attempt may succeed.
     may_retry: bool,
 }
 
-impl Sender<'_> {
+impl SpanSender<'_> {
     fn run(mut self) {
         loop {
-            // The flag is read before the queues, so all spans from before the stop are sent. If
-            // only this thread holds the queues, a reload has replaced them.
+            // The flag is read before the queues, so spans from before the stop are sent. If only
+            // this thread holds the queues, a reload has replaced them.
             let stopping = self.is_stopping() || Arc::strong_count(&self.queues) == 1;
             for batch in self.queues.take().chunks(BATCH_SPANS_MAX) {
                 self.send(batch);
@@ -74,28 +74,28 @@ impl Sender<'_> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Sends a batch and counts its spans.
+    /// Sends a batch, with several attempts if needed. Counts its spans by outcome.
     fn send(&mut self, batch: &[Span]) {
         let body = otlp::encode(&self.queues.config.service_name, batch);
         let counts = Arc::clone(&self.queues.counts);
-        let spans = batch.len() as u64;
+        let span_count = batch.len() as u64;
         let mut backoff = BACKOFF_MIN;
-        for tries in 1.. {
+        for attempt in 1.. {
             match self.post(&body) {
                 Ok(rejected) => {
-                    self.fails = false;
-                    let rejected = rejected.min(spans);
+                    self.is_failing = false;
+                    let rejected = rejected.min(span_count);
                     counts.failed.fetch_add(rejected, Ordering::Relaxed);
-                    counts.exported.fetch_add(spans - rejected, Ordering::Relaxed);
+                    counts.exported.fetch_add(span_count - rejected, Ordering::Relaxed);
                     return;
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut self.fails, true) {
+                    if !std::mem::replace(&mut self.is_failing, true) {
                         let endpoint = &self.queues.config.endpoint;
                         tracing::warn!(%endpoint, reason = error.reason, "cannot send spans");
                     }
-                    if !error.may_retry || tries >= TRIES_MAX || self.is_stopping() {
-                        counts.failed.fetch_add(spans, Ordering::Relaxed);
+                    if !error.may_retry || attempt >= ATTEMPTS_MAX || self.is_stopping() {
+                        counts.failed.fetch_add(span_count, Ordering::Relaxed);
                         return;
                     }
                 }
@@ -124,16 +124,16 @@ impl Sender<'_> {
         let response_body = reader.read_to_vec().map_err(to_error)?;
         match status {
             200..=299 => Ok(otlp::rejected_spans(&response_body)),
-            // The statuses after which OTLP/HTTP allows a retry.
             _ => Err(ExportError {
                 reason: format!("the collector responded with status {status}"),
+                // OTLP/HTTP allows a retry after these statuses.
                 may_retry: matches!(status, 429 | 502 | 503 | 504),
             }),
         }
     }
 }
 
-/// Returns the URL with the path of spans, unless the endpoint has a path of its own.
+/// Returns the URL to which spans are sent. An endpoint without a path gets OTLP's path for spans.
 fn build_url(config: &Tracing) -> String {
     let endpoint = &config.endpoint;
     let scheme = if endpoint.tls() { "https" } else { "http" };
@@ -141,8 +141,9 @@ fn build_url(config: &Tracing) -> String {
     format!("{scheme}://{}{target}", endpoint.authority())
 }
 
+/// Builds the HTTP client for the collector.
 fn build_agent(config: &Tracing) -> ureq::Agent {
-    let certificates = |pem: &Arc<[u8]>| {
+    let to_root_certs = |pem: &Arc<[u8]>| {
         let items = parse_pem(pem).filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
             _ => None,
@@ -150,7 +151,7 @@ fn build_agent(config: &Tracing) -> ureq::Agent {
         RootCerts::from(items.collect::<Vec<_>>())
     };
     let tls = TlsConfig::builder()
-        .root_certs(config.ca_pem.as_ref().map_or(RootCerts::WebPki, certificates))
+        .root_certs(config.ca_pem.as_ref().map_or(RootCerts::WebPki, to_root_certs))
         .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
         .build();
     ureq::Agent::config_builder()

@@ -1,8 +1,8 @@
 //! The messages of the OpenTelemetry protocol (OTLP 1.x) that carry spans.
 //!
-//! The field numbers are those of `trace.proto`, `common.proto`, `resource.proto` and
-//! `trace_service.proto` in <https://github.com/open-telemetry/opentelemetry-proto>, which are
-//! stable. Fields that the gateway never sets are left out.
+//! `trace.proto`, `common.proto`, `resource.proto` and `trace_service.proto` in
+//! <https://github.com/open-telemetry/opentelemetry-proto> define the field numbers, which are
+//! stable. The types here omit fields that the gateway never sets.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,10 +13,11 @@ use super::span;
 /// `Status.code` of a span that failed.
 const STATUS_ERROR: i32 = 2;
 
-/// Bits of `Span.flags` (`SpanFlags`): the trace is sampled; the next bit has a meaning; the parent
-/// is in another process.
+/// Bit of `Span.flags`: the trace is sampled.
 const FLAG_SAMPLED: u32 = 0x01;
+/// Bit of `Span.flags`: `FLAG_IS_REMOTE` is known.
 const FLAG_HAS_IS_REMOTE: u32 = 0x100;
+/// Bit of `Span.flags`: the parent span is in another process.
 const FLAG_IS_REMOTE: u32 = 0x200;
 
 #[derive(Clone, PartialEq, Message)]
@@ -141,10 +142,12 @@ pub(super) fn encode(service_name: &str, spans: &[span::Span]) -> Vec<u8> {
 /// Returns the number of spans that the collector rejected according to the body of its response.
 /// Returns 0 if the body cannot be decoded.
 pub(super) fn rejected_spans(body: &[u8]) -> u64 {
-    let partial = ExportResponse::decode(body).ok().and_then(|response| response.partial_success);
-    partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
+    let response = ExportResponse::decode(body).ok();
+    let partial_success = response.and_then(|response| response.partial_success);
+    partial_success.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
 }
 
+/// Converts a recorded span to its message.
 fn convert_span(span: &span::Span) -> Span {
     let attributes = span.attributes.iter().map(|(key, value)| {
         key_value(
@@ -157,7 +160,7 @@ fn convert_span(span: &span::Span) -> Span {
         )
     });
     let is_remote = span.kind == span::SpanKind::Server && span.parent.is_some();
-    let remote = if is_remote { FLAG_IS_REMOTE } else { 0 };
+    let remote_flag = if is_remote { FLAG_IS_REMOTE } else { 0 };
     Span {
         trace_id: span.trace.0.to_be_bytes().to_vec(),
         span_id: span.id.0.to_be_bytes().to_vec(),
@@ -171,7 +174,7 @@ fn convert_span(span: &span::Span) -> Span {
             .failure
             .as_ref()
             .map(|failure| Status { message: failure.to_string(), code: STATUS_ERROR }),
-        flags: FLAG_SAMPLED | FLAG_HAS_IS_REMOTE | remote,
+        flags: FLAG_SAMPLED | FLAG_HAS_IS_REMOTE | remote_flag,
     }
 }
 
@@ -183,6 +186,7 @@ fn string_content(text: &str) -> Content {
     Content::Text(text.to_owned())
 }
 
+/// Returns the nanoseconds since the Unix epoch.
 fn unix_nanos(time: SystemTime) -> u64 {
     let elapsed = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)

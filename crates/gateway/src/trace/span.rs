@@ -2,7 +2,7 @@
 //! step of a request, with its time and attributes.
 //!
 //! A serving thread never waits for the collector. It adds the spans of a request to its own
-//! bounded queue under a lock, which the exporter takes only to empty the queue.
+//! bounded queue, under a lock. The exporter takes the same lock only to empty the queue.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use crate::policy::trace_context::{SpanId, TraceId};
 /// The role of a step, with its number in OTLP (`Span.SpanKind` in `trace.proto`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpanKind {
+    /// A step within the gateway.
     Internal = 1,
     /// The gateway serves a client.
     Server = 2,
@@ -27,7 +28,9 @@ pub(crate) enum SpanKind {
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AttributeValue {
+    /// A text of the program.
     Static(&'static str),
+    /// A name from the configuration.
     Shared(Arc<str>),
     Integer(i64),
 }
@@ -50,12 +53,12 @@ impl From<i64> for AttributeValue {
     }
 }
 
-/// A span that has ended. It holds no text of a client, so it holds no secret of one.
+/// A span that has ended. A span contains no text from a client, and so no secret.
 #[derive(Debug)]
 pub(crate) struct Span {
     pub(crate) trace: TraceId,
     pub(crate) id: SpanId,
-    /// The span that caused it; `None` for the first span of a trace.
+    /// The span that caused this span; `None` for the first span of a trace.
     pub(crate) parent: Option<SpanId>,
     pub(crate) kind: SpanKind,
     pub(crate) name: &'static str,
@@ -83,13 +86,15 @@ pub(crate) struct SpanQueues {
     pub(crate) config: Tracing,
     /// Counters that continue after a reload.
     pub(crate) counts: Arc<SpanCounts>,
+    /// One queue per serving thread.
     queues: Vec<Mutex<Vec<Span>>>,
-    queue_max: usize,
+    /// Maximum number of spans in one queue.
+    queue_spans_max: usize,
 }
 
 impl SpanQueues {
-    /// Creates empty queues for a number of serving threads. They continue the counters of the
-    /// previous configuration.
+    /// Creates an empty queue for each serving thread. The counters of the previous queues
+    /// continue.
     pub(crate) fn new(
         config: Tracing,
         threads: usize,
@@ -98,16 +103,16 @@ impl SpanQueues {
         SpanQueues {
             counts: previous.map(|previous| Arc::clone(&previous.counts)).unwrap_or_default(),
             queues: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
-            queue_max: config.queue_max.div_ceil(threads.max(1)),
+            queue_spans_max: config.queue_max.div_ceil(threads.max(1)),
             config,
         }
     }
 
-    /// Moves the spans of a request into the queue of a serving thread. If they do not fit, all of
-    /// them are dropped, because a trace with gaps misleads.
+    /// Moves the spans of a request into the queue of a serving thread. If the queue lacks room for
+    /// all spans, drops all of them, because a trace with gaps misleads.
     pub(super) fn push(&self, thread: usize, spans: &mut Vec<Span>) {
         let mut queue = self.queues[thread].lock();
-        if queue.len() + spans.len() <= self.queue_max {
+        if queue.len() + spans.len() <= self.queue_spans_max {
             queue.append(spans);
         } else {
             drop(queue);

@@ -10,8 +10,8 @@ use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
 use crate::upstream::thread::UpstreamContext;
 
-/// An upstream whose calls have waited this long without any response is compared with all
-/// candidates, not with only one.
+/// If the calls at the chosen upstream have waited longer than this without any response, the
+/// balancer compares all candidates instead of two.
 const SILENCE_MAX: Duration = Duration::from_millis(30);
 
 /// The state of a group's balancing algorithm.
@@ -39,23 +39,23 @@ impl Balancer {
         }
     }
 
-    /// Chooses an upstream for which `fits` is true among `candidates`, which are indices in the
-    /// group. Returns the upstream's index in the configuration. `crowded` is true while calls wait
-    /// for permits, and shortly after.
+    /// Chooses an upstream for which `is_eligible` is true among `candidates`, which are indices in
+    /// the group. Returns the upstream's index in the configuration; `None` if no candidate is
+    /// eligible. `is_crowded` is true while calls wait for permits, and shortly after.
     pub(crate) fn pick(
         &mut self,
         cx: &UpstreamContext,
         group: &Group,
         candidates: &[u16],
         balance_key: u64,
-        crowded: bool,
-        fits: impl Fn(usize) -> bool,
+        is_crowded: bool,
+        is_eligible: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let upstream_at = |group_index: usize| group.upstreams[group_index];
         let is_allowed = |group_index: usize| {
-            candidates.contains(&(group_index as u16)) && fits(upstream_at(group_index))
+            candidates.contains(&(group_index as u16)) && is_eligible(upstream_at(group_index))
         };
-        let loads = || -> Vec<u32> {
+        let calls_in_flight = || -> Vec<u32> {
             group.upstreams.iter().map(|upstream| cx.upstreams[*upstream].in_flight.get()).collect()
         };
         let group_index = match self {
@@ -65,29 +65,32 @@ impl Balancer {
                     let upstream = upstream_at(usize::from(group_index));
                     cx.upstreams[upstream].cost(&cx.topology.upstreams[upstream], now)
                 };
-                let skip = |group_index: u16| !fits(upstream_at(usize::from(group_index)));
-                let picked = pick_two(cx.random(), candidates, skip, cost);
+                let is_skipped =
+                    |group_index: u16| !is_eligible(upstream_at(usize::from(group_index)));
+                let picked = pick_two(cx.random(), candidates, is_skipped, cost);
                 let is_silent = |group_index: u16| {
                     cx.upstreams[upstream_at(usize::from(group_index))].silence(now) > SILENCE_MAX
                 };
                 let picked = if picked.is_some_and(is_silent) {
                     // Both of the compared upstreams may have stalled.
-                    let fitting =
-                        candidates.iter().copied().filter(|group_index| !skip(*group_index));
-                    fitting.min_by(|first, second| cost(*first).total_cmp(&cost(*second)))
+                    let eligible =
+                        candidates.iter().copied().filter(|group_index| !is_skipped(*group_index));
+                    eligible.min_by(|first, second| cost(*first).total_cmp(&cost(*second)))
                 } else {
                     picked
                 };
                 picked.map(usize::from)
             }
-            Balancer::Weighted(rotation) if crowded => rotation.pick_bounded(&loads(), is_allowed),
+            Balancer::Weighted(rotation) if is_crowded => {
+                rotation.pick_bounded(&calls_in_flight(), is_allowed)
+            }
             Balancer::Weighted(rotation) => rotation.pick(is_allowed),
-            Balancer::Hash(ring) => ring.pick(balance_key, &loads(), is_allowed),
+            Balancer::Hash(ring) => ring.pick(balance_key, &calls_in_flight(), is_allowed),
         };
         group_index.map(upstream_at)
     }
 
-    /// Reports a failed call to this upstream.
+    /// Records a failed call to an upstream. Only the weighted rotation uses it.
     pub(crate) fn record_failure(&mut self, group: &Group, upstream: usize) {
         if let (Balancer::Weighted(rotation), Some(group_index)) =
             (self, group.upstreams.iter().position(|member| *member == upstream))

@@ -1,10 +1,10 @@
 //! Sends the calls of one thread to one upstream as one JSON-RPC batch. This saves requests to
 //! upstreams that have only an HTTP address.
 //!
-//! The first call waits for others. The batch is sent once it is full or the wait is over. Each
-//! call gets its own response, has its own deadline, and is classified as if it had been sent
-//! alone. A call is sent again alone if the upstream rejects the batch or omits its response. Only
-//! read calls are batched, because they may be repeated.
+//! The first call of a batch waits for other calls. The batch is sent once it is full or the wait
+//! is over. Each call gets its own response, has its own deadline, and is classified as if it had
+//! been sent alone. If the upstream rejects the batch or omits the response to a call, the call is
+//! sent again alone. Only read calls are batched, because they may be repeated.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,8 +31,8 @@ use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
 use crate::upstream::send::DEPTH_MAX;
 use crate::upstream::thread::UpstreamContext;
 
-/// Bytes of calls at which a batch is full. Upstreams accept much larger requests, and most batches
-/// are smaller.
+/// Size of the encoded calls at which a batch is full. Upstreams accept much larger requests, and
+/// most batches are smaller.
 const BYTES_MAX: usize = 256 * 1024;
 /// geth's error code for a call whose response exceeds the limit of the batch response (`rpc`
 /// package, `errcodeResponseTooLarge`).
@@ -40,10 +40,11 @@ const RESPONSE_TOO_LARGE: i64 = -32003;
 
 /// Batches the calls of one thread to one upstream.
 pub(crate) struct Batcher {
-    /// Time that the first call of a batch waits for others.
+    /// Time that the first call of a batch waits for other calls.
     wait: Duration,
+    /// The maximum number of calls per batch, which falls after the upstream rejects a batch.
     calls_max: RefCell<BatchLimit>,
-    /// The batch that collects calls; `None` if there is none.
+    /// The batch that collects calls; `None` if no call waits for a batch to be sent.
     current: RefCell<Option<Rc<Batch>>>,
 }
 
@@ -54,12 +55,14 @@ struct Batch {
     full: Notify,
 }
 
+/// The calls of a batch.
 struct Calls {
-    /// The calls, separated by commas.
+    /// The calls as JSON, separated by commas.
     encoded: Vec<u8>,
     pending: Vec<PendingCall>,
     /// The latest deadline of the calls.
     deadline: Instant,
+    /// The largest limit of response bytes among the groups of the calls.
     response_bytes_max: usize,
 }
 
@@ -74,12 +77,13 @@ enum BatchedOutcome {
     /// The response, as if the call had been sent alone.
     Response(HttpResponse),
     Failed(ExchangeError),
-    /// No response: the call must be sent alone.
+    /// The call has no response and must be sent alone.
     SendAlone,
 }
 
 impl Body for Calls {
     fn bytes(&self) -> usize {
+        // The calls stand between two brackets.
         self.encoded.len() + 2
     }
 
@@ -110,7 +114,7 @@ impl Batcher {
         request: &UpstreamRequest<'_>,
         deadline: Instant,
     ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
-        // A slow call would delay the others, and a write must not be repeated.
+        // A call with a large response would delay the other calls. A write must not be repeated.
         if request.repeat() != Repeat::Safe || request.weight() >= LARGE_WEIGHT {
             return None;
         }
@@ -129,7 +133,7 @@ impl Batcher {
         match timeout_at(deadline, outcome).await {
             Ok(Ok(BatchedOutcome::Response(response))) => Some(Ok((id, response))),
             Ok(Ok(BatchedOutcome::Failed(error))) => Some(Err(error)),
-            // `Err` means that the task that sends the batch has ended with its thread.
+            // The inner `Err` means that the task that sends the batch has ended with its thread.
             Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
             Err(_) => Some(Err(ExchangeError::new(Kind::Deadline, Sent::Maybe))),
         }
@@ -143,21 +147,27 @@ impl Batcher {
         deadline: Instant,
     ) -> Rc<Batch> {
         let mut current = self.current.borrow_mut();
-        let new = || {
+        let start_batch = || {
             let calls =
                 Calls { encoded: Vec::new(), pending: Vec::new(), deadline, response_bytes_max: 0 };
             let batch = Rc::new(Batch { calls: RefCell::new(calls), full: Notify::new() });
-            let run = Rc::clone(self).run(Rc::clone(cx), upstream, Rc::clone(&batch));
-            tokio::task::spawn_local(run);
+            let sending =
+                Rc::clone(self).collect_and_send(Rc::clone(cx), upstream, Rc::clone(&batch));
+            tokio::task::spawn_local(sending);
             batch
         };
-        Rc::clone(current.get_or_insert_with(new))
+        Rc::clone(current.get_or_insert_with(start_batch))
     }
 
-    /// Waits for calls, sends them, and completes each.
-    async fn run(self: Rc<Batcher>, cx: Rc<UpstreamContext>, upstream: usize, batch: Rc<Batch>) {
+    /// Waits until the batch is full or the wait is over, sends its calls, and completes each call.
+    async fn collect_and_send(
+        self: Rc<Batcher>,
+        cx: Rc<UpstreamContext>,
+        upstream: usize,
+        batch: Rc<Batch>,
+    ) {
         if self.wait.is_zero() {
-            // One yield collects the calls of tasks that are ready now.
+            // The tasks that are ready now run first and add their calls.
             tokio::task::yield_now().await;
         } else {
             tokio::select! {
@@ -169,7 +179,7 @@ impl Batcher {
         cx.tick();
         self.current.borrow_mut().take_if(|current| Rc::ptr_eq(current, &batch));
         let calls = batch.take();
-        // The batch has fewer than two calls, or no caller waits any more.
+        // A batch of one call has no advantage, and a batch without waiting callers has no use.
         if calls.pending.len() < 2 || calls.pending.iter().all(|call| call.outcome.is_closed()) {
             return calls.complete(|_| BatchedOutcome::SendAlone);
         }
@@ -204,15 +214,15 @@ impl Batcher {
         };
         let parsed = parse_responses(body, DEPTH_MAX, calls.pending.len());
         match parsed.as_ref().map(|responses| (responses, find_batch_error(responses))) {
-            Ok((_, Some((raw, code, message)))) => {
+            Ok((_, Some(BatchError { raw, code, message }))) => {
                 let (status, retry_after) = (*status, *retry_after);
                 let outcome =
                     CallOutcome::Error { status, retry_after, code, message, broadcast: false };
                 if !matches!(classify(&outcome), Verdict::RateLimited { .. }) {
                     return self.send_each_alone(cx, calls);
                 }
-                // The upstream limits the rate of calls, so the error is the response to each of
-                // them.
+                // The upstream limits the rate of calls, so each call gets the error as its
+                // response.
                 calls.complete(|id| {
                     let mut error_body = Vec::new();
                     write_error_raw(&mut error_body, id.as_bytes(), raw);
@@ -227,8 +237,8 @@ impl Batcher {
                     })
                 });
             }
-            // The body holds no response, so the status decides. An upstream that returns one of
-            // these statuses does not accept batches.
+            // The body is no JSON-RPC response, so the status decides. These statuses mean that the
+            // upstream does not accept batches.
             _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.send_each_alone(cx, calls),
             _ => calls.complete(|_| BatchedOutcome::Response(response_with(body.clone()))),
         }
@@ -243,6 +253,7 @@ impl Batcher {
 }
 
 impl Batch {
+    /// Adds a call. Returns the receiver of its outcome.
     fn add(
         &self,
         cx: &UpstreamContext,
@@ -263,12 +274,13 @@ impl Batch {
         receiver
     }
 
+    /// Returns true if no further call should be added.
     fn is_full(&self, calls_max: usize) -> bool {
         let calls = self.calls.borrow();
         calls.pending.len() >= calls_max || calls.encoded.len() >= BYTES_MAX
     }
 
-    /// Takes the calls. No call is added afterwards.
+    /// Takes the calls out of the batch. No call may be added afterwards.
     fn take(&self) -> Calls {
         let mut calls = self.calls.borrow_mut();
         Calls {
@@ -280,19 +292,27 @@ impl Batch {
 }
 
 impl Calls {
-    fn complete(self, mut outcome: impl FnMut(&Decimal) -> BatchedOutcome) {
+    /// Completes each call with the outcome that `outcome_of` returns for its id.
+    fn complete(self, mut outcome_of: impl FnMut(&Decimal) -> BatchedOutcome) {
         for call in self.pending {
-            let call_outcome = outcome(&call.id);
-            // The caller may have dropped the call.
-            let _sent = call.outcome.send(call_outcome);
+            // Sending fails if the caller has dropped the call.
+            let _sent = call.outcome.send(outcome_of(&call.id));
         }
     }
 }
 
-/// Returns the error that rejects a whole batch: its raw JSON, code and message. The error is
-/// usually an object. geth sends an array with the error as its only element, under the id of the
-/// first call (`rpc` package, `respondWithBatchTooLarge`).
-fn find_batch_error<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
+/// An error that rejects a whole batch.
+struct BatchError<'a> {
+    /// The error object as JSON.
+    raw: &'a [u8],
+    code: i64,
+    message: &'a str,
+}
+
+/// Returns the error that rejects a whole batch; `None` if the batch was not rejected. Most
+/// upstreams send the error response as an object. geth sends an array whose only element is the
+/// error response, with the id of the first call (`rpc` package, `respondWithBatchTooLarge`).
+fn find_batch_error<'a>(responses: &'a Responses<'a>) -> Option<BatchError<'a>> {
     let response = match responses {
         Responses::Single(response) => response,
         Responses::Batch(responses) => match responses.as_slice() {
@@ -301,7 +321,7 @@ fn find_batch_error<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, 
         },
     };
     match &response.outcome {
-        Outcome::Error { raw, code, message, .. } => Some((raw, *code, message)),
+        Outcome::Error { raw, code, message, .. } => Some(BatchError { raw, code: *code, message }),
         Outcome::Result(_) => None,
     }
 }
@@ -312,11 +332,13 @@ struct ResponsesById<'a>(Vec<ResponseEntry<'a>>);
 /// A response of a batch under its raw id.
 struct ResponseEntry<'a> {
     id: &'a [u8],
-    /// `None` marks a duplicate id, which is ambiguous, or a response that was too large.
+    /// The response as JSON. `None` if the id is a duplicate and therefore ambiguous, if the
+    /// response was too large for the upstream, or if the response was taken.
     body: Option<Bytes>,
 }
 
 impl<'a> ResponsesById<'a> {
+    /// Sorts the parsed responses of a batch; `body` is the raw batch.
     fn new(body: &Bytes, responses: &[Result<Response<'a>, ResponseError>]) -> ResponsesById<'a> {
         let mut entries: Vec<ResponseEntry<'_>> = Vec::with_capacity(responses.len());
         for (raw, response) in walk::elements(body).zip(responses) {
@@ -336,6 +358,7 @@ impl<'a> ResponsesById<'a> {
         ResponsesById(entries)
     }
 
+    /// Takes the response to the call with this id; `None` if the call must be sent alone.
     fn take(&mut self, id: &Decimal) -> Option<Bytes> {
         let index = self.0.binary_search_by_key(&id.as_bytes(), |entry| entry.id).ok()?;
         self.0[index].body.take()

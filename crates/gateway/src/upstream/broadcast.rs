@@ -1,8 +1,8 @@
-//! Signed transactions that were sent twice. An error of the second upstream can mean that the
-//! first upstream accepted the transaction.
+//! Finds the result for a signed transaction that the gateway has sent twice.
 //!
-//! A chain accepts a transaction once, so repeating `eth_sendRawTransaction` is safe. The second
-//! upstream may respond "already known" or "nonce too low", but the client must get the hash.
+//! A chain accepts a transaction only once, so the gateway may retry `eth_sendRawTransaction`. If
+//! the first upstream has accepted the transaction, the second may respond "already known" or
+//! "nonce too low". The client must then get the hash of the transaction instead of the error.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::call::{Payload, UpstreamRequest};
 use crate::upstream::fetch::fetch;
 use crate::upstream::thread::UpstreamContext;
 
-/// Returns the raw result for the transaction in `request`, which is its quoted hash. `None` if the
+/// Computes the raw result of `request`: the hash of its transaction, in quotes. `None` if the
 /// method returns something else or the parameters are malformed.
 pub(crate) fn compute_expected_result(request: &UpstreamRequest<'_>) -> Option<Bytes> {
     find_namespace(&request.name)?;
@@ -28,6 +28,7 @@ fn find_namespace(method: &str) -> Option<&str> {
     matches!(namespace, "eth" | "hmy" | "hmyv2").then_some(namespace)
 }
 
+/// Computes the hash of the transaction in `params`, in quotes.
 fn compute_quoted_hash(params: &[u8]) -> Option<Bytes> {
     let transaction = walk::elements(params).next()?;
     let digits = JsonString::from_value(transaction)?.raw.strip_prefix(b"0x")?;
@@ -36,7 +37,8 @@ fn compute_quoted_hash(params: &[u8]) -> Option<Bytes> {
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Returns the same as [`compute_expected_result`], but only if an upstream knows the transaction.
+/// Computes the same as [`compute_expected_result`]. Returns `None` too if no upstream has the
+/// transaction.
 pub(crate) async fn find_known_transaction(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
@@ -45,14 +47,14 @@ pub(crate) async fn find_known_transaction(
     let params = [b"[", &*hash, b"]"].concat();
     let name = format!("{}_getTransactionByHash", find_namespace(&request.name)?);
     let table_row = cx.topology.chains[request.chain].family.find(&name);
-    let look_up = UpstreamRequest {
+    let lookup = UpstreamRequest {
         name: Cow::Owned(name),
         method: table_row.map(|(_, method)| method),
         row: table_row.map(|(index, _)| index),
         params: Some(Cow::Owned(params)),
         ..request.clone()
     };
-    match fetch(cx, &look_up).await.payload {
+    match fetch(cx, &lookup).await.payload {
         Payload::Result(transaction) if &*transaction != b"null" => Some(hash),
         _ => None,
     }

@@ -1,6 +1,7 @@
-//! The present state of a chain: its id, the headers of its newest blocks, and its view, which is
-//! an immutable snapshot of its heads (`policy/heads/view.rs`). The served head is the block that
-//! clients get as `latest`.
+//! The present state of a chain: its id, the headers of its newest blocks, and its view. The view
+//! is an immutable snapshot of the chain's heads (`policy/heads/view.rs`). The served head is the
+//! block that clients get as `latest`. The served chain is the chain of blocks that ends with the
+//! served head.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,23 +20,24 @@ use crate::policy::heads::{ChainView, Head};
 pub(crate) struct ChainState {
     pub(crate) name: Arc<str>,
     /// Identifies the chain in cache keys. The key is the chain's name. If a reload gives the name
-    /// to another chain, that chain gets another unique key.
+    /// of a previous chain to another chain, that chain gets a key with a unique number.
     pub(crate) key: Arc<str>,
     pub(crate) family: &'static MethodTable,
     pub(crate) view: ArcSwap<ChainView>,
-    /// Parsed headers of the newest blocks. Locked while one response is compared with them.
+    /// Parsed headers of the newest blocks. Locked while a response is compared with them.
     pub(crate) headers: RwLock<RecentHeaders>,
     /// Notified of each new view.
     view_changed: watch::Sender<()>,
     /// The chain id that an upstream has reported, plus one. The value is 1 if the family has no
     /// chain id, and 0 before the first report.
     id: AtomicU64,
-    /// Number of reorgs of the served chain, which ends with the served head.
+    /// Number of reorgs of the served chain.
     pub(crate) reorgs: AtomicU64,
-    /// Blocks dropped by the deepest reorg.
+    /// Number of blocks that the deepest reorg dropped.
     pub(crate) reorg_depth_max: AtomicU64,
-    /// When the served head last changed, milliseconds since the start.
+    /// When the served head last changed, in milliseconds since the process started.
     head_since_ms: AtomicU64,
+    /// The head that the gateway last lost; `None` if it has never lost a head.
     last_head: Mutex<Option<LastHead>>,
 }
 
@@ -70,7 +72,7 @@ impl ChainState {
         }
     }
 
-    /// Replaces the view.
+    /// Replaces the view and notifies its readers.
     pub(crate) fn publish(&self, view: ChainView, now: Duration) {
         let previous_head = self.view.load().head;
         if view.head != previous_head {
@@ -110,18 +112,18 @@ impl ChainState {
         self.id_key().map(|id_key| id_key.checked_sub(1).filter(|id| *id > 0))
     }
 
-    /// Returns a number that differs between chains of different ids; `None` before the first
-    /// report.
+    /// Returns a number that differs between chains with different ids; `None` before an upstream
+    /// has reported an id.
     pub(crate) fn id_key(&self) -> Option<u64> {
         Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
     }
 
-    /// Returns the head that was served before the gateway last lost it.
+    /// Returns the head that the gateway last lost; `None` if it has never lost a head.
     pub(crate) fn last_head(&self) -> Option<LastHead> {
         *self.last_head.lock()
     }
 
-    /// Returns when the served head last changed.
+    /// Returns when the served head last changed, as time since the process started.
     pub(crate) fn head_since(&self) -> Duration {
         Duration::from_millis(self.head_since_ms.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Chooses the upstream of the next attempt, and waits briefly if none can be chosen now.
+//! Chooses the upstream of the next attempt. Waits briefly if no upstream can be chosen now.
 //!
 //! `balance.rs` has the balancer. `policy/choose.rs` and `policy/health.rs` have the decisions.
 
@@ -14,32 +14,32 @@ use crate::upstream::topology::Candidates;
 
 /// Interval at which a waiting call looks for an upstream again.
 const UPSTREAM_WAIT_STEP: Duration = Duration::from_millis(20);
-/// Longest wait for an upstream that has reached the requested block. In this time a few polls of
-/// heads are made, so that an upstream that has stopped responding no longer counts.
+/// Longest wait for an upstream to reach the requested block. Within this time a few polls of heads
+/// show which upstreams have stopped responding.
 const UPSTREAM_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Longest wait for the end of a pause if all upstreams are paused. An upstream is paused after it
-/// has reported its rate limit.
+/// has rejected a call because of its rate limit.
 const PAUSE_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// The time that a call may wait, by the best response to it so far.
+/// Whether a call may wait for an upstream that has the requested block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// There is no response yet, so the call may wait long.
+pub(super) enum UpstreamWait {
+    /// No upstream has responded yet, so the call waits up to [`UPSTREAM_WAIT_MAX`].
     Long,
-    /// There is an error to return. The call waits only if an untried upstream follows the chain,
+    /// An error can be returned. The call waits only if an untried upstream follows the chain,
     /// because such an upstream reaches the block soon.
-    Brief,
-    /// There is a result to return, so the call does not wait.
+    IfNearHead,
+    /// A result can be returned, so the call does not wait.
     None,
 }
 
-/// Why no upstream can be chosen.
+/// Why no upstream can be chosen now.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NoUpstream {
-    /// Some upstreams can be called, but none has reached the requested block.
+    /// Some upstreams can be called, but they have not reached the requested block.
     Behind,
-    /// All upstreams have reported their rate limit; holds the end of the first pause.
+    /// All upstreams are paused; holds the time at which the first pause ends.
     Paused(Duration),
     /// All upstreams were tried.
     Exhausted,
@@ -49,23 +49,29 @@ pub(super) enum NoUpstream {
 pub(super) struct Chooser<'a> {
     pub(super) cx: &'a UpstreamContext,
     pub(super) request: &'a UpstreamRequest<'a>,
-    /// Upstreams that were called before.
+    /// Indices of the upstreams that were called before.
     pub(super) tried: &'a [usize],
 }
 
 impl Chooser<'_> {
-    /// Chooses an upstream. Waits briefly for an upstream to reach the requested block, or for a
-    /// short pause to end.
-    pub(super) async fn choose_or_wait(&self, patience: Patience) -> Result<usize, Failure> {
+    /// Chooses an upstream. If no upstream can be chosen now, waits until an upstream has reached
+    /// the requested block or a short pause has ended. `allowed_wait` limits the wait for the
+    /// block.
+    pub(super) async fn choose_or_wait(
+        &self,
+        allowed_wait: UpstreamWait,
+    ) -> Result<usize, Failure> {
         match self.choose_now() {
-            Err(reason) if self.is_worth_waiting(reason, patience) => {
-                Box::pin(self.wait(patience)).await
+            Err(reason) if self.is_worth_waiting(reason, allowed_wait) => {
+                Box::pin(self.wait(allowed_wait)).await
             }
             chosen => chosen.map_err(|reason| self.failure(reason)),
         }
     }
 
-    async fn wait(&self, patience: Patience) -> Result<usize, Failure> {
+    /// Tries to choose an upstream at intervals, until an upstream can be chosen or the wait is
+    /// over.
+    async fn wait(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
         let cx = self.cx;
         let wait_until = self.request.deadline.min(cx.recent() + UPSTREAM_WAIT_MAX);
         // While the call waits, another call may use its permit.
@@ -75,23 +81,23 @@ impl Chooser<'_> {
             cx.tick();
             match self.choose_now() {
                 Err(reason)
-                    if cx.recent() < wait_until && self.is_worth_waiting(reason, patience) => {}
+                    if cx.recent() < wait_until && self.is_worth_waiting(reason, allowed_wait) => {}
                 chosen => return chosen.map_err(|reason| self.failure(reason)),
             }
         }
     }
 
     /// Returns true if an upstream may be available soon enough to wait for it.
-    fn is_worth_waiting(&self, reason: NoUpstream, patience: Patience) -> bool {
+    fn is_worth_waiting(&self, reason: NoUpstream, allowed_wait: UpstreamWait) -> bool {
         let (cx, request) = (self.cx, self.request);
-        match (reason, patience) {
+        match (reason, allowed_wait) {
             (NoUpstream::Paused(until), _) => {
                 let remaining = until.saturating_sub(cx.now());
                 remaining <= PAUSE_WAIT_MAX && cx.recent() + remaining < request.deadline
             }
-            (NoUpstream::Exhausted, _) | (NoUpstream::Behind, Patience::None) => false,
-            (NoUpstream::Behind, Patience::Long) => true,
-            (NoUpstream::Behind, Patience::Brief) => {
+            (NoUpstream::Exhausted, _) | (NoUpstream::Behind, UpstreamWait::None) => false,
+            (NoUpstream::Behind, UpstreamWait::Long) => true,
+            (NoUpstream::Behind, UpstreamWait::IfNearHead) => {
                 let now = cx.now();
                 let config = &cx.topology.config;
                 let lag_max = config.chains[request.chain].lag_max;
@@ -128,7 +134,8 @@ impl Chooser<'_> {
         !unsupported.contains(cx.now(), &self.request.name)
     }
 
-    /// Returns true if an upstream has the block that the call needs.
+    /// Returns true if an upstream has the block that the call needs. A `min_head` of 0 means that
+    /// the call needs no particular block.
     fn has_block(&self, view: &ChainView, upstream: usize) -> bool {
         let min_head = self.request.caching.min_head;
         let upstream_view = self.cx.topology.upstreams[upstream].in_view(view);
@@ -150,24 +157,25 @@ impl Chooser<'_> {
     /// call.
     fn balance_among(&self, candidates: &Candidates, view: &ChainView) -> Option<usize> {
         let (cx, request) = (self.cx, self.request);
-        let fits = |upstream: usize| {
+        let is_eligible = |upstream: usize| {
             !self.tried.contains(&upstream)
                 && self.has_block(view, upstream)
                 && self.supports(upstream)
         };
         let group = &cx.topology.config.groups[request.group];
         let (group_indices, key) = (&candidates.group_indices, request.balance_key);
-        // True while calls wait for permits, and shortly after.
-        let crowded = overload::is_crowded(cx, request);
+        let is_crowded = overload::is_crowded(cx, request);
         let mut balancer = cx.balancers[request.group].borrow_mut();
-        balancer.pick(cx, group, group_indices, key, crowded, fits)
+        balancer.pick(cx, group, group_indices, key, is_crowded, is_eligible)
     }
 
-    /// Chooses a candidate of the group that can serve the call, without waiting. Falls back to any
-    /// callable upstream that can serve it, then to any untried upstream that has the block.
+    /// Chooses a candidate of the group that can serve the call, without waiting. The second choice
+    /// is another healthy, lagging or probing upstream that can serve the call. The last choice is
+    /// any untried upstream that has the block.
     ///
-    /// The first attempt of a sticky call takes the candidate that its balance key selects, without
-    /// further checks. Upstreams of another chain and cordoned ones are never chosen.
+    /// The first attempt of a call with a sticky method goes to the candidate that the balance key
+    /// selects, without further checks. Upstreams of another chain and cordoned upstreams are never
+    /// chosen.
     pub(super) fn choose_now(&self) -> Result<usize, NoUpstream> {
         let (cx, request, topology) = (self.cx, self.request, &self.cx.topology);
         let group = &topology.config.groups[request.group];

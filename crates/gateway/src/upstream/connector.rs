@@ -53,6 +53,7 @@ impl Connector {
     }
 }
 
+/// Connects to a local socket, or over TCP and, if `tls` is given, TLS.
 async fn connect_over_network(url: &NodeUrl, tls: Option<&Tls>) -> io::Result<Stream> {
     if url.transport() == Transport::Ipc {
         return UnixStream::connect(url.target()).await.map(Stream::Unix);
@@ -69,7 +70,8 @@ async fn connect_over_network(url: &NodeUrl, tls: Option<&Tls>) -> io::Result<St
     }
 }
 
-/// Marks a connection as being opened until the guard is dropped, then notifies waiting calls.
+/// Keeps a `dialing` flag true while a connection is being opened. When the guard is dropped,
+/// clears the flag and notifies the waiting calls.
 pub(crate) struct DialGuard<'a> {
     dialing: &'a Cell<bool>,
     changed: &'a Notify,

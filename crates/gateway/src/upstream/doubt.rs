@@ -1,8 +1,8 @@
-//! Checks whether a response is complete, by the headers of its blocks. A response that may be
-//! incomplete is doubtful; its summary is an [`DoubtedResponse`].
+//! Checks by the headers of its blocks whether a response is complete. A response that may be
+//! incomplete is doubtful; a [`DoubtedResponse`] summarizes it.
 //!
-//! `policy/complete.rs` has the decisions. This file collects their inputs: the blocks of the call,
-//! the chain's headers, and the depth of the logs that the upstream has returned before.
+//! `policy/complete.rs` decides. This file collects the inputs of the decision: the blocks of the
+//! call, the chain's headers, and the depth of the logs that the upstream has returned before.
 
 use wire::block::{BlockRef, BlockTag, ResponseBlock};
 use wire::call::Params;
@@ -22,7 +22,9 @@ use crate::policy::heads::ChainView;
 use crate::upstream::send::Attempt;
 use crate::upstream::thread::UpstreamContext;
 
-/// Returns why a response may be incomplete; `None` if nothing indicates it.
+/// Checks the response of an attempt: lists of logs, receipts of a block, and null transactions.
+/// Returns a summary of a doubtful response; `None` if nothing indicates that the response is
+/// incomplete.
 pub(crate) fn check_completeness(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -62,8 +64,9 @@ fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
         && result == b"null"
 }
 
-/// Calls `check` with the current view and headers of the chain, and with `depth`, the number of
-/// blocks below the head at which the upstream has returned logs.
+/// Calls `check` with the current view and headers of the chain. `depth` is the number of blocks
+/// below the head at which the upstream has returned logs before. It is 0 if the number is unknown
+/// or `check` does not need it.
 fn with_evidence<T>(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -99,6 +102,7 @@ fn assess_logs(
     if let Some(depth) = checked.depth {
         logs_depth.lock().record(depth, now);
     }
+    // The result has logs of a block whose bloom filter excludes them.
     if checked.blooms_unfilled {
         chain.headers.write().distrust_blooms();
     }
@@ -115,7 +119,8 @@ fn find_filtered_blocks(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span
         BlockRef::Number(number) => number,
         BlockRef::Tag(BlockTag::Latest) => head,
         BlockRef::Tag(BlockTag::Finalized) if view.finalized_by_upstreams => view.finalized?,
-        // The gateway does not know the height of these tags, so only recent blocks are checked.
+        // The gateway does not know the heights of the other tags, so only recent blocks are
+        // checked.
         _ => head.saturating_sub(YOUNG_BLOCKS),
     };
     let to = match filter.to.unwrap_or(BlockRef::Tag(BlockTag::Latest)) {

@@ -2,11 +2,11 @@
 //! retries.
 //!
 //! `choose.rs` chooses an upstream. `send.rs` makes one attempt, and `race.rs` makes several at a
-//! time. `policy/retry.rs` has the decisions. Only this file reports outcomes of calls to the
-//! health of upstreams.
+//! time. `policy/retry.rs` decides about retries. Only this file records the outcomes of calls in
+//! the health of upstreams.
 //!
-//! A response that may be incomplete is doubtful (`policy/complete.rs`). A second opinion is an
-//! attempt that checks a doubtful response at another upstream.
+//! A response that may be incomplete is doubtful (`policy/complete.rs`). A *second opinion* is an
+//! attempt at another upstream that checks a doubtful response.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,42 +23,45 @@ use crate::policy::classify::{Fault, HealthImpact, Verdict};
 use crate::policy::complete::{Doubt, DoubtedResponse, DoubtedResponses, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::retry::{self, Decision, Remaining};
-use crate::upstream::choose::{Chooser, Patience};
+use crate::upstream::choose::{Chooser, UpstreamWait};
 use crate::upstream::race::race;
 use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 use crate::upstream::{broadcast, doubt, overload};
 
-/// Shortest timeout of a second opinion. The timeout is short, because a stalled upstream must not
-/// delay an available response.
+/// Shortest timeout of a second opinion. The value is small, because a stalled upstream must not
+/// delay a response that is already available.
 const SECOND_OPINION_TIMEOUT_MIN: Duration = Duration::from_millis(500);
-/// Timeout of a second opinion, as a multiple of the duration of the first attempt.
+/// Timeout of a second opinion, as a multiple of the duration of the attempt with the first
+/// doubtful response.
 const SECOND_OPINION_TIMEOUT_FACTOR: u32 = 4;
 
-/// Calls upstreams until one responds or none is left to try.
+/// Calls upstreams until an upstream responds or all allowed attempts have failed.
 pub(crate) async fn fetch(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
 ) -> UpstreamResponse {
+    // Each call adds to the budgets for retries and second opinions.
     cx.retry_budget.borrow_mut().deposit(cx.now());
     cx.second_opinions.borrow_mut().deposit(cx.now());
     let group = &cx.topology.config.groups[request.group];
     let mut attempts = Attempts::new(cx, request);
+    // The upstream that is called again on a new connection.
     let mut reconnect_to = None;
-    let mut best: Option<Attempt> = None;
+    let mut best_attempt: Option<Attempt> = None;
     loop {
         let upstream = match reconnect_to.take() {
             Some(upstream) => upstream,
-            None => match attempts.choose(choose_patience(&best)).await {
+            None => match attempts.choose(choose_wait(&best_attempt)).await {
                 Ok(upstream) => {
-                    attempts.count += 1;
+                    attempts.attempt_count += 1;
                     attempts.tried.push(upstream);
                     upstream
                 }
                 Err(failure) => {
-                    return best.map_or_else(
+                    return best_attempt.map_or_else(
                         || UpstreamResponse::from_failure(failure),
-                        |best| attempts.respond(best),
+                        |attempt| attempts.respond(attempt),
                     );
                 }
             },
@@ -79,11 +82,11 @@ pub(crate) async fn fetch(
         }
         attempts.record(&attempt);
         if let Some(best_failed) = attempts.best_failed.take() {
-            best = Some(pick_better(best, best_failed));
+            best_attempt = Some(pick_better(best_attempt, best_failed));
         }
         match attempts.decide(&attempt) {
-            Decision::Return => return attempts.finish(pick_better(best, attempt)).await,
-            Decision::GiveUp => return attempts.respond(pick_better(best, attempt)),
+            Decision::Return => return attempts.finish(pick_better(best_attempt, attempt)).await,
+            Decision::GiveUp => return attempts.respond(pick_better(best_attempt, attempt)),
             Decision::Reconnect => {
                 attempts.reconnected = true;
                 reconnect_to = Some(attempt.upstream);
@@ -94,13 +97,13 @@ pub(crate) async fn fetch(
                 if is_second_opinion { &counters.second_opinions } else { &counters.retries }
                     .add(1);
                 if !pause.is_zero() {
-                    let _lent = overload::lend(cx, request);
+                    let _lent_permit = overload::lend(cx, request);
                     tokio::time::sleep(pause).await;
                     cx.tick();
                 }
             }
         }
-        best = Some(pick_better(best, attempt));
+        best_attempt = Some(pick_better(best_attempt, attempt));
     }
 }
 
@@ -111,7 +114,7 @@ fn decide_caching(
     attempt: &Attempt,
     view: &ChainView,
 ) -> Option<CacheDecision> {
-    let deterministic = match attempt.verdict {
+    let is_deterministic_error = match attempt.verdict {
         Verdict::Response => false,
         Verdict::DeterministicError => true,
         _ => return None,
@@ -119,16 +122,18 @@ fn decide_caching(
     if request.caching.rule == CacheRule::Never {
         return None;
     }
-    Some(CacheDecision::new(request, attempt.payload.as_ref()?, deterministic, view))
+    Some(CacheDecision::new(request, attempt.payload.as_ref()?, is_deterministic_error, view))
 }
 
 /// Returns true if the response is about a block that the served chain does not have. Also returns
-/// true if the response is null and the upstream is not at the served head. Such an upstream is on
-/// another branch or behind, so another upstream is called. Otherwise a client that has received a
-/// block might not find its transactions.
+/// true for a null response of an upstream that is not at the served head. Such an upstream lags or
+/// is on another branch, so another upstream is called. Without this check, a client that has
+/// received a block might not find the transactions of the block.
 fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
+    if attempt.verdict != Verdict::Response {
+        return false;
+    }
     match attempt.cache_decision.map(|decision| decision.admission) {
-        _ if attempt.verdict != Verdict::Response => false,
         Some(Err(RejectReason::Null)) => {
             let upstream_view = cx.topology.upstreams[attempt.upstream].in_view(view);
             upstream_view.is_none_or(|view| view.lag > 0 || !view.consistent)
@@ -142,24 +147,30 @@ fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> 
 pub(super) struct Attempts<'a> {
     pub(super) cx: &'a Rc<UpstreamContext>,
     pub(super) request: &'a UpstreamRequest<'a>,
-    /// Upstreams that were called.
+    /// Indices of the upstreams that were called.
     pub(super) tried: SmallVec<[usize; 2]>,
-    /// Faults that count against an upstream only if another one responds.
-    deferred_faults: Vec<(usize, Fault)>,
-    /// Number of attempts, without repeated attempts on a new connection.
-    count: u32,
-    /// True if the call was repeated on a new connection. All later attempts but hedges then use
-    /// new connections too.
+    /// Faults that count against their upstreams once another upstream responds.
+    deferred_faults: Vec<DeferredFault>,
+    /// Number of attempts. Repetitions on a new connection and the further attempts of a race do
+    /// not count.
+    attempt_count: u32,
+    /// True if the call was repeated on a new connection. All later attempts then use new
+    /// connections too, except hedges.
     pub(super) reconnected: bool,
-    /// The best of the failed attempts of a race.
+    /// The best of the failed attempts of the current race; `None` if no attempt has failed.
     pub(super) best_failed: Option<Attempt>,
-    /// Upstreams of a race whose attempts were cancelled.
+    /// Upstreams whose attempts were cancelled at the end of a race.
     pub(super) cancelled: SmallVec<[usize; 2]>,
     /// Summaries of the responses that may be incomplete.
-    doubted: DoubtedResponses,
-    /// Timeout of each attempt that checks a doubtful response; `None` while no response is
-    /// doubtful.
+    doubted_responses: DoubtedResponses,
+    /// Timeout of each second opinion; `None` while no response is doubtful.
     second_opinion_timeout: Option<Duration>,
+}
+
+/// A fault that counts against its upstream only if another upstream responds to the call.
+struct DeferredFault {
+    upstream: usize,
+    fault: Fault,
 }
 
 impl<'a> Attempts<'a> {
@@ -169,11 +180,11 @@ impl<'a> Attempts<'a> {
             request,
             tried: SmallVec::new(),
             deferred_faults: Vec::new(),
-            count: 0,
+            attempt_count: 0,
             reconnected: false,
             best_failed: None,
             cancelled: SmallVec::new(),
-            doubted: DoubtedResponses::default(),
+            doubted_responses: DoubtedResponses::default(),
             second_opinion_timeout: None,
         }
     }
@@ -183,17 +194,18 @@ impl<'a> Attempts<'a> {
         Chooser { cx: self.cx, request: self.request, tried: &self.tried }
     }
 
-    /// Checks whether a response may be incomplete. If so, the verdict changes so that other
-    /// upstreams are called too.
+    /// Checks whether a response may be incomplete. If so, changes the verdict to a fault, so that
+    /// another upstream is called. `elapsed` is the duration of the attempt.
     fn check_completeness(&mut self, attempt: &mut Attempt, elapsed: Duration) {
-        attempt.doubted = doubt::check_completeness(self.cx, self.request, attempt).or_else(|| {
-            // The response is doubtful if another upstream has returned more.
+        let doubted_response = doubt::check_completeness(self.cx, self.request, attempt);
+        attempt.doubted_response = doubted_response.or_else(|| {
+            // The response is doubtful if another upstream has returned more items.
             let Some(Payload::Result(result)) = &attempt.payload else { return None };
-            let has_less = self.doubted.has_more_than(result);
+            let has_less = self.doubted_responses.has_more_than(result);
             has_less.then(|| DoubtedResponse::new(Doubt::Unproven, result))
         });
-        let Some(doubted) = attempt.doubted else { return };
-        self.doubted.add(doubted);
+        let Some(doubted_response) = attempt.doubted_response else { return };
+        self.doubted_responses.add(doubted_response);
         // An upstream whose attempt was cancelled in a race has not responded, so it may be called
         // again.
         let cancelled = std::mem::take(&mut self.cancelled);
@@ -205,21 +217,21 @@ impl<'a> Attempts<'a> {
         attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
     }
 
-    /// Chooses the next upstream. If a doubtful response is available, only a healthy upstream is
-    /// chosen.
-    async fn choose(&self, patience: Patience) -> Result<usize, Failure> {
+    /// Chooses the next upstream. If a doubtful response is available, chooses only a healthy
+    /// upstream and does not wait.
+    async fn choose(&self, allowed_wait: UpstreamWait) -> Result<usize, Failure> {
         let chooser = self.chooser();
         if self.second_opinion_timeout.is_some() {
             return chooser.choose_healthy().ok_or_else(|| Failure::ours(Kind::NoUpstream));
         }
-        chooser.choose_or_wait(patience).await
+        chooser.choose_or_wait(allowed_wait).await
     }
 
     /// Returns true if no further upstream may be called for a more complete response.
-    fn no_upstream_left(&self) -> bool {
+    fn has_no_upstream_left(&self) -> bool {
         let attempts_max = self.group().retries_max + 1;
-        // One attempt never counts as all, even if retries are off.
-        self.count >= attempts_max.max(2) || self.chooser().choose_healthy().is_none()
+        // If retries are off, only one upstream is called, which does not count as all upstreams.
+        self.attempt_count >= attempts_max.max(2) || self.chooser().choose_healthy().is_none()
     }
 
     /// Returns the configuration of the call's group.
@@ -229,8 +241,8 @@ impl<'a> Attempts<'a> {
 
     /// Turns the best attempt into the response of the call.
     fn respond(&self, best: Attempt) -> UpstreamResponse {
-        let trust = match best.doubted {
-            Some(_) => self.doubted.trust(self.no_upstream_left()),
+        let trust = match best.doubted_response {
+            Some(_) => self.doubted_responses.trust(self.has_no_upstream_left()),
             None => Trust::Undoubted,
         };
         UpstreamResponse {
@@ -241,17 +253,20 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Turns a final attempt into the response of the call. If the gateway itself has sent the
-    /// transaction before, an error that the transaction is known becomes its hash.
+    /// Turns the final attempt into the response of the call. An error may say that the transaction
+    /// is already known because an earlier attempt has sent it. The response is then the hash of
+    /// the transaction.
     async fn finish(&self, attempt: Attempt) -> UpstreamResponse {
         let (cx, request) = (self.cx, self.request);
-        // The gateway itself can have sent the transaction before only if this is a retry. A client
-        // that sends a transaction twice gets the upstream's error.
-        let repeated = self.tried.len() > 1 || self.reconnected;
-        let repeated = repeated && request.repeat() == Repeat::Broadcast;
+        // The gateway can have sent the transaction before only if this is a retry. A client that
+        // sends a transaction twice gets the upstream's error.
+        let is_retry = self.tried.len() > 1 || self.reconnected;
+        let is_repeated_transaction = is_retry && request.repeat() == Repeat::Broadcast;
         let known_hash = match attempt.verdict {
-            Verdict::AlreadyKnown if repeated => broadcast::compute_expected_result(request),
-            Verdict::NonceTooLow if repeated => {
+            Verdict::AlreadyKnown if is_repeated_transaction => {
+                broadcast::compute_expected_result(request)
+            }
+            Verdict::NonceTooLow if is_repeated_transaction => {
                 Box::pin(broadcast::find_known_transaction(cx, request)).await
             }
             _ => None,
@@ -264,7 +279,7 @@ impl<'a> Attempts<'a> {
         response
     }
 
-    /// Reports the outcome of an attempt to the health of upstreams.
+    /// Records the outcome of an attempt in the health of its upstream.
     pub(super) fn record(&mut self, attempt: &Attempt) {
         let (cx, request, group) = (self.cx, self.request, self.group());
         let topology = &cx.topology;
@@ -273,22 +288,23 @@ impl<'a> Attempts<'a> {
             cx.balancers[request.group].borrow_mut().record_failure(group, upstream);
             topology
                 .update_health(upstream, |health, now| health.record_failure(now, fault, random));
-            // The upstream is polled at once: the balancer now avoids it, so calls alone would
-            // detect an outage late.
+            // The balancer now avoids this upstream, so calls alone would detect an outage late. An
+            // immediate poll detects it early.
             topology.upstreams[upstream].poll_now.notify_one();
         };
         match attempt.verdict {
-            // The gateway itself chose the short timeout.
+            // The gateway chose the short timeout of a second opinion, so this is no fault of the
+            // upstream.
             Verdict::UpstreamFault(Fault::Timeout) if self.second_opinion_timeout.is_some() => {}
             Verdict::UpstreamFault(fault) => match fault.health_impact() {
-                // A connection that was closed while idle is no failure. The attempt on a new
-                // connection decides.
+                // An upstream may close an idle connection. The repetition on a new connection
+                // shows whether the upstream has failed.
                 HealthImpact::Always if attempt.stale_connection => {
                     cx.upstreams[attempt.upstream].pool.close_idle();
                 }
                 HealthImpact::Always => record_failure(attempt.upstream, fault),
                 HealthImpact::IfOtherSucceeds => {
-                    self.deferred_faults.push((attempt.upstream, fault))
+                    self.deferred_faults.push(DeferredFault { upstream: attempt.upstream, fault })
                 }
                 HealthImpact::None => {}
             },
@@ -298,17 +314,17 @@ impl<'a> Attempts<'a> {
                 });
             }
             Verdict::Unsupported => {
-                let age = topology.config.health.unsupported_age_max;
                 let now = cx.now();
+                let expires_at = now + topology.config.health.unsupported_age_max;
                 let mut unsupported = topology.upstreams[attempt.upstream].unsupported.lock();
-                unsupported.add(now, &request.name, now + age);
+                unsupported.add(now, &request.name, expires_at);
             }
             Verdict::Response
             | Verdict::DeterministicError
             | Verdict::AlreadyKnown
             | Verdict::NonceTooLow => {
                 topology.upstreams[attempt.upstream].health.lock().record_success(cx.now());
-                for (upstream, fault) in self.deferred_faults.drain(..) {
+                for DeferredFault { upstream, fault } in self.deferred_faults.drain(..) {
                     record_failure(upstream, fault);
                 }
             }
@@ -322,14 +338,14 @@ impl<'a> Attempts<'a> {
             // A final response needs no retry decision.
             return Decision::Return;
         }
-        // Retries of timeouts would overload saturated upstreams further.
+        // A retry after a timeout would add load to saturated upstreams.
         if attempt.verdict == Verdict::UpstreamFault(Fault::Timeout)
             && overload::is_saturated(cx, request)
         {
             return Decision::GiveUp;
         }
         if self.second_opinion_timeout.is_some()
-            && (self.doubted.is_sufficient() || overload::is_crowded(cx, request))
+            && (self.doubted_responses.is_sufficient() || overload::is_crowded(cx, request))
         {
             return Decision::Return;
         }
@@ -340,7 +356,7 @@ impl<'a> Attempts<'a> {
             has_reply: attempt.payload.is_some(),
         };
         let remaining = Remaining {
-            attempts: self.count,
+            attempts: self.attempt_count,
             attempts_max: group.retries_max + 1,
             reconnected: self.reconnected,
             time: request.deadline.saturating_duration_since(cx.recent()),
@@ -360,8 +376,8 @@ impl<'a> Attempts<'a> {
         retry::decide(&failed_attempt, repeat, &remaining, &mut budget, now, cx.random())
     }
 
-    /// Makes one attempt. If it is slow, the call may be repeated and the group has another
-    /// upstream, races further attempts (`race.rs`).
+    /// Makes one attempt. If it is slow and the group has another upstream, may start further
+    /// attempts that race with it (`race.rs`).
     async fn attempt_or_race(&mut self, upstream: usize, deadline: Instant) -> Attempt {
         let (cx, request, group) = (self.cx, self.request, self.group());
         let new_connection = self.reconnected;
@@ -370,12 +386,13 @@ impl<'a> Attempts<'a> {
         }
         let began = cx.now();
         let (hedge, weight) = (&cx.hedges[request.group], request.weight());
-        let other_upstream = group.upstreams.len() > self.tried.len();
-        let delay = hedge.borrow_mut().record_call(request.repeat(), weight, other_upstream);
-        let (attempt, latency) = if other_upstream {
-            let delay = delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight));
+        let has_other_upstream = group.upstreams.len() > self.tried.len();
+        let hedge_delay =
+            hedge.borrow_mut().record_call(request.repeat(), weight, has_other_upstream);
+        let (attempt, latency) = if has_other_upstream {
+            let race_delay = hedge_delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight));
             // Boxed, so that the future of a call without a race stays small.
-            Box::pin(race(self, upstream, deadline, delay)).await
+            Box::pin(race(self, upstream, deadline, race_delay)).await
         } else {
             let attempt = run_attempt(cx, upstream, request, deadline, new_connection).await;
             (attempt, cx.now().saturating_sub(began))
@@ -387,12 +404,12 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// Returns how long a call may wait, by the best attempt so far.
-fn choose_patience(best: &Option<Attempt>) -> Patience {
-    match best.as_ref().map(|best| &best.payload) {
-        None | Some(None) => Patience::Long,
-        Some(Some(Payload::Result(_))) => Patience::None,
-        Some(Some(Payload::Error(_) | Payload::Failed(_))) => Patience::Brief,
+/// Returns how long a call may wait for an upstream, by the payload of its best attempt so far.
+fn choose_wait(best_attempt: &Option<Attempt>) -> UpstreamWait {
+    match best_attempt.as_ref().and_then(|attempt| attempt.payload.as_ref()) {
+        None => UpstreamWait::Long,
+        Some(Payload::Result(_)) => UpstreamWait::None,
+        Some(Payload::Error(_) | Payload::Failed(_)) => UpstreamWait::IfNearHead,
     }
 }
 
@@ -405,12 +422,12 @@ pub(super) fn pick_better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     }
 }
 
-/// Ranks an attempt by how useful its payload is to the client. The order from least to most
-/// useful: no payload, a rate limit, an internal or unsupported-method error, another error of an
-/// upstream out of sync, a result of an upstream out of sync, and a final response. Among doubtful
-/// results, a result with more items ranks higher.
+/// Ranks an attempt by how useful its payload is to the client. From least to most useful, the
+/// ranks are: no payload, a rate limit, an internal or unsupported-method error, another error with
+/// a fault, a result with a fault, a final response. Among doubtful results, a result with more
+/// items ranks higher.
 fn rank(attempt: &Attempt) -> (u8, usize) {
-    let items = attempt.doubted.map_or(0, |doubted| doubted.items);
+    let items = attempt.doubted_response.map_or(0, |response| response.items);
     let rank = match attempt.verdict {
         _ if attempt.payload.is_none() => 0,
         Verdict::RateLimited { .. } => 1,

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection to an upstream, which carries one call at a time.
 //!
-//! This file knows HTTP and bytes, not JSON-RPC. `post.rs` chooses a connection, and `connector.rs`
-//! opens one.
+//! This file does not interpret bodies. `post.rs` chooses a connection for a call, and
+//! `connector.rs` opens the stream of a connection.
 
 use std::cell::RefCell;
 use std::io;
@@ -20,26 +20,27 @@ use crate::io::wait::{self, ReadOutcome, Watchdog};
 use crate::upstream::connector::Stream;
 use crate::upstream::post::{ExchangeError, HttpResponse};
 
-/// Upper limit of header lines of a response; providers behind several proxies send 30 and more.
+/// Upper limit of header lines of a response. Providers behind several proxies send 30 or more.
 const HEADERS_MAX: usize = 100;
 /// Upper limit of bytes of a response head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
-/// Upper limit of interim responses, as in Go's client (`net/http` transport.go,
-/// `max1xxResponses`).
+/// Upper limit of interim (1xx) responses before the final response, as in Go's client (`net/http`
+/// transport.go, `max1xxResponses`).
 const INTERIM_MAX: u32 = 5;
 
-/// Timeout of a write that makes no progress. The timeout is short, because most requests have at
+/// Timeout of a write that makes no progress. The value is small, because most requests have at
 /// most a few kB.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of parsed heads that one thread caches for one upstream. Few are enough, because
-/// within one second the heads of an upstream differ only in the length of the body.
+/// Maximum number of parsed heads that one thread caches for one upstream. A few heads are enough,
+/// because the heads that an upstream sends within one second differ only in the length of the
+/// body.
 const PARSED_HEADS_MAX: usize = 16;
 
-/// Cache of the last parsed heads of an upstream.
+/// Cache of the response heads that an upstream has recently sent.
 pub(crate) type ParsedHeads = RefCell<HeadCache<ResponseHead>>;
 
-/// Returns an empty cache.
+/// Returns an empty cache of response heads.
 pub(crate) fn new_parsed_heads() -> Rc<ParsedHeads> {
     Rc::new(RefCell::new(HeadCache::new(PARSED_HEADS_MAX)))
 }
@@ -48,29 +49,30 @@ pub(crate) fn new_parsed_heads() -> Rc<ParsedHeads> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: Stream,
+    /// Cache of the response heads of the upstream.
     heads: Rc<ParsedHeads>,
     watchdog: Watchdog,
     /// True if the connection has carried a call before.
-    used: bool,
-    /// When the last call ended.
+    has_carried_call: bool,
+    /// When the last call ended, or when the connection was opened.
     pub(crate) idle_since: Instant,
 }
 
 impl Connection {
-    /// Returns a new connection; `heads` is the cache of its upstream.
+    /// Returns a new connection. `heads` is the cache of its upstream's response heads.
     pub(crate) fn new(stream: Stream, heads: Rc<ParsedHeads>) -> Connection {
         Connection {
             stream,
             heads,
             watchdog: Watchdog::default(),
-            used: false,
+            has_carried_call: false,
             idle_since: Instant::now(),
         }
     }
 
-    /// Returns true if nothing was received since the last response. An idle connection with unread
-    /// bytes was closed or is out of sync. The check makes no system call, because the event loop
-    /// tracks readiness.
+    /// Returns true if nothing was received since the last response. If an idle connection has
+    /// something to read, the upstream has closed it or has sent bytes that belong to no call. The
+    /// check usually makes no system call, because the event loop tracks readiness.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let tcp = match &self.stream {
             Stream::Tcp(tcp) => tcp,
@@ -81,7 +83,8 @@ impl Connection {
         tcp.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
-    /// Sends `request` and reads the response; `hold` counts its bytes.
+    /// Sends `request` and reads the response. `reservation` counts the buffered bytes of the
+    /// response.
     ///
     /// # Errors
     /// An [`ExchangeError`]; the connection must then be dropped.
@@ -90,31 +93,33 @@ impl Connection {
         request: &[u8],
         deadline: Instant,
         body_bytes_max: usize,
-        hold: &mut Reservation,
+        reservation: &mut Reservation,
     ) -> Result<HttpResponse, ExchangeError> {
-        let was_used = std::mem::replace(&mut self.used, true);
+        let is_reused = std::mem::replace(&mut self.has_carried_call, true);
         let mut response_started = false;
         let parts: [&[u8]; 3] = [request, &[], &[]];
         let written = wait::write(&mut self.stream, &mut self.watchdog, WRITE_TIMEOUT, parts).await;
         let exchanged = match written {
             Ok(()) => {
-                self.read_response(deadline, body_bytes_max, &mut response_started, hold).await
+                self.read_response(deadline, body_bytes_max, &mut response_started, reservation)
+                    .await
             }
             Err(error) => Err(classify_io_error(error)),
         };
         exchanged.map_err(|kind| ExchangeError {
             kind,
             sent: if response_started { Sent::Yes } else { Sent::Maybe },
-            stale_connection: was_used && !response_started && kind == Kind::Closed,
+            stale_connection: is_reused && !response_started && kind == Kind::Closed,
         })
     }
 
+    /// Reads a response. Sets `response_started` once the first byte has arrived.
     async fn read_response(
         &mut self,
         deadline: Instant,
         body_bytes_max: usize,
         response_started: &mut bool,
-        hold: &mut Reservation,
+        reservation: &mut Reservation,
     ) -> Result<HttpResponse, Kind> {
         let heads = Rc::clone(&self.heads);
         let mut reader = Reader::new(body_bytes_max, &heads);
@@ -129,27 +134,28 @@ impl Connection {
                     *response_started = true;
                     match step? {
                         Step::Done(response) => return Ok(response),
-                        Step::Long { head, length, mut body } => {
-                            Box::pin(self.read_rest(&mut body, length, deadline, hold)).await?;
+                        Step::LongBody { head, length, mut body } => {
+                            Box::pin(self.read_long_body(&mut body, length, deadline, reservation))
+                                .await?;
                             return Ok(head.response(body.freeze(), true));
                         }
                         Step::More => {}
                     }
                 }
                 ReadOutcome::End => return reader.end(),
-                ReadOutcome::Late => return Err(Kind::Deadline),
+                ReadOutcome::TimedOut => return Err(Kind::Deadline),
             }
-            hold.set(reader.bytes()).map_err(|Full| Kind::Memory)?;
+            reservation.set(reader.bytes_held()).map_err(|Full| Kind::Memory)?;
         }
     }
 
-    /// Reads a body of known length into its own buffer, without a copy.
-    async fn read_rest(
+    /// Reads the missing bytes of a body of known length directly into its buffer.
+    async fn read_long_body(
         &mut self,
         body: &mut BytesMut,
         length: usize,
         deadline: Instant,
-        hold: &mut Reservation,
+        reservation: &mut Reservation,
     ) -> Result<(), Kind> {
         let read_remaining = async {
             while body.len() < length {
@@ -158,7 +164,7 @@ impl Connection {
                     return Err(Kind::Closed);
                 }
                 // Memory is counted as bytes arrive, not by the announced length.
-                hold.set(body.len()).map_err(|Full| Kind::Memory)?;
+                reservation.set(body.len()).map_err(|Full| Kind::Memory)?;
             }
             Ok(())
         };
@@ -167,8 +173,9 @@ impl Connection {
     }
 }
 
+/// Returns the failure that a socket error means.
 fn classify_io_error(error: io::Error) -> Kind {
-    // A write that stalls times out.
+    // `TimedOut` means that a write has stalled.
     if error.kind() == io::ErrorKind::TimedOut { Kind::Deadline } else { Kind::Closed }
 }
 
@@ -177,28 +184,31 @@ struct Reader<'a> {
     heads: &'a ParsedHeads,
     body_bytes_max: usize,
     /// Number of interim responses so far.
-    interims: u32,
+    interim_count: u32,
     state: ReaderState,
 }
 
+/// The part of the response that is being read.
 enum ReaderState {
-    /// The head is incomplete; holds its bytes so far.
+    /// The head; holds its bytes so far.
     Head(Vec<u8>),
-    /// A body in chunks; `rest` holds received bytes that the decoder has not used.
-    Chunked { head: ResponseHead, body: Chunked, rest: Vec<u8> },
+    /// A body in chunks; `undecoded` holds received bytes that the decoder has not used yet.
+    Chunked { head: ResponseHead, body: Chunked, undecoded: Vec<u8> },
     /// A body that ends with the connection.
     UntilEnd { head: ResponseHead, body: Vec<u8> },
     /// The response was returned.
     Taken,
 }
 
+/// The result of passing bytes to a [`Reader`].
 enum Step {
     /// The response is complete.
     Done(HttpResponse),
     /// More bytes are needed.
     More,
-    /// The body has a known length. The caller reads its rest into `body`, without a copy.
-    Long { head: ResponseHead, length: usize, body: BytesMut },
+    /// The body has `length` bytes, and `body` holds the first of them. The caller reads the
+    /// missing bytes directly into `body`.
+    LongBody { head: ResponseHead, length: usize, body: BytesMut },
 }
 
 /// A parsed response head.
@@ -206,19 +216,24 @@ enum Step {
 pub(crate) struct ResponseHead {
     status: u16,
     retry_after: Option<Duration>,
+    /// True if the upstream keeps the connection open after the response.
     keep_alive: bool,
     framing: Framing,
 }
 
-/// The delimitation of a response body.
+/// How the end of a response body is found.
 #[derive(Debug, Clone, Copy)]
 enum Framing {
+    /// The body has this many bytes.
     Fixed(u64),
     Chunked,
+    /// The body ends with the connection.
     UntilEnd,
 }
 
 impl ResponseHead {
+    /// Returns the response with this head and `body`. `complete` is false if only the end of the
+    /// connection has ended the body; the connection is then not reusable.
     fn response(self, body: Bytes, complete: bool) -> HttpResponse {
         HttpResponse {
             status: self.status,
@@ -231,9 +246,10 @@ impl ResponseHead {
 
 impl<'a> Reader<'a> {
     fn new(body_bytes_max: usize, heads: &'a ParsedHeads) -> Reader<'a> {
-        Reader { heads, body_bytes_max, interims: 0, state: ReaderState::Head(Vec::new()) }
+        Reader { heads, body_bytes_max, interim_count: 0, state: ReaderState::Head(Vec::new()) }
     }
 
+    /// Parses the next bytes of the response.
     fn feed(&mut self, bytes: &[u8]) -> Result<Step, Kind> {
         match &mut self.state {
             // One read nearly always returns the head and the body of a small response.
@@ -258,26 +274,27 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Decodes the next bytes of a chunked body.
     fn feed_chunks(&mut self, bytes: &[u8]) -> Result<Step, Kind> {
-        let ReaderState::Chunked { head, body, rest } = &mut self.state else {
+        let ReaderState::Chunked { head, body, undecoded } = &mut self.state else {
             return Err(Kind::Malformed);
         };
-        let fault = |fault| match fault {
+        let classify_fault = |fault| match fault {
             ChunkFault::TooLarge => Kind::TooLarge,
             _ => Kind::Malformed,
         };
-        if rest.is_empty() {
-            let used = body.feed(bytes).map_err(fault)?;
-            rest.extend_from_slice(&bytes[used..]);
+        if undecoded.is_empty() {
+            let used_bytes = body.feed(bytes).map_err(classify_fault)?;
+            undecoded.extend_from_slice(&bytes[used_bytes..]);
         } else {
-            rest.extend_from_slice(bytes);
-            let used = body.feed(rest).map_err(fault)?;
-            rest.drain(..used);
+            undecoded.extend_from_slice(bytes);
+            let used_bytes = body.feed(undecoded).map_err(classify_fault)?;
+            undecoded.drain(..used_bytes);
         }
         if !body.is_done() {
             return Ok(Step::More);
         }
-        if !rest.is_empty() {
+        if !undecoded.is_empty() {
             return Err(Kind::Malformed);
         }
         let (head, body) = (*head, std::mem::replace(body, Chunked::new(0)));
@@ -315,10 +332,10 @@ impl<'a> Reader<'a> {
                 self.heads.borrow_mut().insert(bytes, head_bytes, head);
                 return self.start_body(head, body);
             }
-            // The response is an interim one, such as 103; the final one follows. The request asked
-            // for no upgrade.
-            self.interims += 1;
-            if status == 101 || self.interims > INTERIM_MAX {
+            // This is an interim response, such as 103, and another response follows. Status 101 is
+            // invalid, because the request asked for no upgrade.
+            self.interim_count += 1;
+            if status == 101 || self.interim_count > INTERIM_MAX {
                 return Err(Kind::Malformed);
             }
             bytes = body;
@@ -339,13 +356,13 @@ impl<'a> Reader<'a> {
                 }
                 let mut buffer = BytesMut::with_capacity(length);
                 buffer.extend_from_slice(body);
-                Ok(Step::Long { head, length, body: buffer })
+                Ok(Step::LongBody { head, length, body: buffer })
             }
             Framing::Chunked => {
                 self.state = ReaderState::Chunked {
                     head,
                     body: Chunked::new(self.body_bytes_max),
-                    rest: Vec::new(),
+                    undecoded: Vec::new(),
                 };
                 self.feed_chunks(body)
             }
@@ -356,17 +373,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the number of bytes that the buffers hold.
-    fn bytes(&self) -> usize {
+    /// Returns the number of bytes of memory that the buffers occupy.
+    fn bytes_held(&self) -> usize {
         match &self.state {
             ReaderState::Head(buffered) => buffered.capacity(),
-            ReaderState::Chunked { body, rest, .. } => body.bytes_held() + rest.capacity(),
+            ReaderState::Chunked { body, undecoded, .. } => {
+                body.bytes_held() + undecoded.capacity()
+            }
             ReaderState::UntilEnd { body, .. } => body.capacity(),
             ReaderState::Taken => 0,
         }
     }
 
-    /// Handles the end of the stream.
+    /// Handles the end of the stream, which completes a response without a length.
     fn end(self) -> Result<HttpResponse, Kind> {
         match self.state {
             ReaderState::UntilEnd { head, body } => Ok(head.response(body.into(), false)),
@@ -375,12 +394,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Parses the seconds of a `Retry-After`. A date is ignored, because no known upstream sends one.
+/// Parses the seconds of a `Retry-After`. Returns `None` for a date, because no known upstream
+/// sends a date.
 pub(crate) fn parse_retry_after(value: &[u8]) -> Option<Duration> {
     let seconds = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
+/// Builds the parsed head of a response. `version` is the minor version of HTTP/1.
 fn parse_head(
     status: u16,
     version: u8,
@@ -425,7 +446,8 @@ fn parse_head(
         }
     }
     if has_two_lengths {
-        // Chunked wins (RFC 9112, 6.3), but a proxy may have used the length.
+        // The transfer coding overrides the length (RFC 9112, 6.3). A proxy may have used the
+        // length though, so the connection is not reused.
         head.keep_alive = false;
     }
     if matches!(status, 204 | 304) {

@@ -1,10 +1,10 @@
 //! The HTTP/2 connections of one thread to one upstream. Each connection carries many calls at a
 //! time.
 //!
-//! The TLS handshake negotiates HTTP/2 (RFC 9113, 3.2). An upstream that declines it gets HTTP/1.1
-//! until HTTP/2 is offered again. The h2 crate handles framing, windows and stream limits. This
-//! file chooses a connection for a call, opens connections, and decides what a failed stream means
-//! for its call.
+//! The TLS handshake negotiates HTTP/2 (RFC 9113, 3.2). If an upstream declines HTTP/2, it gets
+//! HTTP/1.1 until HTTP/2 is offered again. The h2 crate handles framing, windows and stream limits.
+//! This file chooses a connection for a call, opens connections, and maps the failure of a stream
+//! to the error of its call.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -41,8 +41,8 @@ mod tests;
 /// Flow-control window of a connection and of each stream, in bytes. A link of 1 Gbit/s carries
 /// 4 MiB in 34 ms, so a large response does not stall.
 const WINDOW_BYTES: u32 = 4 << 20;
-/// Maximum number of connections tried for a call. A second connection is tried if nothing was
-/// sent, because the first connection may have just closed.
+/// Maximum number of connections tried for a call. If nothing was sent over the first connection,
+/// it may have just closed, so a second connection is tried.
 const CONNECTIONS_TRIED_MAX: usize = 2;
 /// Time after which HTTP/2 is offered again to an upstream that declined it, because its load
 /// balancer may be reconfigured.
@@ -64,7 +64,7 @@ pub(crate) struct Http2 {
     connections: RefCell<Vec<Rc<H2Connection>>>,
     /// True while a connection is being opened.
     dialing: Cell<bool>,
-    /// Number of failed attempts to open a connection since the last success.
+    /// Number of failed attempts to open a connection since the last successful attempt.
     failures: Cell<u32>,
     /// Notified when a call ends or a connection is opened or closed.
     changed: Notify,
@@ -75,15 +75,16 @@ pub(crate) struct Http2 {
 
 /// An HTTP/2 connection.
 struct H2Connection {
-    requests: SendRequest<Bytes>,
+    /// Sends requests over the connection.
+    request_sender: SendRequest<Bytes>,
     /// Number of calls in flight.
     calls: Cell<usize>,
-    /// When its last call ended.
+    /// When its last call ended, or when the connection was opened.
     last_used: Cell<Instant>,
 }
 
-/// A request to send, and the limit of its response.
-struct Exchange<'a> {
+/// The variable parts of a request, and the limit of its response.
+struct OutgoingRequest<'a> {
     body: Bytes,
     trace: Option<&'a TraceContext>,
     response_bytes_max: usize,
@@ -143,9 +144,9 @@ impl Http2 {
     ) -> Option<Result<HttpResponse, ExchangeError>> {
         let mut bytes = Vec::with_capacity(body.bytes());
         body.write(&mut bytes);
-        let request =
-            Exchange { trace: body.trace(), body: Bytes::from(bytes), response_bytes_max };
-        let mut tries = 0;
+        let (trace, body) = (body.trace(), Bytes::from(bytes));
+        let request = OutgoingRequest { body, trace, response_bytes_max };
+        let mut connections_tried = 0;
         loop {
             let connection = match self.acquire(deadline).await {
                 Ok(connection) => connection,
@@ -154,9 +155,9 @@ impl Http2 {
                     return Some(Err(ExchangeError::new(Kind::Connect, Sent::No)));
                 }
             };
-            tries += 1;
-            let hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
-            let exchange = self.exchange(&connection, &request, hold);
+            connections_tried += 1;
+            let reservation = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
+            let exchange = self.exchange(&connection, &request, reservation);
             let error = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Some(Ok(response)),
                 Ok(Err(error)) => error,
@@ -165,7 +166,7 @@ impl Http2 {
             if error.connection_lost {
                 self.remove(&connection);
             }
-            if error.sent != Sent::No || tries == CONNECTIONS_TRIED_MAX {
+            if error.sent != Sent::No || connections_tried == CONNECTIONS_TRIED_MAX {
                 return Some(Err(ExchangeError::new(error.kind, error.sent)));
             }
         }
@@ -177,7 +178,8 @@ impl Http2 {
         self.connections.borrow_mut().clear();
     }
 
-    /// Returns a connection that can take a call, waiting for one until `deadline`.
+    /// Returns a connection that can take a call. Opens a connection if necessary and possible, or
+    /// waits until `deadline` for a free connection.
     async fn acquire(
         self: &Rc<Http2>,
         deadline: Instant,
@@ -185,14 +187,14 @@ impl Http2 {
         let failures = self.failures.get();
         loop {
             let declined_at = self.declined_at.get();
-            if declined_at.is_some_and(|at| at.elapsed() < HTTP2_RETRY_INTERVAL) {
+            if declined_at.is_some_and(|declined_at| declined_at.elapsed() < HTTP2_RETRY_INTERVAL) {
                 return Err(NoConnection::Declined);
             }
             let changed = self.changed.notified();
             if let Some(connection) = self.find_free() {
                 return Ok(connection);
             }
-            // Another call has failed to open a connection while this one waited.
+            // While this call waited, another call has failed to open a connection.
             if self.failures.get() > failures {
                 return Err(NoConnection::Failed);
             }
@@ -223,7 +225,7 @@ impl Http2 {
     /// Returns a connection that can take a call now.
     fn find_free(&self) -> Option<Rc<H2Connection>> {
         let is_free = |connection: &&Rc<H2Connection>| {
-            let streams_max = connection.requests.current_max_send_streams();
+            let streams_max = connection.request_sender.current_max_send_streams();
             connection.calls.get() < self.upstream.calls_per_connection_max.min(streams_max)
         };
         self.connections.borrow().iter().find(is_free).cloned()
@@ -249,81 +251,89 @@ impl Http2 {
             .enable_push(false);
         let opened = timeout(connect_timeout, builder.handshake(stream)).await;
         let opened = opened.map_err(|_| io::ErrorKind::TimedOut)?;
-        let (requests, mut io) = opened.map_err(io::Error::other)?;
-        let pings = io.ping_pong();
+        let (request_sender, mut driver) = opened.map_err(io::Error::other)?;
+        let pings = driver.ping_pong();
         let (calls, last_used) = (Cell::new(0), Cell::new(Instant::now()));
-        let connection = Rc::new(H2Connection { requests, calls, last_used });
-        let (http2, weak) = (Rc::downgrade(self), Rc::downgrade(&connection));
+        let connection = Rc::new(H2Connection { request_sender, calls, last_used });
+        let (http2, weak_connection) = (Rc::downgrade(self), Rc::downgrade(&connection));
         let (ping_interval, idle_timeout) =
             (self.upstream.ping_interval, self.upstream.idle_timeout);
         self.connections.borrow_mut().push(connection);
         tokio::task::spawn_local(async move {
             tokio::select! {
-                // h2 reports the error to each call.
-                _ended = io => {}
-                () = until_dead_or_idle(pings, weak.clone(), ping_interval, idle_timeout) => {}
+                // h2 reports an error of the connection to each call itself.
+                _ended = driver => {}
+                () = wait_until_dead_or_idle(
+                    pings, weak_connection.clone(), ping_interval, idle_timeout
+                ) => {}
             }
-            if let (Some(http2), Some(connection)) = (http2.upgrade(), weak.upgrade()) {
+            if let (Some(http2), Some(connection)) = (http2.upgrade(), weak_connection.upgrade()) {
                 http2.remove(&connection);
             }
         });
         Ok(true)
     }
 
+    /// Removes a connection, which closes after its calls, and notifies the waiting calls.
     fn remove(&self, connection: &Rc<H2Connection>) {
-        self.connections.borrow_mut().retain(|known| !Rc::ptr_eq(known, connection));
+        self.connections.borrow_mut().retain(|other| !Rc::ptr_eq(other, connection));
         self.changed.notify_waiters();
     }
 
+    /// Sends a request on a new stream and reads the response. `reservation` counts the buffered
+    /// bytes of the response.
     async fn exchange(
         &self,
         connection: &H2Connection,
-        exchange: &Exchange<'_>,
-        mut hold: Reservation,
+        request: &OutgoingRequest<'_>,
+        mut reservation: Reservation,
     ) -> Result<HttpResponse, StreamError> {
-        let response_bytes_max = exchange.response_bytes_max;
-        let body = exchange.body.clone();
+        let response_bytes_max = request.response_bytes_max;
+        let body = request.body.clone();
         connection.calls.update(|calls| calls + 1);
-        let _guard = CallGuard { http2: self, connection };
-        let unsent = |_| StreamError { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
-        let mut requests = connection.requests.clone();
-        poll_fn(|context| requests.poll_ready(context)).await.map_err(unsent)?;
+        let _call_guard = CallGuard { http2: self, connection };
+        let not_sent =
+            |_| StreamError { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
+        let mut request_sender = connection.request_sender.clone();
+        poll_fn(|context| request_sender.poll_ready(context)).await.map_err(not_sent)?;
         let mut head = self.head.clone();
         head.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        if let Some(trace) = exchange.trace {
+        if let Some(trace) = request.trace {
             add_trace_headers(head.headers_mut(), trace);
         }
-        let (response, mut sending) = requests.send_request(head, false).map_err(unsent)?;
+        let (response, mut request_body) =
+            request_sender.send_request(head, false).map_err(not_sent)?;
         self.counts.multiplexed_calls.add(1);
-        sending.send_data(body, true).map_err(|error| classify_error(&error, Sent::Maybe))?;
+        request_body.send_data(body, true).map_err(|error| classify_error(&error, Sent::Maybe))?;
         let response = response.await.map_err(|error| classify_error(&error, Sent::Maybe))?;
-        let (head, mut incoming) = response.into_parts();
-        let invalid = |kind| StreamError { kind, sent: Sent::Yes, connection_lost: false };
-        let length = parse_length(&head.headers).map_err(invalid)?;
+        let (head, mut response_body) = response.into_parts();
+        let rejected = |kind| StreamError { kind, sent: Sent::Yes, connection_lost: false };
+        let length = parse_length(&head.headers).map_err(rejected)?;
         if length.is_some_and(|length| length > response_bytes_max) {
-            return Err(invalid(Kind::TooLarge));
+            return Err(rejected(Kind::TooLarge));
         }
         // Memory is counted as bytes arrive, not by the announced length.
         let mut received = BytesMut::with_capacity(length.unwrap_or(BODY_CAPACITY));
-        while let Some(chunk) = incoming.data().await {
+        while let Some(chunk) = response_body.data().await {
             let chunk = chunk.map_err(|error| classify_error(&error, Sent::Yes))?;
             if received.len() + chunk.len() > response_bytes_max {
-                return Err(invalid(Kind::TooLarge));
+                return Err(rejected(Kind::TooLarge));
             }
             received.extend_from_slice(&chunk);
             let bytes = if length.is_some() { received.len() } else { received.capacity() };
-            hold.set(bytes).map_err(|Full| invalid(Kind::Memory))?;
-            // The release fails only if the stream has ended, and the next read reports that.
-            let _released = incoming.flow_control().release_capacity(chunk.len());
+            reservation.set(bytes).map_err(|Full| rejected(Kind::Memory))?;
+            // The release fails only if the stream has ended. The next read then returns the end.
+            let _released = response_body.flow_control().release_capacity(chunk.len());
         }
         let retry_after =
-            head.headers.get(RETRY_AFTER).and_then(|v| parse_retry_after(v.as_bytes()));
+            head.headers.get(RETRY_AFTER).and_then(|value| parse_retry_after(value.as_bytes()));
         let (status, body) = (head.status.as_u16(), received.freeze());
         Ok(HttpResponse { status, retry_after, body, reusable: true })
     }
 }
 
-/// Adds the headers of a trace. Both hold only printable ASCII.
+/// Adds the headers of a trace. Their values hold only printable ASCII, so both are valid header
+/// values.
 fn add_trace_headers(headers: &mut HeaderMap, trace: &TraceContext) {
     if let Ok(parent) = HeaderValue::from_bytes(&trace.parent().to_header()) {
         headers.insert("traceparent", parent);
@@ -333,9 +343,9 @@ fn add_trace_headers(headers: &mut HeaderMap, trace: &TraceContext) {
     }
 }
 
-/// Waits until the upstream fails to answer a ping in time, or until the connection has been idle
-/// for too long.
-async fn until_dead_or_idle(
+/// Waits until the upstream does not answer a ping in time, or until the connection has been idle
+/// for `idle_timeout`. Waits forever if the connection has no pings or was removed.
+async fn wait_until_dead_or_idle(
     pings: Option<PingPong>,
     connection: Weak<H2Connection>,
     ping_interval: Duration,
@@ -348,7 +358,7 @@ async fn until_dead_or_idle(
         if connection.calls.get() == 0 && connection.last_used.get().elapsed() >= idle_timeout {
             return;
         }
-        // A strong reference would keep a removed connection open after its last call.
+        // This reference would keep a removed connection open after its last call.
         drop(connection);
         if !matches!(timeout(ping_interval, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
             return;
@@ -357,18 +367,22 @@ async fn until_dead_or_idle(
     std::future::pending().await
 }
 
-/// Returns the error of a call whose stream or connection ended. `sent` applies if the upstream
-/// may have processed the stream.
+/// Returns the error of a call whose stream or connection has ended. The error has `Sent::No` if
+/// the upstream cannot have processed the stream, else `sent`.
 fn classify_error(error: &h2::Error, sent: Sent) -> StreamError {
-    // The upstream has not processed streams above the last one of its GOAWAY frame (RFC 9113,
-    // 6.8), nor streams that it refuses (8.7). h2 reports a remote GOAWAY only to such streams.
+    // A GOAWAY frame names the last stream that the upstream may process (RFC 9113, 6.8). h2
+    // reports a remote GOAWAY only to later streams, so the upstream has not processed them. It has
+    // not processed refused streams either (8.7).
     let is_unprocessed = error.is_go_away() && error.is_remote();
-    let refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
-    let sent = if is_unprocessed || refused { Sent::No } else { sent };
+    let is_refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_remote();
+    let sent = if is_unprocessed || is_refused { Sent::No } else { sent };
     StreamError { kind: Kind::Closed, sent, connection_lost: !error.is_reset() }
 }
 
-/// Returns the announced length of the body; `None` if it is not announced.
+/// Returns the value of `Content-Length`; `None` if the header is absent.
+///
+/// # Errors
+/// [`Kind::Malformed`] if the value is not a number or the body has a content coding.
 fn parse_length(headers: &HeaderMap) -> Result<Option<usize>, Kind> {
     // The request offered no encoding, so an encoded body is unreadable.
     let encoding = headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
@@ -398,7 +412,7 @@ fn build_request_head(upstream: &Upstream) -> Option<Request<()>> {
     Some(head)
 }
 
-/// Ends the count of a call on a connection when it is dropped.
+/// Counts the end of a call on a connection when it is dropped, and notifies the waiting calls.
 struct CallGuard<'a> {
     http2: &'a Http2,
     connection: &'a H2Connection,

@@ -1,11 +1,11 @@
 //! One connection to an upstream that carries many calls at a time: a WebSocket or a local socket.
 //!
-//! The calls of one thread append their messages to one buffer. The connection's own task, the
-//! driver, is woken only once. The driver runs after the tasks that were ready before it, and
-//! writes all messages together. It reads as many bytes as are available and passes each response
-//! to its call by a private id (`multiplexed_connection/table.rs`).
+//! Calls append their messages to one output buffer and wake the connection's own task, the driver.
+//! The driver runs after the tasks that were ready before it, so it writes the messages of several
+//! calls together. The driver also reads the available bytes, and passes each response to its call.
+//! Each call has a private id, which its response repeats (`multiplexed_connection/table.rs`).
 //! `multiplexed_connection/framing.rs` delimits messages. `multiplexed_pool.rs` chooses a
-//! connection for a call and opens new ones.
+//! connection for a call and opens connections.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -42,12 +42,12 @@ use table::{CallKey, Delivery, Table};
 const READS_PER_POLL: usize = 4;
 /// Upper limit of bytes that one read appends to a long response.
 const LONG_READ_BYTES: usize = 256 * 1024;
-/// Unsent bytes at which a connection takes no more calls, because the upstream does not read.
+/// Unsent bytes at which a connection takes no more calls. The upstream then reads too slowly.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Capacity to which the output buffer shrinks once all is sent.
 const OUT_CAPACITY_MAX: usize = 256 * 1024;
 
-/// Receives each message that is not a response, such as notifications of subscriptions.
+/// Receives each message that is not a response, such as a notification of a subscription.
 pub(crate) type OnNotification = Rc<dyn Fn(&[u8])>;
 
 /// Why a connection ended.
@@ -68,8 +68,9 @@ pub(crate) enum CloseReason {
 pub(crate) struct Settings {
     /// Upper limit of the bytes of a response.
     pub(crate) response_bytes_max: usize,
-    /// Time without a message before the upstream is pinged, and timeout of the pong.
+    /// Time without input after which the upstream is pinged, and timeout of the pong.
     pub(crate) ping_interval: Duration,
+    /// Called with each message that is not a response.
     pub(crate) on_notification: OnNotification,
 }
 
@@ -77,55 +78,61 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct MultiplexedConnection {
     encoder: Encoder,
+    /// The calls in flight.
     table: RefCell<Table>,
-    out: RefCell<OutputBuffer>,
-    /// Wakes the driver.
-    driver: RefCell<Option<Waker>>,
+    output: RefCell<OutputBuffer>,
+    /// Wakes the driver; `None` before the driver first runs and after the connection has ended.
+    driver_waker: RefCell<Option<Waker>>,
     /// True if the driver was woken and has not run yet.
-    woken: Cell<bool>,
+    driver_woken: Cell<bool>,
     state: Cell<ConnectionState>,
     /// True if the close frame is the only unsent output.
     only_close_frame_left: Cell<bool>,
     /// True if the connection has received a response.
     pub(crate) has_carried_response: Cell<bool>,
-    /// When its last call ended.
+    /// Time of the last read; updated only while no call is in flight.
     idle_since: Cell<Instant>,
 }
 
+/// The stage of a connection's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionState {
+    /// The connection takes calls.
     Open,
-    /// A call timed out, and no bytes were received after it was sent.
+    /// A call timed out, and no bytes were received after the call was sent. The connection takes
+    /// no calls until bytes are received.
     Suspect,
     /// The connection takes no more calls and closes after the last call in flight.
     Retiring,
     Closed,
 }
 
-/// The output buffer.
+/// Output to send. Sent bytes stay in the buffer until all bytes were sent.
 #[derive(Debug, Default)]
 struct OutputBuffer {
     bytes: Vec<u8>,
     /// Number of `bytes` that were already sent.
-    sent: usize,
+    sent_bytes: usize,
     /// Number of sent bytes that were removed from the buffer.
-    discarded: u64,
+    discarded_bytes: u64,
 }
 
 impl OutputBuffer {
     /// Returns the offset of the next byte to be appended, counted from the start of the
     /// connection.
-    fn end(&self) -> u64 {
-        self.discarded + self.bytes.len() as u64
+    fn end_offset(&self) -> u64 {
+        self.discarded_bytes + self.bytes.len() as u64
     }
 
-    fn unsent(&self) -> usize {
-        self.bytes.len() - self.sent
+    /// Returns the number of unsent bytes.
+    fn unsent_bytes(&self) -> usize {
+        self.bytes.len() - self.sent_bytes
     }
 
+    /// Empties the buffer. Called when all bytes were sent.
     fn clear_sent(&mut self) {
-        self.discarded = self.end();
-        self.sent = 0;
+        self.discarded_bytes = self.end_offset();
+        self.sent_bytes = 0;
         self.bytes.clear();
         self.bytes.shrink_to(OUT_CAPACITY_MAX);
     }
@@ -133,15 +140,16 @@ impl OutputBuffer {
 
 impl MultiplexedConnection {
     /// Returns a connection over a stream, with its driver. `read_ahead` holds bytes that were read
-    /// after the handshake. The stream is a WebSocket if `websocket` is true, else a local socket.
+    /// after the handshake. The stream is a WebSocket if `is_websocket` is true, else a local
+    /// socket.
     pub(crate) fn new(
         stream: Stream,
-        websocket: bool,
+        is_websocket: bool,
         read_ahead: Vec<u8>,
         settings: Settings,
     ) -> (Rc<MultiplexedConnection>, Driver) {
         let (now, bytes_max) = (Instant::now(), settings.response_bytes_max);
-        let (encoder, framing) = if websocket {
+        let (encoder, framing) = if is_websocket {
             (Encoder::WebSocket(Keys::default()), Framing::websocket(bytes_max))
         } else {
             (Encoder::Values, Framing::values(bytes_max))
@@ -149,9 +157,9 @@ impl MultiplexedConnection {
         let connection = Rc::new(MultiplexedConnection {
             encoder,
             table: RefCell::default(),
-            out: RefCell::default(),
-            driver: RefCell::new(None),
-            woken: Cell::new(false),
+            output: RefCell::default(),
+            driver_waker: RefCell::new(None),
+            driver_woken: Cell::new(false),
             state: Cell::new(ConnectionState::Open),
             only_close_frame_left: Cell::new(false),
             has_carried_response: Cell::new(false),
@@ -166,14 +174,14 @@ impl MultiplexedConnection {
             watchdog: Watchdog::default(),
             last_read: now,
             pinged_at: None,
-            flushing: false,
+            needs_flush: false,
         };
         (connection, driver)
     }
 
     /// Returns the number of calls in flight.
     pub(crate) fn in_flight(&self) -> usize {
-        self.table.borrow().waiting
+        self.table.borrow().waiting_calls
     }
 
     /// Returns true if the connection can take one more call without exceeding `calls_max` calls in
@@ -181,7 +189,7 @@ impl MultiplexedConnection {
     pub(crate) fn can_take(&self, calls_max: usize) -> bool {
         self.state.get() == ConnectionState::Open
             && self.in_flight() < calls_max
-            && self.out.borrow().unsent() < UNSENT_BYTES_MAX
+            && self.output.borrow().unsent_bytes() < UNSENT_BYTES_MAX
     }
 
     /// Returns true unless the connection is closed or retiring.
@@ -214,14 +222,14 @@ impl MultiplexedConnection {
         if self.state.get() == ConnectionState::Closed {
             return None;
         }
-        let mut out = self.out.borrow_mut();
-        let key = self.table.borrow_mut().insert(now, deadline, out.end())?;
+        let mut output = self.output.borrow_mut();
+        let key = self.table.borrow_mut().insert(now, deadline, output.end_offset())?;
         let id = Decimal::new(key.id());
-        let written = self.encoder.call(&mut out.bytes, id.as_bytes(), name, params);
-        drop(out);
+        let written = self.encoder.call(&mut output.bytes, id.as_bytes(), name, params);
+        drop(output);
         let call = Call { connection: Rc::clone(self), key: Some(key) };
-        // Without randomness for the mask nothing was written. Dropping `call` removes it from the
-        // table.
+        // Nothing was written if the system has no randomness for the mask. Dropping `call` removes
+        // the call from the table.
         if !written {
             return None;
         }
@@ -229,21 +237,23 @@ impl MultiplexedConnection {
         Some(call)
     }
 
+    /// Wakes the driver, unless it was woken already.
     fn wake(&self) {
-        if !self.woken.replace(true)
-            && let Some(driver) = &*self.driver.borrow()
+        if !self.driver_woken.replace(true)
+            && let Some(waker) = &*self.driver_waker.borrow()
         {
-            driver.wake_by_ref();
+            waker.wake_by_ref();
         }
     }
 
-    /// Returns a function from the offset of a call in the output to the error of the call.
-    fn error_at(&self, kind: Kind, stale: bool) -> impl Fn(u64) -> ExchangeError + use<> {
-        let out = self.out.borrow();
-        let sent_end = out.discarded + out.sent as u64;
+    /// Returns a function that maps the offset of a call in the output to the error of the call.
+    /// `is_stale` is true if the upstream closed a connection that had carried a response.
+    fn error_by_offset(&self, kind: Kind, is_stale: bool) -> impl Fn(u64) -> ExchangeError + use<> {
+        let output = self.output.borrow();
+        let sent_end = output.discarded_bytes + output.sent_bytes as u64;
         move |offset| {
             let sent = if offset >= sent_end { Sent::No } else { Sent::Maybe };
-            ExchangeError { kind, sent, stale_connection: stale && sent == Sent::Maybe }
+            ExchangeError { kind, sent, stale_connection: is_stale && sent == Sent::Maybe }
         }
     }
 
@@ -253,13 +263,14 @@ impl MultiplexedConnection {
         let recipient = match &event {
             Event::Message(message) => find_recipient(message),
             Event::TooLarge(head) => find_recipient_in_head(head),
-            // `process` handles control frames. Compression was not negotiated with the upstream.
+            // `process` handles pings and close frames, and pongs need no handling. Compression was
+            // not negotiated with the upstream.
             Event::Compressed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
         };
         let id = match recipient {
             Recipient::Call(id) => Some(id),
-            // A response without an id belongs to the call in flight if there is only one.
-            Recipient::Unaddressed => table.only_id(),
+            // If only one call is in flight, a response without an id belongs to this call.
+            Recipient::Unaddressed => table.only_waiting_id(),
             Recipient::Notification | Recipient::Unknown => None,
         };
         let delivery = match (id, event) {
@@ -318,8 +329,7 @@ impl Drop for Call {
     }
 }
 
-/// The task of a connection. Only the driver reads and writes the stream, until the connection
-/// ends.
+/// The task of a connection: reads and writes the stream until the connection ends.
 pub(crate) struct Driver {
     connection: Rc<MultiplexedConnection>,
     stream: Stream,
@@ -333,7 +343,7 @@ pub(crate) struct Driver {
     /// When the outstanding ping was sent; `None` if no pong is awaited.
     pinged_at: Option<Instant>,
     /// True if the stream may still buffer written bytes.
-    flushing: bool,
+    needs_flush: bool,
 }
 
 impl Future for Driver {
@@ -341,18 +351,18 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CloseReason> {
         let driver = self.get_mut();
-        driver.connection.woken.set(false);
-        let mut registered = driver.connection.driver.borrow_mut();
-        if !registered.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-            *registered = Some(cx.waker().clone());
+        driver.connection.driver_woken.set(false);
+        let mut driver_waker = driver.connection.driver_waker.borrow_mut();
+        if !driver_waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *driver_waker = Some(cx.waker().clone());
         }
-        drop(registered);
+        drop(driver_waker);
         match driver.drive(cx) {
             Ok(()) => Poll::Pending,
             Err(reason) => {
                 driver.end(reason);
                 if driver.connection.only_close_frame_left.get() {
-                    // The close frame is sent only if the socket takes it at once.
+                    // The close frame is sent only if the socket accepts it at once.
                     let _ = driver.write(cx);
                 }
                 Poll::Ready(reason)
@@ -382,12 +392,11 @@ impl Driver {
         let connection = &self.connection;
         if connection.in_flight() == 0 {
             connection.idle_since.set(self.last_read);
-            // A suspect WebSocket is pinged. A local socket has no pings, so a suspect one is
-            // closed.
+            // A suspect WebSocket is pinged. A local socket has no pings, so it is closed instead.
             let closes_as_suspect = connection.state.get() == ConnectionState::Suspect
                 && !connection.encoder.has_pings();
             if (connection.state.get() == ConnectionState::Retiring || closes_as_suspect)
-                && connection.out.borrow().unsent() == 0
+                && connection.output.borrow().unsent_bytes() == 0
             {
                 return Err(CloseReason::Retired);
             }
@@ -395,16 +404,17 @@ impl Driver {
         Ok(())
     }
 
+    /// Reads the available bytes, up to a limit, and processes their messages.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
         for _ in 0..READS_PER_POLL {
-            let polled = match self.framing.gap() {
+            let polled = match self.framing.direct_read_buffer() {
                 Some((body, missing)) => {
                     let polled = poll_read_into(&mut self.stream, cx, body, missing);
                     if let Poll::Ready(Ok(bytes)) = polled {
-                        self.framing.filled(bytes);
+                        self.framing.record_direct_read(bytes);
                         if bytes > 0 {
-                            // The decoder needs no further bytes to return a message that is
-                            // complete now.
+                            // The message may be complete now. The decoder then returns it without
+                            // further bytes.
                             self.process(&[])?;
                         }
                     }
@@ -412,7 +422,7 @@ impl Driver {
                 }
                 None => {
                     let mut processed = Ok(());
-                    // Borrows other fields than the stream, which `poll_read` borrows.
+                    // `poll_read` borrows the stream, so the closure borrows only other fields.
                     let (connection, framing) = (&self.connection, &mut self.framing);
                     let on_notification = &self.settings.on_notification;
                     let polled = wait::poll_read(&mut self.stream, cx, |bytes| {
@@ -435,7 +445,7 @@ impl Driver {
                 Poll::Ready(Ok(_) | Err(_)) => return Err(CloseReason::Closed(None)),
             }
         }
-        // More bytes may be available; other tasks run first.
+        // More bytes may be available. Other tasks run before the next read.
         cx.waker().wake_by_ref();
         Ok(())
     }
@@ -444,23 +454,24 @@ impl Driver {
         process(&self.connection, &mut self.framing, &self.settings.on_notification, bytes)
     }
 
+    /// Writes and flushes as many bytes as the stream accepts.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
-        let mut out = self.connection.out.borrow_mut();
-        while out.unsent() > 0 {
-            let sent = out.sent;
-            match Pin::new(&mut self.stream).poll_write(cx, &out.bytes[sent..]) {
+        let mut output = self.connection.output.borrow_mut();
+        while output.unsent_bytes() > 0 {
+            let sent_bytes = output.sent_bytes;
+            match Pin::new(&mut self.stream).poll_write(cx, &output.bytes[sent_bytes..]) {
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
-                    out.sent += bytes;
-                    self.flushing = true;
+                    output.sent_bytes += bytes;
+                    self.needs_flush = true;
                 }
                 Poll::Ready(_) => return Err(CloseReason::Closed(None)),
                 Poll::Pending => return Ok(()),
             }
         }
-        if self.flushing {
-            out.clear_sent();
+        if self.needs_flush {
+            output.clear_sent();
             match Pin::new(&mut self.stream).poll_flush(cx) {
-                Poll::Ready(Ok(())) => self.flushing = false,
+                Poll::Ready(Ok(())) => self.needs_flush = false,
                 Poll::Ready(Err(_)) => return Err(CloseReason::Closed(None)),
                 Poll::Pending => {}
             }
@@ -468,33 +479,35 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles deadlines that have passed. Returns true if a deadline has passed, because a ping
-    /// may then have to be written.
+    /// Handles deadlines that have passed: fails overdue calls and pings a silent upstream. Returns
+    /// true if a deadline has passed, because a ping may now have to be written.
     fn check_deadlines(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
-        let pings = self.connection.encoder.has_pings();
+        let has_pings = self.connection.encoder.has_pings();
         let interval = self.settings.ping_interval;
-        let ping_at = pings.then(|| self.pinged_at.unwrap_or(self.last_read) + interval);
-        let earliest = self.connection.table.borrow().earliest_deadline;
-        let Some(next) = [ping_at, earliest].into_iter().flatten().min() else { return Ok(false) };
-        if self.watchdog.poll_passed(cx, next).is_pending() {
+        // The time of the next ping, or the timeout of the outstanding pong.
+        let ping_at = has_pings.then(|| self.pinged_at.unwrap_or(self.last_read) + interval);
+        let call_deadline = self.connection.table.borrow().earliest_deadline;
+        let next_deadline = [ping_at, call_deadline].into_iter().flatten().min();
+        let Some(next_deadline) = next_deadline else { return Ok(false) };
+        if self.watchdog.poll_passed(cx, next_deadline).is_pending() {
             return Ok(false);
         }
         let now = Instant::now();
-        let mut woken = Vec::new();
-        let error = self.connection.error_at(Kind::Deadline, false);
-        let last_started = self.connection.table.borrow_mut().expire(now, error, &mut woken);
-        woken.into_iter().for_each(Waker::wake);
-        // No bytes were received after an overdue call was sent.
-        let silent = last_started.is_some_and(|last_started| last_started >= self.last_read);
-        if silent && self.connection.state.get() == ConnectionState::Open {
+        let mut wakers = Vec::new();
+        let error = self.connection.error_by_offset(Kind::Deadline, false);
+        let last_started = self.connection.table.borrow_mut().expire(now, error, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+        // True if no bytes were received after an overdue call was sent.
+        let is_silent = last_started.is_some_and(|last_started| last_started >= self.last_read);
+        if is_silent && self.connection.state.get() == ConnectionState::Open {
             self.connection.state.set(ConnectionState::Suspect);
         }
         match self.pinged_at {
             Some(pinged_at) if now >= pinged_at + interval => return Err(CloseReason::Stalled),
             Some(_) => {}
-            None if pings && (silent || now >= self.last_read + interval) => {
-                let mut out = self.connection.out.borrow_mut();
-                self.connection.encoder.control(&mut out.bytes, Opcode::Ping, b"");
+            None if has_pings && (is_silent || now >= self.last_read + interval) => {
+                let mut output = self.connection.output.borrow_mut();
+                self.connection.encoder.control(&mut output.bytes, Opcode::Ping, b"");
                 self.pinged_at = Some(now);
             }
             None => {}
@@ -509,26 +522,26 @@ impl Driver {
             return;
         }
         let kind = if reason == CloseReason::Malformed { Kind::Malformed } else { Kind::Closed };
-        let stale =
+        let is_stale =
             matches!(reason, CloseReason::Closed(_)) && connection.has_carried_response.get();
-        let mut woken = Vec::new();
-        let error = connection.error_at(kind, stale);
-        connection.table.borrow_mut().fail(error, &mut woken);
-        woken.into_iter().for_each(Waker::wake);
-        connection.driver.replace(None);
+        let mut wakers = Vec::new();
+        let error = connection.error_by_offset(kind, is_stale);
+        connection.table.borrow_mut().fail_all(error, &mut wakers);
+        wakers.into_iter().for_each(Waker::wake);
+        connection.driver_waker.replace(None);
     }
 }
 
-/// Splits bytes into messages and passes each to its recipient.
+/// Splits bytes into messages, passes each message to its recipient, and answers control frames.
 fn process(
     connection: &MultiplexedConnection,
     framing: &mut Framing,
     on_notification: &OnNotification,
     bytes: &[u8],
 ) -> Result<(), CloseReason> {
-    let mut consumed = 0;
+    let mut consumed_bytes = 0;
     loop {
-        let (used, event) = match framing.next(&bytes[consumed..]) {
+        let (used_bytes, event) = match framing.next(&bytes[consumed_bytes..]) {
             Ok(next) => next,
             Err(error) => {
                 tracing::debug!(?error, "an upstream sent a malformed message");
@@ -538,15 +551,15 @@ fn process(
                 return Err(CloseReason::Malformed);
             }
         };
-        consumed += used;
+        consumed_bytes += used_bytes;
         match event {
             None => return Ok(()),
             Some(Event::Ping(payload)) => {
-                let mut out = connection.out.borrow_mut();
-                // A peer that does not read gets no pong. RFC 6455, 5.5.3, requires one only for
-                // the last ping.
-                if out.unsent() < UNSENT_BYTES_MAX {
-                    connection.encoder.control(&mut out.bytes, Opcode::Pong, &payload);
+                let mut output = connection.output.borrow_mut();
+                // An upstream that does not read gets no pong. RFC 6455, 5.5.3, requires a pong
+                // only for the last ping.
+                if output.unsent_bytes() < UNSENT_BYTES_MAX {
+                    connection.encoder.control(&mut output.bytes, Opcode::Pong, &payload);
                 }
             }
             Some(Event::Close(code)) => {
@@ -558,16 +571,18 @@ fn process(
     }
 }
 
-/// Appends a close frame if no output is unsent, so that no call is sent together with it.
+/// Appends a close frame if all earlier output was sent. Otherwise unsent calls would be sent
+/// together with the close frame.
 fn close(connection: &MultiplexedConnection, code: u16) {
-    let mut out = connection.out.borrow_mut();
-    if out.unsent() == 0 {
-        connection.encoder.control(&mut out.bytes, Opcode::Close, &code.to_be_bytes());
+    let mut output = connection.output.borrow_mut();
+    if output.unsent_bytes() == 0 {
+        connection.encoder.control(&mut output.bytes, Opcode::Close, &code.to_be_bytes());
         connection.only_close_frame_left.set(true);
     }
 }
 
-/// Reads directly into a message that lacks `missing` bytes. Returns the number of bytes read.
+/// Reads directly into the body of a message that lacks `missing` bytes. Returns the number of
+/// bytes read.
 fn poll_read_into(
     stream: &mut Stream,
     cx: &mut Context<'_>,

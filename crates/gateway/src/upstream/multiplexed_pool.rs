@@ -1,9 +1,10 @@
 //! The multiplexed connections of one thread to one upstream. This file chooses the connection for
 //! a call, opens connections, and backs off after failures.
 //!
-//! Calls with large responses use separate connections, so that small responses do not wait behind
-//! large ones. If the upstream has an HTTP address too, a call never waits for a connection but
-//! goes over HTTP at once. `multiplexed_connection.rs` implements one connection.
+//! A multiplexed connection is a WebSocket or a local socket. Calls with large responses use
+//! separate connections, so that small responses do not wait behind large ones. If the upstream has
+//! an HTTP address too, a call never waits for a connection but goes over HTTP at once.
+//! `multiplexed_connection.rs` implements one connection.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -38,7 +39,7 @@ const BACKOFF_WITHOUT_HTTP_MAX: Duration = Duration::from_secs(1);
 /// Longest backoff if calls can go over HTTP meanwhile.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// The longest id of a call (`multiplexed_connection/table.rs`).
+/// The longest id of a call: 2^48 - 1 (`multiplexed_connection/table.rs`).
 const ID_LONGEST: &[u8] = b"281474976710655";
 
 /// Methods of at least this weight are expected to have large responses.
@@ -46,8 +47,8 @@ pub(crate) const LARGE_WEIGHT: u32 = 10;
 /// Minimum bytes of a large response. A large response needs several reads, while one read returns
 /// many small responses.
 const LARGE_BYTES: usize = 64 * 1024;
-/// Number of consecutive small responses after which a method that had a large response is expected
-/// to have small ones again.
+/// After a large response, a method is expected to have small responses again once it has had this
+/// many small responses in sequence.
 const LARGE_DECAY: u8 = 32;
 
 /// Multiplexed connections to one upstream, by the size of responses.
@@ -56,6 +57,7 @@ pub(crate) struct MultiplexedPool {
     upstream: Upstream,
     response_bytes_max: usize,
     connections_max: usize,
+    /// The connections for small responses, then the connections for large responses.
     size_classes: [SizeClass; 2],
     /// The consecutive failures and the backoff after them.
     failures: Cell<Failures>,
@@ -63,8 +65,9 @@ pub(crate) struct MultiplexedPool {
     waiters: Cell<usize>,
     /// Notified when a connection is opened or closed, or when a call ends.
     changed: Notify,
-    /// Number of further small responses until a method is expected to have small responses again.
-    /// The index is the method's row in the method table; the last element is for all unknown
+    /// For each method, the number of small responses that are still missing until the method is
+    /// expected to have small responses again. It is 0 while the method is expected to have them.
+    /// The index is the method's row in the method table. The last element is for all unknown
     /// methods.
     small_responses_left: RefCell<Vec<u8>>,
     counts: Arc<UpstreamCounters>,
@@ -80,23 +83,27 @@ struct SizeClass {
     dialing: Cell<bool>,
 }
 
+/// Failures to open or keep connections.
 #[derive(Clone, Copy, Default)]
 struct Failures {
+    /// Number of failures since the last response.
     consecutive: u32,
+    /// No connection is opened before this time; `None` if there is no backoff.
     backoff_until: Option<Instant>,
 }
 
-/// There is no connection for a call.
+/// The error if no connection for a call is available in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoConnection;
 
 impl MultiplexedPool {
     /// Returns one thread's pool for an upstream; `None` if the upstream has only an HTTP address.
+    /// `method_count` is the number of rows in the chain's method table.
     pub(crate) fn new(
         config: &Config,
         upstream: &Upstream,
         connector: &Connector,
-        methods: usize,
+        method_count: usize,
         counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<MultiplexedPool>> {
         upstream.multiplexed()?;
@@ -109,7 +116,7 @@ impl MultiplexedPool {
             failures: Cell::default(),
             waiters: Cell::new(0),
             changed: Notify::new(),
-            small_responses_left: RefCell::new(vec![0; methods + 1]),
+            small_responses_left: RefCell::new(vec![0; method_count + 1]),
             counts: Arc::clone(counts),
             closed: Cell::new(false),
         }))
@@ -126,14 +133,14 @@ impl MultiplexedPool {
         call_bytes(ID_LONGEST, &request.name, request.params.as_deref()) <= bytes_max
     }
 
-    /// Returns a connection that can take the call now. If there is none, starts to open one,
-    /// unless the limits or a backoff forbid it.
+    /// Returns a connection that can take the call now. If no connection can, returns `None` and
+    /// starts to open a connection, unless the limits or a backoff forbid that.
     pub(crate) fn get(
         self: &Rc<MultiplexedPool>,
         request: &UpstreamRequest<'_>,
         now: Instant,
     ) -> Option<Rc<MultiplexedConnection>> {
-        let class = usize::from(self.is_large(request));
+        let class = usize::from(self.expects_large(request));
         let connection = self.find_free(class);
         if connection.is_none() {
             self.start_dial(class, now);
@@ -150,7 +157,7 @@ impl MultiplexedPool {
         request: &UpstreamRequest<'_>,
         deadline: Instant,
     ) -> Result<Rc<MultiplexedConnection>, NoConnection> {
-        let class = usize::from(self.is_large(request));
+        let class = usize::from(self.expects_large(request));
         let _waiting = CountGuard::new(&self.waiters);
         let failures = self.failures.get().consecutive;
         loop {
@@ -158,13 +165,13 @@ impl MultiplexedPool {
             if let Some(connection) = self.find_free(class) {
                 return Ok(connection);
             }
-            // The wait ends if a connection failed since it began, or if none is open and none may
-            // be opened.
+            // The wait is hopeless if a connection has failed since the wait began. It is also
+            // hopeless if no connection is open and no connection may be opened.
             let has_failed = self.failures.get().consecutive > failures;
-            if has_failed
+            let is_hopeless = has_failed
                 || (!self.start_dial(class, Instant::now())
-                    && self.size_classes[class].open_count() == 0)
-            {
+                    && self.size_classes[class].open_count() == 0);
+            if is_hopeless {
                 return Err(NoConnection);
             }
             tokio::time::timeout_at(deadline, changed).await.map_err(|_| NoConnection)?;
@@ -182,18 +189,20 @@ impl MultiplexedPool {
         if self.failures.get().consecutive > 0 {
             self.failures.set(Failures::default());
         }
-        let mut counts = self.small_responses_left.borrow_mut();
-        let unknown_row = counts.len() - 1;
-        let small_left = &mut counts[request.row.unwrap_or(unknown_row)];
+        let mut by_method = self.small_responses_left.borrow_mut();
+        let unknown_methods_row = by_method.len() - 1;
+        let small_left = &mut by_method[request.row.unwrap_or(unknown_methods_row)];
         *small_left = if bytes >= LARGE_BYTES { LARGE_DECAY } else { small_left.saturating_sub(1) };
     }
 
-    /// Returns true if a large response is expected.
-    fn is_large(&self, request: &UpstreamRequest<'_>) -> bool {
-        let counts = self.small_responses_left.borrow();
-        counts[request.row.unwrap_or(counts.len() - 1)] > 0 || request.weight() >= LARGE_WEIGHT
+    /// Returns true if the call is expected to have a large response.
+    fn expects_large(&self, request: &UpstreamRequest<'_>) -> bool {
+        let by_method = self.small_responses_left.borrow();
+        by_method[request.row.unwrap_or(by_method.len() - 1)] > 0
+            || request.weight() >= LARGE_WEIGHT
     }
 
+    /// Returns a connection of a size class that can take a call now.
     fn find_free(&self, class: usize) -> Option<Rc<MultiplexedConnection>> {
         let calls_max = self.upstream.calls_per_connection_max;
         let connections = self.size_classes[class].connections.borrow();
@@ -207,22 +216,22 @@ impl MultiplexedPool {
         if size_class.dialing.get() {
             return true;
         }
-        let open = self.size_classes.iter().map(SizeClass::open_count).sum::<usize>();
-        // A class without a connection may always open a connection, even beyond the limit for both
-        // classes.
-        let full = open >= self.connections_max && size_class.open_count() > 0;
+        let open_connections = self.size_classes.iter().map(SizeClass::open_count).sum::<usize>();
+        // A size class without a connection may always open a connection, even beyond the limit for
+        // both size classes.
+        let is_full = open_connections >= self.connections_max && size_class.open_count() > 0;
         let is_backing_off = self.failures.get().backoff_until.is_some_and(|until| now < until);
-        if self.closed.get() || full || is_backing_off {
+        if self.closed.get() || is_full || is_backing_off {
             return false;
         }
         size_class.dialing.set(true);
         self.counts.connections_opened.add(1);
-        tokio::task::spawn_local(Rc::clone(self).run(class));
+        tokio::task::spawn_local(Rc::clone(self).open_and_drive(class));
         true
     }
 
-    /// Opens a connection and drives it to its end.
-    async fn run(self: Rc<MultiplexedPool>, class: usize) {
+    /// Opens a connection and runs its driver until the connection ends.
+    async fn open_and_drive(self: Rc<MultiplexedPool>, class: usize) {
         let dial_guard = DialGuard::new(&self.size_classes[class].dialing, &self.changed);
         let bytes_max = self.response_bytes_max;
         let opened = open(&self.connector, &self.upstream, bytes_max, Rc::new(|_| {})).await;
@@ -260,14 +269,15 @@ impl MultiplexedPool {
         let failures = self.failures.get().consecutive.saturating_add(1);
         let has_no_http = self.upstream.http().is_none();
         let doublings = failures.saturating_sub(if has_no_http { 2 } else { 1 });
-        let max = if has_no_http { BACKOFF_WITHOUT_HTTP_MAX } else { BACKOFF_MAX };
-        let backoff = BACKOFF_MIN.saturating_mul(1_u32 << doublings.min(16)).min(max);
+        let backoff_max = if has_no_http { BACKOFF_WITHOUT_HTTP_MAX } else { BACKOFF_MAX };
+        // The exponent is capped, so that the shift cannot overflow.
+        let backoff = BACKOFF_MIN.saturating_mul(1_u32 << doublings.min(16)).min(backoff_max);
         let backs_off = !has_no_http || failures > 1;
         let backoff_until = backs_off.then(|| Instant::now() + backoff);
         self.failures.set(Failures { consecutive: failures, backoff_until });
     }
 
-    /// Closes connections that have been idle for too long, except the first of each class.
+    /// Closes connections that have been idle for too long, except the first of each size class.
     pub(crate) fn sweep(&self, now: Instant) {
         for class in &self.size_classes {
             let connections = class.connections.borrow();
@@ -303,7 +313,7 @@ struct OpenGuard<'a> {
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         let class = &self.pool.size_classes[self.class];
-        class.connections.borrow_mut().retain(|known| !Rc::ptr_eq(known, self.connection));
+        class.connections.borrow_mut().retain(|other| !Rc::ptr_eq(other, self.connection));
         self.pool.counts.multiplexed_open.subtract_one();
         self.pool.changed.notify_waiters();
     }
@@ -314,8 +324,8 @@ fn response_bytes_max(config: &Config) -> usize {
     config.groups.iter().map(|group| group.response_bytes_max).max().unwrap_or(0)
 }
 
-/// Opens a multiplexed connection, within the upstream's connect timeout. The caller runs its
-/// driver.
+/// Opens a multiplexed connection within the upstream's connect timeout. The caller must run the
+/// returned driver.
 ///
 /// # Errors
 /// Errors of the system or of TLS, or the refusal of the WebSocket handshake.
@@ -326,11 +336,11 @@ pub(crate) async fn open(
     on_notification: OnNotification,
 ) -> io::Result<(Rc<MultiplexedConnection>, Driver)> {
     let (url, _) = upstream.multiplexed().ok_or(io::ErrorKind::Unsupported)?;
-    let websocket = url.transport() == Transport::WebSocket;
+    let is_websocket = url.transport() == Transport::WebSocket;
     let opening = async {
         let mut stream =
             connector.connect(upstream.multiplexed(), upstream.connect_timeout).await?;
-        let read_ahead = if websocket {
+        let read_ahead = if is_websocket {
             upgrade(&mut stream, build_request_head("GET", url, "", upstream)).await?
         } else {
             Vec::new()
@@ -341,11 +351,11 @@ pub(crate) async fn open(
     let (stream, read_ahead) = opened.map_err(|_| io::ErrorKind::TimedOut)??;
     let ping_interval = upstream.ping_interval;
     let settings = Settings { response_bytes_max, ping_interval, on_notification };
-    Ok(MultiplexedConnection::new(stream, websocket, read_ahead, settings))
+    Ok(MultiplexedConnection::new(stream, is_websocket, read_ahead, settings))
 }
 
-/// Makes the WebSocket handshake. `head` is the request up to the headers of the handshake. Returns
-/// the bytes that were read after the handshake.
+/// Performs the WebSocket handshake. `head` holds the request line and the headers that precede the
+/// WebSocket headers. Returns the bytes that were read after the response.
 async fn upgrade(stream: &mut Stream, mut head: Vec<u8>) -> io::Result<Vec<u8>> {
     let handshake = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
     handshake.write(&mut head);
@@ -374,12 +384,13 @@ async fn upgrade(stream: &mut Stream, mut head: Vec<u8>) -> io::Result<Vec<u8>> 
     }
 }
 
-/// Notifies the waiting calls when it is dropped, after a call.
+/// Held during a call. When it is dropped, the waiting calls check again for a free connection.
 pub(crate) struct CallGuard<'a>(&'a MultiplexedPool);
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        // All waiters are notified, because the first may wait for a connection of the other class.
+        // All waiting calls are notified, because the first may need a connection of the other size
+        // class.
         if self.0.waiters.get() > 0 {
             self.0.changed.notify_waiters();
         }

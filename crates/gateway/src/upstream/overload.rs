@@ -1,11 +1,13 @@
-//! Permits for calls to the upstreams of a group: acquires them, queues calls, and sheds calls.
+//! Permits for calls to the upstreams of a group: acquires them, queues calls, and sheds calls. A
+//! call is *shed* if it is rejected because the upstreams are overloaded.
 //!
 //! `policy/overload.rs` and its folder make the decisions. All threads share one
 //! [`ConcurrencyLimit`] per group. Each thread has [`GroupPermits`]: the number of its permits and
-//! the queue of waiting calls. A thread may hold a share of the limit, in proportion to its held
-//! permits and waiting calls. The thread recomputes this share every few milliseconds from the
-//! counters of all threads. Therefore a call below the limit writes only memory of its own thread.
-//! Each thread may always hold one permit, so that other threads cannot block its queue.
+//! the queue of its waiting calls. A thread may hold a share of the limit, in proportion to its
+//! held permits and waiting calls. The thread recomputes this share every few milliseconds from the
+//! counters of all threads. Therefore a call below the limit writes only memory of the thread that
+//! serves the call. Each thread may always hold one permit, so that other threads cannot block its
+//! queue.
 //!
 //! A permit covers one call of a client with all its attempts, except hedges. Each hedge has its
 //! own permit. A call lends its permit to others while it does not wait for a response. Polls of
@@ -32,7 +34,7 @@ use crate::policy::overload::shares::{Flow, Shares};
 use crate::policy::overload::{Class, Shed};
 use crate::upstream::thread::UpstreamContext;
 
-/// Age at which a thread recomputes its share of a limit.
+/// Age of a thread's share of a limit at which the thread recomputes it.
 const SHARE_AGE_MAX: Duration = Duration::from_millis(5);
 
 /// Maximum of the random `Retry-After` in seconds; the minimum is 1. Randomness keeps clients from
@@ -97,22 +99,25 @@ impl ConcurrencyLimit {
         u32::try_from(queued).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of permits that a thread with these held and queued calls may hold: all
-    /// that other threads do not demand, or a share in proportion to its demand if all demands
-    /// exceed the limit.
+    /// Returns the number of permits that a thread may hold. The demand of a thread is the number
+    /// of its held permits and queued calls. If all demands fit within the limit, the thread may
+    /// hold every permit that other threads do not demand. If the demands exceed the limit, the
+    /// thread's share of the limit is proportional to its demand.
     fn share(&self, thread_counters: &GroupCounters, held: u64, queued: u64) -> u32 {
         let limit = u64::from(self.calls_max());
-        // A long queue, which one client may have filled, counts no more than the whole limit.
+        // One client can fill a queue, so a queue counts at most as much as the whole limit.
         let demand_of = |held: u64, queued: u64| held + queued.min(limit);
         let others =
             self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, thread_counters));
         let other_demand: u64 =
             others.map(|thread| demand_of(thread.in_flight.get(), thread.queued.get())).sum();
         let demand = demand_of(held, queued);
-        let share = if demand + other_demand <= limit {
+        let total_demand = demand + other_demand;
+        let share = if total_demand <= limit {
             limit - other_demand
         } else {
-            (limit * demand + (demand + other_demand) / 2) / (demand + other_demand)
+            // Half of the divisor is added, so that the division rounds to the nearest number.
+            (limit * demand + total_demand / 2) / total_demand
         };
         share.max(1) as u32
     }
@@ -123,13 +128,13 @@ impl ConcurrencyLimit {
 pub(crate) struct GroupPermits {
     limit: Arc<ConcurrencyLimit>,
     counts: Arc<GroupCounters>,
-    /// Permits that this thread holds.
-    in_flight: Cell<u32>,
-    /// The permits that each flow (see [`Holder`]) holds, and those reserved for it.
+    /// Number of permits that this thread holds.
+    held: Cell<u32>,
+    /// The permits that each flow (see [`Holder`]) holds, and the permits reserved for it.
     flows: RefCell<Shares>,
     /// Number of permits that this thread may hold.
     share: Cell<u32>,
-    /// When the share expires.
+    /// When the share must be computed again.
     share_until: Cell<Duration>,
     /// The epoch of the limit for which the share was computed.
     share_epoch: Cell<u32>,
@@ -164,7 +169,7 @@ struct Waiter {
 #[derive(Debug, Clone, Copy)]
 enum WaiterState {
     Waiting,
-    /// A permit is held for the call, but the call's task has not run since.
+    /// The call holds a permit, but its task has not run yet.
     Admitted,
     /// The call was shed, or its task has taken the permit.
     Done,
@@ -195,7 +200,7 @@ impl GroupPermits {
         Some(Rc::new(GroupPermits {
             limit: Arc::clone(limit),
             counts: Arc::clone(counts),
-            in_flight: Cell::new(0),
+            held: Cell::new(0),
             flows: RefCell::default(),
             share: Cell::new(0),
             share_until: Cell::new(Duration::ZERO),
@@ -206,21 +211,21 @@ impl GroupPermits {
         }))
     }
 
-    /// Returns true if the permits belong to `limit`.
-    pub(crate) fn is_of(&self, limit: Option<&Arc<ConcurrencyLimit>>) -> bool {
+    /// Returns true if these are the permits of `limit`.
+    pub(crate) fn belong_to(&self, limit: Option<&Arc<ConcurrencyLimit>>) -> bool {
         limit.is_some_and(|limit| Arc::ptr_eq(limit, &self.limit))
     }
 
     /// Counts one more permit as held.
     fn hold(&self, holder: Holder) {
-        self.in_flight.update(|calls| calls + 1);
+        self.held.update(|calls| calls + 1);
         self.flows.borrow_mut().take_permit(holder.class, holder.flow);
         self.counts.in_flight.add(1);
     }
 
-    /// Counts one permit less as held.
+    /// Counts a held permit as released.
     fn release(&self, holder: Holder) {
-        self.in_flight.update(|calls| calls - 1);
+        self.held.update(|calls| calls - 1);
         self.flows.borrow_mut().return_permit(holder.flow);
         self.counts.in_flight.subtract_one();
     }
@@ -229,31 +234,37 @@ impl GroupPermits {
     fn available(&self, now: Duration) -> u32 {
         let epoch = self.limit.epoch.load(Ordering::Relaxed);
         if now >= self.share_until.get() || epoch != self.share_epoch.get() {
-            // The call that asks for a permit counts as queued.
+            // The call that needs a permit now counts as queued.
             let queued = self.queue.borrow().len as u64 + 1;
-            let share = self.limit.share(&self.counts, u64::from(self.in_flight.get()), queued);
+            let share = self.limit.share(&self.counts, u64::from(self.held.get()), queued);
             self.flows.borrow_mut().divide_permits(now, share);
             self.share.set(share);
             self.share_until.set(now + SHARE_AGE_MAX);
             self.share_epoch.set(epoch);
         }
-        self.share.get().saturating_sub(self.in_flight.get())
+        self.share.get().saturating_sub(self.held.get())
     }
 
-    /// Returns true if a call may go to an upstream without waiting.
+    /// Returns true if a call of `holder` may take a permit without waiting.
     fn admits(&self, now: Duration, holder: Holder) -> bool {
         let available = self.available(now);
         if available == 0 || self.is_queueing() {
             return false;
         }
+        if !self.is_crowded() {
+            return true;
+        }
         let flows = self.flows.borrow();
-        !self.is_crowded() || flows.admits(holder.flow, flows.count_spare(holder.class, available))
+        flows.admits(holder.flow, flows.count_spare(holder.class, available))
     }
 
+    /// Returns true if calls of this thread wait for permits.
     fn is_queueing(&self) -> bool {
         self.queue.borrow().len > 0
     }
 
+    /// Returns true if calls of this thread wait for permits, or calls of any thread have recently
+    /// waited.
     fn is_crowded(&self) -> bool {
         self.is_queueing() || self.limit.limited.load(Ordering::Relaxed)
     }
@@ -300,9 +311,10 @@ impl GroupPermits {
 /// Permit for a call to a group's upstreams, released when it is dropped.
 pub(crate) struct Permit<'a> {
     cx: &'a UpstreamContext,
+    /// `None` if calls are not limited.
     permits: Option<&'a GroupPermits>,
     holder: Holder,
-    since: Duration,
+    acquired_at: Duration,
 }
 
 impl<'a> Permit<'a> {
@@ -311,7 +323,7 @@ impl<'a> Permit<'a> {
         permits: Option<&'a GroupPermits>,
         holder: Holder,
     ) -> Permit<'a> {
-        Permit { cx, permits, holder, since: cx.now() }
+        Permit { cx, permits, holder, acquired_at: cx.now() }
     }
 }
 
@@ -319,7 +331,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         if let Some(permits) = self.permits {
             let now = self.cx.now();
-            let latency = now.saturating_sub(self.since);
+            let latency = now.saturating_sub(self.acquired_at);
             permits.flows.borrow_mut().record_latency(self.holder.flow, latency);
             permits.release_and_serve(now, self.holder);
         }
@@ -347,7 +359,7 @@ pub(crate) fn try_acquire<'a>(
 /// Waits in the queue for a permit.
 ///
 /// # Errors
-/// [`Kind::Overloaded`], of origin gateway, if the call is shed.
+/// [`Kind::Overloaded`] if the call is shed.
 pub(crate) async fn acquire<'a>(
     cx: &'a UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -375,18 +387,19 @@ pub(crate) async fn acquire<'a>(
     };
     permits.counts.queued.add(1);
     let now = cx.now();
+    // A permit may be available at once, for this call or an earlier one.
     permits.admit_waiters(now);
     if matches!(waiter.state.get(), WaiterState::Waiting) {
         let latency = permits.flows.borrow().typical_latency();
         permits.limit.update(|limiter| limiter.record_wait(now, latency));
-        // The limit may have risen.
+        // `record_wait` may have raised the limit.
         permits.admit_waiters(now);
     }
-    let mut queued = QueuedCall { cx, permits, waiter: &waiter, key };
+    let mut queued_call = QueuedCall { cx, permits, waiter: &waiter, key };
     let deadline = request.deadline.min(cx.recent() + permits.queue_timeout);
-    let resolved = poll_fn(|cx| match waiter.state.get() {
+    let resolved = poll_fn(|task| match waiter.state.get() {
         WaiterState::Waiting => {
-            *waiter.waker.borrow_mut() = Some(cx.waker().clone());
+            *waiter.waker.borrow_mut() = Some(task.waker().clone());
             Poll::Pending
         }
         WaiterState::Admitted | WaiterState::Done => Poll::Ready(()),
@@ -394,7 +407,7 @@ pub(crate) async fn acquire<'a>(
     let timed_out = tokio::time::timeout_at(deadline, resolved).await.is_err();
     cx.tick();
     if timed_out && matches!(waiter.state.get(), WaiterState::Waiting) {
-        queued.give_up();
+        queued_call.give_up();
         permits.counts.shed[request.class][Shed::Late].add(1);
     }
     match waiter.state.get() {
@@ -406,8 +419,7 @@ pub(crate) async fn acquire<'a>(
     }
 }
 
-/// A call in the queue. When it is dropped because the client has disconnected, it is removed from
-/// the queue.
+/// A call in the queue. It is dropped early if the client disconnects, and then leaves the queue.
 struct QueuedCall<'a> {
     cx: &'a UpstreamContext,
     permits: &'a GroupPermits,
@@ -416,6 +428,7 @@ struct QueuedCall<'a> {
 }
 
 impl QueuedCall<'_> {
+    /// Removes the call from the queue.
     fn give_up(&mut self) {
         let removed = self.permits.queue.borrow_mut().remove(self.key);
         debug_assert!(
@@ -431,7 +444,7 @@ impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         match self.waiter.state.get() {
             WaiterState::Waiting => self.give_up(),
-            // A permit is held for a call that never took it.
+            // The call was admitted, but was dropped before its task took the permit.
             WaiterState::Admitted => {
                 self.permits.release_and_serve(self.cx.now(), self.waiter.holder)
             }
@@ -446,8 +459,9 @@ fn build_overload_failure(cx: &UpstreamContext, permits: &GroupPermits) -> Failu
     Failure { retry_after: Some(retry_after), ..Failure::ours(kind) }
 }
 
-/// A permit that other calls may use until this is dropped.
+/// A permit that is lent to other calls. When this guard is dropped, the lender holds it again.
 pub(crate) struct LentPermit<'a> {
+    /// `None` if calls are not limited.
     permits: Option<&'a GroupPermits>,
     holder: Holder,
 }
@@ -460,8 +474,8 @@ impl Drop for LentPermit<'_> {
     }
 }
 
-/// Lends the permit of a call. The call takes it back even if that exceeds the limit, because a
-/// started call must end.
+/// Lends the permit of a call to other calls. The call takes the permit back even if the limit is
+/// then exceeded, because a started call must end.
 pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -> LentPermit<'a> {
     let (permits, holder) = (permits_for(cx, request), Holder::of(request));
     if let Some(permits) = permits {
@@ -482,7 +496,7 @@ pub(crate) fn acquire_over_limit<'a>(
     Permit::new(cx, permits, holder)
 }
 
-/// Returns true if the upstreams of this group are overloaded, so that no call may be sent twice.
+/// Returns true if the upstreams of this group are overloaded. Calls must then not be sent twice.
 pub(crate) fn is_saturated(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
     let permits = permits_for(cx, request);
     permits.is_some_and(|permits| permits.limit.saturated.load(Ordering::Relaxed))
@@ -498,13 +512,15 @@ pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
     cx.permits.iter().flatten().any(|permits| permits.is_crowded())
 }
 
-/// Returns the epoch of the limit. An attempt stores the epoch at its start.
+/// Returns the epoch of the limit; 0 if calls are not limited. An attempt reads the epoch at its
+/// start, so that its latency counts for the limit that applied then.
 pub(crate) fn epoch(cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> u32 {
     let permits = permits_for(cx, request);
     permits.map_or(0, |permits| permits.limit.epoch.load(Ordering::Relaxed))
 }
 
-/// Records the latency of a response to a call that was sent in this epoch.
+/// Records the latency of a response to a call that was sent in `epoch`. Does nothing unless calls
+/// wait or have recently waited.
 pub(crate) fn record_response(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,

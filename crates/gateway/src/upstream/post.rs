@@ -1,8 +1,8 @@
-//! One HTTP request to an upstream and its response: over HTTP/2 if HTTP/2 is on and the upstream
-//! supports it, else over a pooled HTTP/1.1 connection.
+//! One HTTP request to an upstream and its response. The request goes over HTTP/2 if HTTP/2 is on
+//! and the upstream supports it, else over a pooled HTTP/1.1 connection.
 //!
-//! This file knows HTTP and bytes. `send.rs` and `batcher.rs` write the body and interpret the
-//! response.
+//! This file does not interpret bodies. `send.rs` and `batcher.rs` write the body of the request
+//! and parse the body of the response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,7 +26,8 @@ pub(crate) trait Body {
     fn bytes(&self) -> usize;
     /// Appends the body to `out`.
     fn write(&self, out: &mut Vec<u8>);
-    /// Returns the trace context for the headers. A batch of calls of several traces has none.
+    /// Returns the trace context for the headers. `None` if the request has no trace, or if it is a
+    /// batch, whose calls may belong to several traces.
     fn trace(&self) -> Option<&TraceContext> {
         None
     }
@@ -36,6 +37,7 @@ pub(crate) trait Body {
 #[derive(Debug)]
 pub(crate) struct HttpResponse {
     pub(crate) status: u16,
+    /// The time in the `Retry-After` header, if any.
     pub(crate) retry_after: Option<Duration>,
     pub(crate) body: Bytes,
     /// True if the connection may carry another call.
@@ -43,19 +45,19 @@ pub(crate) struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// Returns a response that did not come over HTTP.
+    /// Wraps a response that came over a WebSocket or a local socket.
     pub(crate) fn from_message(body: Bytes) -> HttpResponse {
         HttpResponse { status: 200, retry_after: None, body, reusable: true }
     }
 }
 
-/// Why a call or a batch that went to an upstream has no response.
+/// Why a call or a batch has no response from the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ExchangeError {
     pub(crate) kind: Kind,
+    /// Whether the upstream may have received the call.
     pub(crate) sent: Sent,
-    /// True if the upstream closed a connection that had carried responses before, without a byte
-    /// of this response.
+    /// True if the upstream closed a reused connection before the first byte of this response.
     pub(crate) stale_connection: bool,
 }
 
@@ -116,8 +118,9 @@ pub(crate) async fn post(
     }
     request.extend_from_slice(b"\r\n\r\n");
     body.write(&mut request);
-    let mut hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
-    let exchanged = connection.exchange(&request, deadline, response_bytes_max, &mut hold).await;
+    let mut reservation = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
+    let exchanged =
+        connection.exchange(&request, deadline, response_bytes_max, &mut reservation).await;
     cx.buffers.give(request);
     let response = exchanged?;
     if response.reusable && state.config.keep_alive {
@@ -147,6 +150,7 @@ pub(crate) struct Pool {
     /// connection is always reused before a new one is opened, so the permits limit the open
     /// connections.
     permits: Semaphore,
+    /// Cache of parsed response heads, which all connections share.
     heads: Rc<ParsedHeads>,
     /// True if connections close after their call.
     closed: Cell<bool>,
@@ -171,7 +175,7 @@ impl Pool {
         Box::pin(timeout_at(deadline, self.permits.acquire())).await.ok()?.ok()
     }
 
-    /// Takes an idle connection that is still usable.
+    /// Takes an idle connection that is still usable, if there is one.
     fn reuse(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {

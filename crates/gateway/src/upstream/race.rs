@@ -1,9 +1,10 @@
 //! Attempts of one call at several upstreams at a time. The first response wins.
 //!
-//! A hedge starts when the call is slow and the hedge budget allows it (`policy/hedge.rs`). If
-//! every attempt waits at a stalled upstream (`policy/stall.rs`), another attempt starts at once.
-//! This attempt is not charged to any budget, because a stalled upstream does no work for the call.
-//! Earlier attempts continue, because their upstreams may still respond.
+//! Two reasons start a further attempt. A *hedge* starts when the call is slow and the hedge budget
+//! allows it (`policy/hedge.rs`). If every attempt waits at a stalled upstream (`policy/stall.rs`),
+//! another attempt starts at once. This attempt is not charged to any budget, because a stalled
+//! upstream does no work for the call. Earlier attempts continue, because their upstreams may still
+//! respond.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -21,32 +22,34 @@ use crate::upstream::overload::{self, LentPermit, Permit};
 use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 
-/// Upper limit of attempts in one race. The limit keeps a call that stalls every upstream from
-/// stalling the whole group.
+/// Upper limit of attempts in one race. Without a limit, a call that stalls each upstream it
+/// reaches would stall the whole group.
 const ATTEMPTS_MAX: usize = 4;
 
-/// Shortest interval between two checks of a waiting call.
+/// Shortest interval between two checks whether a race needs another attempt.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
 
-/// Longest interval between two checks.
+/// Longest interval between two such checks.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// If a check runs later than scheduled by more than this, the thread itself has stalled, not an
-/// upstream.
+/// If a check runs later than scheduled by more than this, this thread has stalled. The missing
+/// responses then do not show that an upstream has stalled.
 const THREAD_STALL_MIN: Duration = Duration::from_millis(50);
 
 /// One attempt in flight.
 struct Racer<'a> {
     upstream: usize,
+    /// When the attempt began.
     began: Duration,
     /// True if the attempt is a hedge.
-    hedge: bool,
+    is_hedge: bool,
     future: Pin<Box<dyn Future<Output = Attempt> + 'a>>,
+    /// The permit of a hedge; `None` for other attempts, which use the permit of the call.
     _permit: Option<Permit<'a>>,
 }
 
-/// Runs an attempt, and starts further attempts once the first has taken longer than `delay`.
-/// Returns the winning attempt and the latency to record ([`hedge::cap_latency`]).
+/// Runs an attempt. Once it has taken longer than `delay`, may start further attempts at other
+/// upstreams. Returns the winning attempt and the latency to record ([`hedge::cap_latency`]).
 pub(super) async fn race(
     attempts: &mut Attempts<'_>,
     upstream: usize,
@@ -63,41 +66,44 @@ pub(super) async fn race(
         () = tokio::time::sleep_until(check_at) => {}
     }
     let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first_attempt);
-    let racer = Racer { upstream, began, hedge: false, future, _permit: None };
+    let racer = Racer { upstream, began, is_hedge: false, future, _permit: None };
     let race = Race {
         cx,
         request,
         delay,
         patience: cx.hedges[request.group].borrow_mut().patience(request.weight()),
         racers: SmallVec::from_iter([racer]),
-        started: 1,
+        started_attempts: 1,
         hedge_wait: delay,
         hedge_at: cx.now(),
-        lent: None,
+        lent_permit: None,
     };
     race.run(attempts, check_at).await
 }
 
+/// The state of a race.
 struct Race<'a> {
     cx: &'a Rc<UpstreamContext>,
     request: &'a UpstreamRequest<'a>,
-    /// Time from the start of an attempt to the next hedge.
+    /// Time from the start of an attempt to the start of the next hedge.
     delay: Duration,
-    /// Time without any response after which an upstream is suspected.
+    /// Time that the call waits at an upstream without any response before it suspects the
+    /// upstream.
     patience: Duration,
     /// Attempts in flight.
     racers: SmallVec<[Racer<'a>; 2]>,
     /// Number of attempts that have started.
-    started: usize,
-    /// Time to the next hedge; doubles while the budget is empty.
+    started_attempts: usize,
+    /// Time to the next hedge; doubles while no hedge is allowed.
     hedge_wait: Duration,
     /// When the next hedge is due.
     hedge_at: Duration,
-    /// The permit of the call, lent while all its attempts wait at stalled upstreams.
-    lent: Option<LentPermit<'a>>,
+    /// The lent permit of the call; `None` unless all its attempts wait at stalled upstreams.
+    lent_permit: Option<LentPermit<'a>>,
 }
 
 impl Race<'_> {
+    /// Runs the race until an attempt responds or all attempts have failed.
     async fn run(
         mut self,
         attempts: &mut Attempts<'_>,
@@ -107,21 +113,25 @@ impl Race<'_> {
         let began = self.cx.now().saturating_sub(self.delay);
         let topology = &self.cx.topology;
         loop {
-            let mut lost = pin!(topology.registry.lost_upstream.notified());
-            lost.as_mut().enable();
+            // Enabled before the checks, so that the loss of an upstream during the checks is
+            // noticed.
+            let mut upstream_lost = pin!(topology.registry.lost_upstream.notified());
+            upstream_lost.as_mut().enable();
             if self.cx.tick().saturating_duration_since(check_at) > THREAD_STALL_MIN {
-                // Responses may have arrived that no task has read yet.
+                // Responses may have arrived while this thread stalled, and no task has read them
+                // yet.
                 check_at = self.cx.recent() + CHECK_INTERVAL_MIN;
             } else {
                 self.start_due_attempts(attempts);
-                check_at = self.cx.recent() + self.next_check();
+                check_at = self.cx.recent() + self.time_to_next_check();
             }
             tokio::select! {
                 biased;
                 (racer, finished) = next_finished(&mut self.racers) => {
                     if finished.verdict.is_response() || self.racers.is_empty() {
-                        self.cx.counters.hedges_won.add(u64::from(racer.hedge));
-                        attempts.cancelled = self.racers.iter().map(|racer| racer.upstream).collect();
+                        self.cx.counters.hedges_won.add(u64::from(racer.is_hedge));
+                        attempts.cancelled =
+                            self.racers.iter().map(|racer| racer.upstream).collect();
                         let call_time = self.cx.now().saturating_sub(began);
                         let attempt_time = self.cx.now().saturating_sub(racer.began);
                         return (finished, hedge::cap_latency(call_time, attempt_time, self.delay));
@@ -132,7 +142,7 @@ impl Race<'_> {
                     check_at = Instant::now();
                 }
                 () = tokio::time::sleep_until(check_at) => {}
-                () = lost => check_at = Instant::now(),
+                () = upstream_lost => check_at = Instant::now(),
             }
         }
     }
@@ -149,24 +159,28 @@ impl Race<'_> {
             }
             all_lost &= topology.is_lost(racer.upstream);
         }
-        let repeatable = self.request.repeat() != Repeat::Never;
-        if repeatable && self.started < ATTEMPTS_MAX && (all_lost || now >= self.hedge_at) {
+        let is_repeatable = self.request.repeat() != Repeat::Never;
+        let is_due = all_lost || now >= self.hedge_at;
+        if is_repeatable && is_due && self.started_attempts < ATTEMPTS_MAX {
             self.start_attempt(attempts, all_lost);
         }
-        let all_wait = all_lost && self.racers.iter().all(|racer| topology.is_lost(racer.upstream));
-        if !all_wait {
-            self.lent = None;
-        } else if self.lent.is_none() {
-            self.lent = Some(overload::lend(cx, self.request));
+        // A new attempt may have started at a healthy upstream.
+        let all_still_lost =
+            all_lost && self.racers.iter().all(|racer| topology.is_lost(racer.upstream));
+        if !all_still_lost {
+            self.lent_permit = None;
+        } else if self.lent_permit.is_none() {
+            self.lent_permit = Some(overload::lend(cx, self.request));
         }
     }
 
-    /// Starts another attempt. `all_lost` is true if every attempt in flight waits at a stalled
-    /// upstream. If it is false, the new attempt is a hedge, which is charged to the hedge budget.
+    /// Starts another attempt if an upstream is available. `all_lost` is true if every attempt in
+    /// flight waits at an upstream that is ejected or being probed. If `all_lost` is false, the new
+    /// attempt is a hedge, which is charged to the hedge budget.
     fn start_attempt(&mut self, attempts: &mut Attempts<'_>, all_lost: bool) {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
-        let hedging = cx.topology.config.groups[request.group].hedge.is_some();
-        if !all_lost && (!hedging || overload::is_saturated(cx, request)) {
+        let hedging_is_on = cx.topology.config.groups[request.group].hedge.is_some();
+        if !all_lost && (!hedging_is_on || overload::is_saturated(cx, request)) {
             return self.postpone_hedge(now);
         }
         let Ok(upstream) = attempts.chooser().choose_now() else {
@@ -187,8 +201,9 @@ impl Race<'_> {
         let timeout = cx.topology.config.groups[request.group].attempt_deadline;
         let deadline = request.deadline.min(cx.recent() + timeout);
         let future = Box::pin(run_attempt(cx, upstream, request, deadline, false));
-        self.racers.push(Racer { upstream, began: now, hedge: !all_lost, future, _permit: permit });
-        self.started += 1;
+        let is_hedge = !all_lost;
+        self.racers.push(Racer { upstream, began: now, is_hedge, future, _permit: permit });
+        self.started_attempts += 1;
         self.hedge_wait = self.delay;
         self.hedge_at = now + self.delay;
     }
@@ -199,24 +214,25 @@ impl Race<'_> {
         self.hedge_at = now + self.hedge_wait;
     }
 
-    /// Returns the time until the next check.
-    fn next_check(&self) -> Duration {
+    /// Returns the time until an upstream becomes suspect or a hedge is due, within the interval
+    /// limits of checks.
+    fn time_to_next_check(&self) -> Duration {
         let (cx, now) = (self.cx, self.cx.now());
         let waiting = self.racers.iter().filter(|racer| !cx.topology.is_lost(racer.upstream));
-        let suspects = waiting.map(|racer| {
+        let suspect_times = waiting.map(|racer| {
             let silence = cx.upstreams[racer.upstream].silence.get();
             silence.suspect_at(racer.began, self.patience)
         });
-        let next_at = suspects.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
+        let next_at = suspect_times.chain([self.hedge_at]).min().unwrap_or(self.hedge_at);
         next_at.saturating_sub(now).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX)
     }
 }
 
-/// Waits for the next attempt to end.
+/// Waits until an attempt ends, and removes it from `racers`.
 async fn next_finished<'a>(racers: &mut SmallVec<[Racer<'a>; 2]>) -> (Racer<'a>, Attempt) {
-    std::future::poll_fn(|cx| {
+    std::future::poll_fn(|task| {
         for index in 0..racers.len() {
-            if let Poll::Ready(finished) = racers[index].future.as_mut().poll(cx) {
+            if let Poll::Ready(finished) = racers[index].future.as_mut().poll(task) {
                 return Poll::Ready((racers.remove(index), finished));
             }
         }

@@ -20,9 +20,9 @@ pub(crate) struct Registry {
     in_use: Mutex<Vec<Weak<Topology>>>,
     /// The last number that `next_number` returned.
     last_number: AtomicU64,
-    /// Notified when any upstream is suspected or ejected. Slow calls wait for it.
+    /// Notified when any upstream is suspected or ejected. Slow calls then start another attempt.
     pub(crate) lost_upstream: Notify,
-    /// Bytes of all bodies, responses and queues.
+    /// The memory budget for all bodies, responses and queues.
     pub(crate) memory: Arc<Budget>,
 }
 
@@ -45,12 +45,12 @@ impl Registry {
     /// Adds a topology and removes unused topologies.
     pub(super) fn add(&self, topology: &Arc<Topology>) {
         let mut in_use = self.in_use.lock();
-        in_use.retain(|known| known.strong_count() > 0);
+        in_use.retain(|topology| topology.strong_count() > 0);
         in_use.push(Arc::downgrade(topology));
     }
 
-    /// Returns the topologies in use: the newest, and those of calls in flight from before a
-    /// reload.
+    /// Returns the topologies in use: the newest topology, and older topologies that calls in
+    /// flight still use.
     pub(super) fn in_use(&self) -> Vec<Arc<Topology>> {
         self.in_use.lock().iter().filter_map(Weak::upgrade).collect()
     }

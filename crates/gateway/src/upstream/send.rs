@@ -32,8 +32,8 @@ use crate::upstream::overload;
 use crate::upstream::post::{Body, ExchangeError, HttpResponse, post};
 use crate::upstream::thread::UpstreamContext;
 
-/// Maximum nesting of responses: the maximum of the wire crate. A trace can nest 1024 calls, and
-/// each adds a few levels.
+/// Maximum JSON nesting of responses: the maximum of the wire crate. The trace of a transaction can
+/// nest 1024 calls, and each call adds a few levels.
 pub(crate) const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
 
 /// The recorded latency of a failed attempt is its duration plus this factor times the upstream's
@@ -43,22 +43,26 @@ const FAILED_LATENCY_FACTOR: u32 = 4;
 /// The outcome of an attempt.
 #[derive(Debug)]
 pub(crate) struct Attempt {
+    /// Index of the upstream in the configuration.
     pub(crate) upstream: usize,
+    /// The class of the response or error.
     pub(crate) verdict: Verdict,
-    /// The result or error of the upstream; `None` if there is none to send to a client.
+    /// The result or error of the upstream; `None` if the upstream sent no JSON-RPC response.
     pub(crate) payload: Option<Payload>,
     /// The error for the client if no attempt has a payload.
     pub(crate) failure: Failure,
     /// True if the attempt failed because a reused connection was closed without a response.
     pub(crate) stale_connection: bool,
-    /// Why the response may be incomplete; `None` if nothing indicates it. `fetch.rs` sets it.
-    pub(crate) doubted: Option<DoubtedResponse>,
-    /// The decision whether the response may be cached. `fetch.rs` sets it.
+    /// Why the response may be incomplete; `None` if nothing indicates that. `fetch.rs` sets this
+    /// field.
+    pub(crate) doubted_response: Option<DoubtedResponse>,
+    /// The decision whether the response may be cached; `None` if the attempt failed or the method
+    /// is never cached. `fetch.rs` sets this field.
     pub(crate) cache_decision: Option<CacheDecision>,
 }
 
-/// Runs one attempt, at the latest until `deadline`. If `new_connection` is true, idle connections
-/// are not reused. Dropping the future closes its HTTP/1.1 connection.
+/// Runs one attempt until `deadline` at the latest. If `new_connection` is true, opens a connection
+/// instead of reusing an idle connection. Dropping the future closes its HTTP/1.1 connection.
 pub(crate) async fn run_attempt(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
@@ -69,7 +73,7 @@ pub(crate) async fn run_attempt(
     cx.attempt_started(upstream);
     let epoch = overload::epoch(cx, request);
     let began = cx.now();
-    let mut guard = AttemptGuard { cx, upstream, began, observed: None };
+    let mut guard = AttemptGuard { cx, upstream, began, latency: None };
     let mut span = begin_span(cx, upstream, request);
     let trace = span.as_ref().map(|span| span.context()).or(request.trace.as_ref());
     let call = OutgoingCall { cx, upstream, request, trace, deadline, new_connection };
@@ -97,28 +101,27 @@ pub(crate) async fn run_attempt(
     if attempt.verdict.is_response() {
         overload::record_response(cx, request, epoch, elapsed);
     }
-    guard.observed = Some(match attempt.verdict {
-        // An upstream that fails fast must not look fast. It must not lose all calls either: only
-        // the health check may take it out of rotation. So a failure counts as several times the
-        // upstream's average latency.
+    guard.latency = Some(match attempt.verdict {
+        // The balancer must not prefer an upstream because it fails fast. It must not avoid the
+        // upstream completely either, because only the health check may take it out of rotation. So
+        // a failure counts as several times the upstream's average latency.
         Verdict::UpstreamFault(fault)
             if fault.health_impact() == HealthImpact::Always && !attempt.stale_connection =>
         {
-            // The deadline of the attempt caps the latency. Otherwise consecutive failures would
-            // multiply it without limit.
-            let typical_latency = cx.upstreams[upstream].latency.get().estimate();
-            let observed =
-                typical_latency.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(elapsed);
-            observed.min((deadline + elapsed).saturating_duration_since(cx.recent()))
+            let average = cx.upstreams[upstream].latency.get().estimate();
+            let penalized = average.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(elapsed);
+            // The timeout of the attempt caps the latency. Without a cap, consecutive failures
+            // would multiply it without limit.
+            penalized.min((deadline + elapsed).saturating_duration_since(cx.recent()))
         }
-        // Other faults say nothing about the upstream's latency, so none is recorded.
+        // Other faults do not show the upstream's latency, so no latency is recorded.
         Verdict::UpstreamFault(_) => Duration::ZERO,
         _ => elapsed,
     });
     attempt
 }
 
-/// Begins the span of an attempt; `None` if the request is not sampled.
+/// Begins the trace span of an attempt; `None` if the request is not sampled.
 fn begin_span(
     cx: &UpstreamContext,
     upstream: usize,
@@ -147,32 +150,34 @@ fn describe_attempt(
     span.set("weir.outcome", outcome.as_str());
     let Verdict::UpstreamFault(fault) = attempt.verdict else { return };
     span.set("error.type", fault.as_str());
-    // A payload is the upstream's text, which may hold a secret.
+    // The payload is omitted, because the upstream's text may contain a secret.
     span.fail(match attempt.payload {
         Some(_) => "the upstream responded with an error".to_owned(),
         None => describe(attempt.failure.kind, &cx.topology.config).message.to_owned(),
     });
 }
 
-/// An attempt in flight. If it is dropped because another upstream was faster, its duration so far
-/// is recorded. Without this record, a slow upstream that always loses would keep its old, low
-/// latency.
+/// Records the latency and the end of an attempt when it is dropped. If another upstream was
+/// faster, the attempt is dropped early, and its duration so far is recorded. Without this record,
+/// a slow upstream that loses every race would keep its old, low latency.
 struct AttemptGuard<'a> {
     cx: &'a UpstreamContext,
     upstream: usize,
+    /// When the attempt began.
     began: Duration,
-    /// The latency to record; zero records none. `None` until the attempt has ended.
-    observed: Option<Duration>,
+    /// The latency to record; zero means that no latency is recorded. `None` until the attempt has
+    /// ended.
+    latency: Option<Duration>,
 }
 
 impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
-        let observed = self.observed.unwrap_or_else(|| {
+        let latency = self.latency.unwrap_or_else(|| {
             self.cx.tick();
             self.cx.now().saturating_sub(self.began)
         });
-        if !observed.is_zero() {
-            self.cx.upstreams[self.upstream].observe_latency(self.cx.now(), observed);
+        if !latency.is_zero() {
+            self.cx.upstreams[self.upstream].observe_latency(self.cx.now(), latency);
         }
         self.cx.attempt_ended(self.upstream);
     }
@@ -183,10 +188,11 @@ struct OutgoingCall<'a> {
     cx: &'a Rc<UpstreamContext>,
     upstream: usize,
     request: &'a UpstreamRequest<'a>,
-    /// The context of the attempt's span or, if the request is not sampled, of the client.
+    /// The context of the attempt's span. If the request is not sampled, the client's context.
+    /// `None` if the request has no trace.
     trace: Option<&'a TraceContext>,
     deadline: Instant,
-    /// True if idle connections are not reused.
+    /// True if the call must not reuse an idle connection.
     new_connection: bool,
 }
 
@@ -199,18 +205,18 @@ impl OutgoingCall<'_> {
         let Some(pool) = &cx.upstreams[self.upstream].multiplexed else {
             return self.exchange_http().await;
         };
-        let over_http = cx.topology.upstreams[self.upstream].config.http().is_some();
+        let has_http = cx.topology.upstreams[self.upstream].config.http().is_some();
         if !pool.accepts(request) {
-            if over_http {
+            if has_http {
                 return Box::pin(self.exchange_http()).await;
             }
             return Err(ExchangeError::new(Kind::CallTooLarge, Sent::No));
         }
         let connection = match pool.get(request, cx.recent()) {
-            // After a lost connection, older multiplexed connections may be dead too, so HTTP is
-            // safer.
-            Some(_) if self.new_connection && over_http => None,
-            None if !over_http => match Box::pin(pool.wait(request, self.deadline)).await {
+            // One connection was lost already. The multiplexed connections may be dead too, so the
+            // call goes over a new HTTP connection.
+            Some(_) if self.new_connection && has_http => None,
+            None if !has_http => match Box::pin(pool.wait(request, self.deadline)).await {
                 Ok(connection) => Some(connection),
                 Err(NoConnection) => return Err(not_connected),
             },
@@ -221,18 +227,19 @@ impl OutgoingCall<'_> {
         {
             return exchanged;
         }
-        // Nothing was sent.
-        if over_http { Box::pin(self.exchange_http()).await } else { Err(not_connected) }
+        // Nothing was sent yet, so the call can still go over HTTP.
+        if has_http { Box::pin(self.exchange_http()).await } else { Err(not_connected) }
     }
 
-    /// Sends the call over a multiplexed connection. Returns `None` if nothing was sent.
+    /// Sends the call over a multiplexed connection. Returns `None` if nothing was sent, so that
+    /// the caller may send the call in another way.
     async fn exchange_multiplexed(
         &self,
         pool: &MultiplexedPool,
         connection: &Rc<MultiplexedConnection>,
     ) -> Option<Result<(Decimal, HttpResponse), ExchangeError>> {
         let (cx, request) = (self.cx, self.request);
-        let _guard = pool.call_guard();
+        let _call_guard = pool.call_guard();
         let params = request.params.as_deref();
         let call = connection.call(&request.name, params, cx.recent(), self.deadline)?;
         cx.counters.upstreams[self.upstream].multiplexed_calls.add(1);
@@ -249,7 +256,7 @@ impl OutgoingCall<'_> {
         }
     }
 
-    /// Sends the call over HTTP, in a batch with others if batches are on.
+    /// Sends the call over HTTP: in a batch with other calls if the batcher accepts it, else alone.
     async fn exchange_http(&self) -> Result<(Decimal, HttpResponse), ExchangeError> {
         let (cx, upstream, deadline) = (self.cx, self.upstream, self.deadline);
         let batcher = cx.upstreams[upstream].batcher.as_ref();
@@ -289,7 +296,7 @@ impl Body for SingleCall<'_> {
     }
 }
 
-/// Classifies an attempt without a response.
+/// Returns the outcome of an attempt without a response.
 fn classify_error(upstream: usize, error: ExchangeError) -> Attempt {
     let fault = match error.kind {
         Kind::Connect => Fault::Connect,
@@ -304,12 +311,12 @@ fn classify_error(upstream: usize, error: ExchangeError) -> Attempt {
         payload: None,
         failure: Failure { kind: error.kind, sent: error.sent, retry_after: None },
         stale_connection: error.stale_connection,
-        doubted: None,
+        doubted_response: None,
         cache_decision: None,
     }
 }
 
-/// Parses and classifies the JSON-RPC response in an HTTP response.
+/// Parses the JSON-RPC response in an HTTP response, and returns the outcome of the attempt.
 fn classify_response(
     upstream: usize,
     request: &UpstreamRequest<'_>,
@@ -323,9 +330,8 @@ fn classify_response(
             (CallOutcome::Result, Some(Payload::Result(body.slice_ref(result))))
         }
         Some(Outcome::Error { raw, code, message, .. }) => {
-            let broadcast = request.repeat() == Repeat::Broadcast;
-            let outcome =
-                CallOutcome::Error { status, retry_after, code: *code, message, broadcast };
+            let (code, broadcast) = (*code, request.repeat() == Repeat::Broadcast);
+            let outcome = CallOutcome::Error { status, retry_after, code, message, broadcast };
             (outcome, Some(Payload::Error(body.slice_ref(raw))))
         }
         None => (CallOutcome::Http { status, retry_after }, None),
@@ -342,19 +348,21 @@ fn classify_response(
         payload,
         failure: Failure { kind, sent: Sent::Yes, retry_after },
         stale_connection: false,
-        doubted: None,
+        doubted_response: None,
         cache_decision: None,
     }
 }
 
-/// Parses the response to the call with this id; `None` if `body` has no such response. An error
-/// has the id `null` if the upstream could not read the id (JSON-RPC 2.0, section 5).
+/// Parses the response to the call with this id; `None` if `body` is no response to this call. An
+/// error with the id `null` counts as a response, because the upstream may have been unable to read
+/// the id (JSON-RPC 2.0, section 5).
 pub(crate) fn parse_response_to<'a>(
     id: &Decimal,
     body: &'a [u8],
     depth_max: usize,
 ) -> Option<Response<'a>> {
     let response = parse_response(body, depth_max).ok()?;
-    let has_no_id = response.id == b"null" && matches!(response.outcome, Outcome::Error { .. });
-    (has_no_id || response.id == id.as_bytes()).then_some(response)
+    let is_error_without_id =
+        response.id == b"null" && matches!(response.outcome, Outcome::Error { .. });
+    (is_error_without_id || response.id == id.as_bytes()).then_some(response)
 }

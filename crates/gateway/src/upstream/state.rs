@@ -1,4 +1,5 @@
-//! The state of an upstream: its health, its unsupported methods, and how to connect to it.
+//! The state of an upstream that all threads share: its health, its unsupported methods, and how to
+//! connect to it. This file also writes the heads of HTTP/1.1 requests to the upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,30 +17,34 @@ use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::{HealthSettings, UnsupportedMethods, UpstreamHealth};
 use crate::upstream::connector::Connector;
 
-/// The state of one upstream. Fields in an [`Arc`] outlive a reload that does not change the
-/// upstream's address or protocol. `cordon`, `ejections` and `readmissions` also outlive other
-/// reloads.
+/// The state of one upstream. Fields in an [`Arc`] are kept by a reload that does not change the
+/// upstream's address or protocol. `cordon`, `ejections` and `readmissions` are kept by every
+/// reload with an upstream of the same name.
 pub(crate) struct UpstreamState {
     pub(crate) config: config::upstream::Upstream,
     /// Index of the upstream in [`ChainView::upstreams`]. Reloads do not change it.
     pub(crate) view_index: usize,
-    /// Unique number that distinguishes the upstream from other upstreams that have had the same
+    /// Unique number that distinguishes the upstream from earlier upstreams with the same
     /// `view_index`.
     pub(crate) instance_id: u64,
-    /// Identifies the upstream in cache entries, which outlive reloads.
+    /// Identifies the upstream in cache entries, which outlive reloads. `NO_UPSTREAM` if all
+    /// numbers are used.
     pub(crate) number: u16,
     pub(crate) connector: Connector,
-    /// The head of each call over HTTP, up to the value of `Content-Length`.
+    /// The head of each call over HTTP/1.1. It ends with `Content-Length: `; the sender appends the
+    /// length.
     pub(crate) call_head: Vec<u8>,
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
     /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
     pub(crate) poll_now: Arc<Notify>,
+    /// Methods that the upstream has recently rejected as unsupported.
     pub(crate) unsupported: Arc<Mutex<UnsupportedMethods>>,
     /// Number of blocks below the head at which the upstream has returned logs.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// True if the upstream serves another chain than configured.
     pub(crate) foreign: Arc<AtomicBool>,
-    /// The last cordon, which may have expired; `None` after it was ended.
+    /// The last cordon, which may have expired; `None` if there was no cordon or it was removed. A
+    /// cordon takes the upstream out of rotation until a time that an operator has set.
     pub(super) cordon: Arc<Mutex<Option<Cordon>>>,
     /// Number of ejections, for metrics.
     pub(crate) ejections: Arc<AtomicU64>,
@@ -99,7 +104,7 @@ impl UpstreamState {
         !self.foreign.load(Ordering::Relaxed) && !self.is_cordoned(now)
     }
 
-    /// Removes an expired cordon. Returns false if there is none.
+    /// Removes an expired cordon. Returns true if a cordon was removed.
     pub(super) fn remove_expired_cordon(&self, now: Duration) -> bool {
         self.cordon.lock().take_if(|cordon| !cordon.is_active(now)).is_some()
     }
@@ -110,7 +115,8 @@ impl UpstreamState {
         self.confirmed_micros.store(began.as_micros() as u64, Ordering::Release);
     }
 
-    /// Returns the start of the last poll that confirmed that the upstream is on the served chain.
+    /// Returns the start of the last poll that confirmed that the upstream is on the served chain,
+    /// as time since the process started. Zero if no poll has confirmed it.
     pub(crate) fn confirmed_at(&self) -> Duration {
         Duration::from_micros(self.confirmed_micros.load(Ordering::Acquire))
     }
@@ -143,7 +149,7 @@ impl UpstreamState {
     }
 }
 
-/// Returns the head of a call over HTTP, up to the value of `Content-Length`.
+/// Returns the head of a call over HTTP/1.1, up to and including `Content-Length: `.
 pub(super) fn build_call_head(upstream: &config::upstream::Upstream) -> Vec<u8> {
     let close = if upstream.keep_alive { "" } else { "Connection: close\r\n" };
     let headers = format!("Content-Type: application/json\r\nAccept: application/json\r\n{close}");
@@ -153,8 +159,8 @@ pub(super) fn build_call_head(upstream: &config::upstream::Upstream) -> Vec<u8> 
 }
 
 /// Returns the start of a request to one of the upstream's addresses: the request line,
-/// `more_headers` and the configured headers. A user part of the address overrides a configured
-/// `authorization`.
+/// `more_headers` and the configured headers. Credentials in the address override a configured
+/// `authorization` header.
 pub(super) fn build_request_head(
     method: &str,
     url: &NodeUrl,
@@ -162,20 +168,20 @@ pub(super) fn build_request_head(
     upstream: &config::upstream::Upstream,
 ) -> Vec<u8> {
     let (target, authority) = (url.target(), url.authority());
-    let start = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{more_headers}");
-    let mut head = start.into_bytes();
-    let mut add = |name: &[u8], value: &[u8]| {
+    let first_lines = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n{more_headers}");
+    let mut head = first_lines.into_bytes();
+    let mut add_header = |name: &[u8], value: &[u8]| {
         for part in [name, b": ", value, b"\r\n"] {
             head.extend_from_slice(part);
         }
     };
     let authorization = url.authorization();
     if let Some(value) = authorization {
-        add(b"Authorization", value.as_bytes());
+        add_header(b"Authorization", value.as_bytes());
     }
     for (name, value) in &upstream.headers {
         if *name != http::header::AUTHORIZATION || authorization.is_none() {
-            add(name.as_str().as_bytes(), value.as_bytes());
+            add_header(name.as_str().as_bytes(), value.as_bytes());
         }
     }
     head

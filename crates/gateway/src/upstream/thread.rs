@@ -1,6 +1,7 @@
 //! The state of the upstreams in one thread: connections, balancers, budgets and queues.
 //!
-//! Threads share state only through [`Topology`], so nothing here is locked.
+//! Each serving thread has one [`UpstreamContext`] per configuration. Threads share state only
+//! through [`Topology`], so nothing here is locked.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,9 +30,10 @@ use crate::upstream::post::Pool;
 use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::Topology;
 
-/// Maximum number of second opinions per call to upstreams. A second opinion is a further attempt
-/// after a response that may be incomplete. The maximum equals the default of `retries_max`,
-/// because for some seconds all calls may be about blocks that upstreams have not indexed yet.
+/// Maximum number of second opinions per call, averaged over all calls. A second opinion is a
+/// further attempt after a response that may be incomplete. The value equals the default of
+/// `retries_max`. For some seconds, every call may be about blocks that upstreams have not indexed
+/// yet. Every call may then need second opinions.
 const SECOND_OPINIONS_SHARE: f64 = 2.0;
 
 /// The upstreams of one configuration, as one thread uses them.
@@ -43,21 +45,23 @@ pub(crate) struct UpstreamContext {
     pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
     /// The balancer of each group, in the order of the configuration.
     pub(crate) balancers: Vec<RefCell<Balancer>>,
-    /// The hedge budget of each group.
+    /// The latencies and the hedge budget of each group.
     pub(crate) hedges: Vec<Rc<RefCell<Hedge>>>,
-    /// Limits retries.
+    /// Limits retries of all groups together.
     pub(crate) retry_budget: Rc<RefCell<RetryBudget>>,
-    /// Limits further attempts after responses that may be incomplete.
+    /// Limits second opinions of all groups together.
     pub(crate) second_opinions: Rc<RefCell<RetryBudget>>,
     /// The permits of each group; `None` if calls to upstreams are not limited.
     pub(crate) permits: Vec<Option<Rc<GroupPermits>>>,
     clock: Rc<Clock>,
     random: Rc<Random>,
+    /// The next id of a call to an upstream.
     next_id: Rc<Cell<u64>>,
 }
 
 /// One thread's state of an upstream.
 pub(crate) struct LocalUpstream {
+    /// HTTP/1.1 connections.
     pub(crate) pool: Pool,
     /// Multiplexed connections; `None` if the upstream has no address for them.
     pub(crate) multiplexed: Option<Rc<MultiplexedPool>>,
@@ -65,12 +69,13 @@ pub(crate) struct LocalUpstream {
     pub(crate) http2: Option<Rc<Http2>>,
     /// Batches of calls; `None` if batches are off.
     pub(crate) batcher: Option<Rc<Batcher>>,
+    /// Moving average of the latency of attempts, for load balancing.
     pub(crate) latency: Cell<PeakEwma>,
-    /// Number of readmissions when `latency` was last reset.
+    /// Number of readmissions of the upstream when `latency` was last reset.
     readmissions: Cell<u64>,
-    /// Attempts of this thread in flight.
+    /// Number of attempts of this thread in flight.
     pub(crate) in_flight: Cell<u32>,
-    /// The time that attempts have waited without any response.
+    /// Measures how long attempts have waited without any response.
     pub(crate) silence: Cell<Silence>,
 }
 
@@ -80,11 +85,11 @@ impl LocalUpstream {
         counters: &Counters,
         index: usize,
         now: Duration,
-        latency: Duration,
+        initial_latency: Duration,
     ) -> LocalUpstream {
         let (config, upstream) = (&topology.config, &topology.upstreams[index]);
         let counts = &counters.upstreams[index];
-        let methods = topology.chains[upstream.config.chain].family.methods().count();
+        let method_count = topology.chains[upstream.config.chain].family.methods().count();
         let connections_max = upstream.config.connections_max.div_ceil(config.server.threads);
         LocalUpstream {
             pool: Pool::new(connections_max, upstream.config.idle_timeout),
@@ -92,12 +97,12 @@ impl LocalUpstream {
                 config,
                 &upstream.config,
                 &upstream.connector,
-                methods,
+                method_count,
                 counts,
             ),
             http2: Http2::new(config, &upstream.config, &upstream.connector, counts),
             batcher: Batcher::new(&upstream.config),
-            latency: Cell::new(PeakEwma::new(now, latency)),
+            latency: Cell::new(PeakEwma::new(now, initial_latency)),
             readmissions: Cell::new(upstream.readmissions.load(Ordering::Relaxed)),
             in_flight: Cell::new(0),
             silence: Cell::default(),
@@ -115,7 +120,8 @@ impl LocalUpstream {
         }
     }
 
-    /// Returns the cost of one more call. A readmitted upstream starts with a default latency.
+    /// Returns the cost of one more call to the upstream; the balancer prefers a low cost. After a
+    /// readmission the average latency restarts from a default.
     pub(crate) fn cost(&self, upstream: &UpstreamState, now: Duration) -> f64 {
         let readmissions = upstream.readmissions.load(Ordering::Relaxed);
         if self.readmissions.replace(readmissions) != readmissions {
@@ -126,7 +132,7 @@ impl LocalUpstream {
             / f64::from(upstream.config.weight)
     }
 
-    /// Returns how long calls have waited without any response.
+    /// Returns how long calls have waited without any response; zero if no call is in flight.
     pub(crate) fn silence(&self, now: Duration) -> Duration {
         if self.in_flight.get() == 0 { Duration::ZERO } else { self.silence.get().age(now) }
     }
@@ -155,9 +161,9 @@ impl UpstreamContext {
         UpstreamContext::build(topology, counters, Rc::new(random), None)
     }
 
-    /// Returns the upstreams under a new configuration. Upstreams with unchanged connection
-    /// settings keep their connections and latencies. Other connections are closed, after their
-    /// call if they are in use.
+    /// Returns the context for a new configuration. Upstreams with unchanged connection settings
+    /// keep their connections and latencies. Other idle connections are closed now, and other
+    /// connections in use after their call.
     pub(crate) fn reload(
         &self,
         topology: Arc<Topology>,
@@ -166,7 +172,7 @@ impl UpstreamContext {
         let random = Rc::clone(&self.random);
         let context = UpstreamContext::build(topology, counters, random, Some(self));
         for local in &self.upstreams {
-            if !context.upstreams.iter().any(|kept| Rc::ptr_eq(kept, local)) {
+            if !context.upstreams.iter().any(|kept_upstream| Rc::ptr_eq(kept_upstream, local)) {
                 local.close();
             }
         }
@@ -180,19 +186,20 @@ impl UpstreamContext {
         previous: Option<&UpstreamContext>,
     ) -> Rc<UpstreamContext> {
         let (config, now) = (&topology.config, topology.now());
-        let latency = if previous.is_some() { EWMA_READMITTED } else { EWMA_START };
+        let initial_latency = if previous.is_some() { EWMA_READMITTED } else { EWMA_START };
         let upstreams = topology.upstreams.iter().enumerate().map(|(index, upstream)| {
-            let kept = previous.and_then(|previous| previous.kept_upstream(upstream, config));
-            kept.unwrap_or_else(|| {
-                Rc::new(LocalUpstream::new(&topology, &counters, index, now, latency))
+            let kept_upstream =
+                previous.and_then(|previous| previous.kept_upstream(upstream, config));
+            kept_upstream.unwrap_or_else(|| {
+                Rc::new(LocalUpstream::new(&topology, &counters, index, now, initial_latency))
             })
         });
         let hedges = config.groups.iter().map(|group| {
-            let kept = previous.and_then(|previous| previous.kept_hedge(config, group));
-            kept.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
+            let kept_hedge = previous.and_then(|previous| previous.kept_hedge(config, group));
+            kept_hedge.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
         });
         let retry = &config.retry;
-        let same_budget = previous.filter(|previous| {
+        let previous_with_same_budget = previous.filter(|previous| {
             let previous = &previous.topology.config.retry;
             (previous.share_max, previous.rate_min) == (retry.share_max, retry.rate_min)
         });
@@ -206,11 +213,11 @@ impl UpstreamContext {
                 .map(|group| RefCell::new(Balancer::new(config, group)))
                 .collect(),
             hedges: hedges.collect(),
-            retry_budget: match same_budget {
+            retry_budget: match previous_with_same_budget {
                 Some(previous) => Rc::clone(&previous.retry_budget),
                 None => new_budget(retry.share_max),
             },
-            second_opinions: match same_budget {
+            second_opinions: match previous_with_same_budget {
                 Some(previous) => Rc::clone(&previous.second_opinions),
                 None => new_budget(SECOND_OPINIONS_SHARE),
             },
@@ -230,7 +237,8 @@ impl UpstreamContext {
         })
     }
 
-    /// Returns the state of an upstream whose connection settings are unchanged.
+    /// Returns this context's state of an upstream; `None` if the upstream is new or has other
+    /// connection settings in `config`.
     fn kept_upstream(
         &self,
         upstream: &UpstreamState,
@@ -240,11 +248,13 @@ impl UpstreamContext {
             upstream.is_same_as(previous) && upstream.config.connects_like(&previous.config)
         })?;
         let local = &self.upstreams[index];
-        let fits = local.multiplexed.as_ref().is_none_or(|pool| pool.has_settings_of(config));
-        fits.then(|| Rc::clone(local))
+        let has_same_settings =
+            local.multiplexed.as_ref().is_none_or(|pool| pool.has_settings_of(config));
+        has_same_settings.then(|| Rc::clone(local))
     }
 
-    /// Returns the hedge budget of a group whose settings are unchanged.
+    /// Returns this context's hedge budget of a group; `None` if the group is new or has other
+    /// hedge settings in `config`.
     fn kept_hedge(&self, config: &Config, group: &Group) -> Option<Rc<RefCell<Hedge>>> {
         let previous_config = &self.topology.config;
         let index = previous_config.groups.iter().position(|previous| {
@@ -255,7 +265,8 @@ impl UpstreamContext {
         Some(Rc::clone(&self.hedges[index]))
     }
 
-    /// Returns the next private id of a call to an upstream.
+    /// Returns a new id for a call to an upstream. The upstream receives this id instead of the
+    /// client's id.
     pub(crate) fn next_id(&self) -> u64 {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
@@ -278,8 +289,8 @@ impl UpstreamContext {
         self.counters.upstreams[upstream].in_flight.subtract_one();
     }
 
-    /// Reads the clock, so that `recent` and `now` are current. Call this after each wait. See
-    /// [`Clock::tick`].
+    /// Reads the clock, so that `recent` and `now` return the current time. Called after each wait.
+    /// See [`Clock::tick`].
     pub(crate) fn tick(&self) -> Instant {
         self.clock.tick()
     }
@@ -295,6 +306,7 @@ impl UpstreamContext {
         self.clock.now()
     }
 
+    /// Returns a pseudo-random number.
     pub(crate) fn random(&self) -> u64 {
         self.random.next()
     }
@@ -320,9 +332,10 @@ fn build_permits(
     let groups = topology.groups.iter().zip(counters.groups.iter());
     let permits = groups.map(|(group, (_, counts))| {
         let limit = group.concurrency_limit.as_ref();
-        let mut known = previous.into_iter().flat_map(|previous| &previous.permits).flatten();
-        let kept = known.find(|permits| permits.is_of(limit)).cloned();
-        kept.or_else(|| GroupPermits::new(&topology.config, limit, counts))
+        let mut previous_permits =
+            previous.into_iter().flat_map(|previous| &previous.permits).flatten();
+        let kept_permits = previous_permits.find(|permits| permits.belong_to(limit)).cloned();
+        kept_permits.or_else(|| GroupPermits::new(&topology.config, limit, counts))
     });
     permits.collect()
 }

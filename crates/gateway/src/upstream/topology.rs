@@ -1,9 +1,9 @@
 //! The chains, groups and upstreams of one configuration, with their state.
 //!
-//! All threads share a topology. Readers load a snapshot and never wait. The poller (`watch.rs`)
-//! replaces the views of chains, which are snapshots of their heads; the health of an upstream
-//! changes under a short lock. A reload makes a new topology beside the old one, which calls in
-//! flight still use (`topology/build.rs`).
+//! All threads share a topology. A chain's view is a snapshot of its heads, which readers load
+//! without waiting and the poller (`watch.rs`) replaces as a whole. The health of an upstream
+//! changes under a short lock. A reload builds a new topology (`topology/build.rs`), while calls in
+//! flight still use the old one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ mod build;
 #[cfg(test)]
 mod tests;
 
-/// A number that stands for no upstream; see [`UpstreamState::number`].
+/// The number of no upstream; see [`UpstreamState::number`].
 pub(crate) const NO_UPSTREAM: u16 = u16::MAX;
 
 /// The chains, groups and upstreams of one configuration.
@@ -46,40 +46,42 @@ pub(crate) struct Topology {
 /// The state of one group.
 pub(crate) struct GroupState {
     pub(crate) candidates: ArcSwap<Candidates>,
-    /// The tiers of upstreams: primaries, backups, and so on.
-    order: TierOrder,
-    /// Limit of calls in flight at its upstreams; `None` if calls are not limited.
+    /// The tiers of the group's upstreams: primary upstreams first, then backups.
+    tier_order: TierOrder,
+    /// Limit of calls in flight at the group's upstreams; `None` if calls are not limited.
     pub(crate) concurrency_limit: Option<Arc<ConcurrencyLimit>>,
 }
 
 /// The upstreams of a group that may be called now.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Candidates {
-    /// Indices in the group of the healthy upstreams of the best tier that has any. If no upstream
-    /// is healthy, the least unhealthy upstreams.
+    /// Indices of upstreams in the group's list: the healthy upstreams of the best tier that has
+    /// any. If no upstream is healthy, the upstreams in the best state.
     pub(crate) group_indices: Vec<u16>,
-    /// The end of the first pause if all upstreams are paused; otherwise `None`.
+    /// If all upstreams are paused, the time at which the first pause ends; otherwise `None`.
     pub(crate) paused_until: Option<Duration>,
 }
 
 impl Topology {
-    /// Returns the index of the upstream with this number, if it is still configured.
+    /// Returns the index of the upstream with this number; `None` if a reload has removed the
+    /// upstream.
     pub(crate) fn upstream_of_number(&self, number: u16) -> Option<usize> {
         self.by_number.get(usize::from(number)).copied().flatten()
     }
 
-    /// Returns the index of a chain, if it is still configured.
+    /// Returns the index of a chain; `None` if a reload has removed the chain.
     pub(crate) fn chain_index(&self, chain: &Arc<ChainState>) -> Option<usize> {
-        self.chains.iter().position(|known| Arc::ptr_eq(known, chain))
+        self.chains.iter().position(|configured| Arc::ptr_eq(configured, chain))
     }
 
-    /// Returns the time since the start, which is the clock of all policies.
+    /// Returns the time since the process started. All policies use this clock.
     pub(crate) fn now(&self) -> Duration {
         self.registry.now()
     }
 
     /// Changes the health of an upstream, logs the resulting event and acts on it. Returns the
-    /// event. The poller logs that an upstream is readmitted, once it knows the upstream's lag.
+    /// event; `None` if the state has not changed. A readmission is not logged here: the poller
+    /// logs it once it knows the upstream's lag.
     pub(crate) fn update_health(
         &self,
         upstream: usize,
@@ -91,7 +93,8 @@ impl Topology {
         match event {
             HealthEvent::Ejected { backoff, reason } => {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
-                // A long outage has many failed probes, but only its start is a warning.
+                // A long outage causes many failed probes. Only the start of the outage is logged
+                // as a warning.
                 if reason == EjectReason::FailedProbe {
                     tracing::debug!(upstream = name, ?backoff, "upstream fails its probe");
                 } else {
@@ -116,7 +119,7 @@ impl Topology {
         }
         self.renew_candidates(state.config.chain);
         if matches!(event, HealthEvent::Suspected | HealthEvent::Ejected { .. }) {
-            // Calls that wait at this upstream start another attempt.
+            // Calls that wait at this upstream then start another attempt.
             self.registry.lost_upstream.notify_waiters();
         }
         Some(event)
@@ -128,11 +131,12 @@ impl Topology {
         matches!(state, HealthState::Ejected { .. } | HealthState::Probing)
     }
 
-    /// Returns the state of an upstream, with its lag taken into account.
+    /// Returns the state of an upstream: its health, or `Lagging` if it is healthy but not at the
+    /// served head.
     pub(crate) fn upstream_state(&self, upstream: usize, view: &ChainView) -> HealthState {
         let state = &self.upstreams[upstream];
         let health = state.health.lock().state(self.now());
-        // Without a served head no upstream counts as lagging.
+        // If no head is served, no upstream counts as lagging.
         let is_at_head = view.head.is_none()
             || state.in_view(view).is_some_and(|upstream_view| upstream_view.at_head);
         if health == HealthState::Healthy && !is_at_head { HealthState::Lagging } else { health }
@@ -153,15 +157,16 @@ impl Topology {
         }
         *state.cordon.lock() = cordon;
         self.renew_candidates(state.config.chain);
-        // The poller then excludes the upstream from the election of the head, or includes it.
+        // The next poll excludes the upstream from the election of the served head, or includes it
+        // again.
         state.poll_now.notify_one();
     }
 
-    /// Returns the groups that would have no usable upstream without this one.
+    /// Returns the indices of the groups that would have no usable upstream without this one.
     pub(crate) fn groups_without(&self, upstream: usize) -> Vec<usize> {
         let chain = self.upstreams[upstream].config.chain;
         let (view, now) = (self.chains[chain].view.load(), self.now());
-        let member = |index: &usize| {
+        let describe_member = |index: &usize| {
             let state = &self.upstreams[*index];
             Member {
                 health: self.upstream_state(*index, &view),
@@ -169,12 +174,13 @@ impl Topology {
                 cordoned: state.is_cordoned(now),
             }
         };
-        let is_affected = |group: &&usize| {
+        let depends_on_upstream = |group: &&usize| {
             let members = &self.config.groups[**group].upstreams;
-            let mut others = members.iter().filter(|index| **index != upstream).map(member);
+            let mut others =
+                members.iter().filter(|index| **index != upstream).map(describe_member);
             members.contains(&upstream) && !others.any(Member::is_usable)
         };
-        self.config.chains[chain].groups.iter().filter(is_affected).copied().collect()
+        self.config.chains[chain].groups.iter().filter(depends_on_upstream).copied().collect()
     }
 
     /// Returns true if at least one upstream of a chain is healthy and in rotation.
@@ -186,8 +192,8 @@ impl Topology {
         upstreams.any(|upstream| self.upstream_state(*upstream, &view) == HealthState::Healthy)
     }
 
-    /// Updates the candidates of all groups of a chain, under every configuration in use. Called
-    /// when a state changes, and with each poll, because pauses end by themselves.
+    /// Updates the candidates of all groups of a chain, in every topology in use. Called when a
+    /// state changes. Also called with each poll, because nothing reports the end of a pause.
     pub(crate) fn renew_candidates(&self, chain: usize) {
         let chain = &self.chains[chain];
         for topology in self.registry.in_use() {
@@ -197,7 +203,7 @@ impl Topology {
         }
     }
 
-    /// Updates the candidates of a chain's groups under this configuration.
+    /// Updates the candidates of a chain's groups in this topology.
     fn renew_own_candidates(&self, chain: usize) {
         let view = self.chains[chain].view.load();
         let now = self.now();
@@ -209,18 +215,19 @@ impl Topology {
                 })
                 .collect();
             let state_of =
-                |group_index: u16| self.upstream_state(members[usize::from(group_index)], &view);
-            let states: Vec<HealthState> =
-                in_rotation.iter().map(|group_index| state_of(*group_index)).collect();
+                |group_index: &u16| self.upstream_state(members[usize::from(*group_index)], &view);
+            let states: Vec<HealthState> = in_rotation.iter().map(state_of).collect();
             let is_healthy = |group_index: u16| {
-                let mut known = in_rotation.iter().zip(&states);
-                known.any(|(index, state)| *index == group_index && *state == HealthState::Healthy)
+                let mut indices_with_states = in_rotation.iter().zip(&states);
+                indices_with_states
+                    .any(|(index, state)| *index == group_index && *state == HealthState::Healthy)
             };
             let group = &self.groups[group];
             let mut candidates = Candidates::default();
             let group_indices = &mut candidates.group_indices;
-            group.order.fill_candidates(is_healthy, group_indices);
+            group.tier_order.fill_candidates(is_healthy, group_indices);
             if group_indices.is_empty() {
+                // `select_usable` returns indices in `states`, which become indices in the group.
                 candidates.paused_until = select_usable(&states, group_indices);
                 for group_index in group_indices {
                     *group_index = in_rotation[usize::from(*group_index)];

@@ -1,10 +1,10 @@
 //! Polls the heads and the health of all upstreams, on one thread for the whole gateway.
 //!
-//! Each upstream has a task that polls its head at the chain's poll interval. The head goes to the
-//! chain's tracker (`policy/heads.rs`). If the tracker's view of the chain changes, the new view
-//! replaces the one that all threads read. The polls also probe ejected upstreams. Calls of clients
-//! never pass through here. `watch/poller.rs` sends the polls of a task, and `watch/new_heads.rs`
-//! subscribes to new heads.
+//! Each upstream has a task that polls its head at the chain's poll interval. The task passes the
+//! head to the chain's tracker (`policy/heads.rs`). If the tracker's view of the chain changes, the
+//! task publishes the new view for all threads. The polls also probe ejected upstreams. Calls of
+//! clients never pass through this file. `watch/poller.rs` sends the polls of a task, and
+//! `watch/new_heads.rs` subscribes to new heads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,18 +35,18 @@ mod tests;
 use new_heads::NewHeads;
 use poller::{Poller, QueryError, Recovery};
 
-/// Factor by which polls are more frequent after a failed poll, until the upstream responds or is
-/// ejected. The upstream gets few calls meanwhile, so calls alone would detect an outage late.
-const SUSPECT_POLL_FACTOR: u32 = 4;
+/// Divisor of the poll interval after a failed poll, until the upstream responds or is ejected. The
+/// upstream gets few calls meanwhile, so calls alone would detect an outage late.
+const SUSPECT_POLL_DIVISOR: u32 = 4;
 /// Shortest interval of polls that a failed call or a suspicion triggers.
 const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// Shortest interval of polls that a notification of a new head triggers, because an upstream may
-/// send notifications at any rate.
+/// Shortest interval of polls that notifications of new heads trigger. An upstream may send
+/// notifications at any rate.
 const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
-/// Number of polls per query of the finalized height, which rises only every few minutes.
+/// One in this many polls also queries the finalized height, which rises only every few minutes.
 const FINALIZED_POLL_PERIOD: u64 = 8;
-/// Upper limit of headers that one poll requests to link an upstream's branch, so that a long
-/// branch does not delay the next poll.
+/// Upper limit of headers that one poll fetches to connect an upstream's new head to its known
+/// branch. The limit keeps a long branch from delaying the next poll.
 const HEADERS_PER_POLL_MAX: usize = 64;
 
 /// An event of a chain.
@@ -68,14 +68,15 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Polls only the upstreams of this configuration from now on. Upstreams that were in the
-    /// previous configuration too keep their state.
+    /// Polls only the upstreams of this topology from now on. Upstreams that were in the previous
+    /// topology too keep their state.
     pub(crate) fn follow(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
         let mut previous = std::mem::take(&mut self.chains);
         for (index, state) in topology.chains.iter().enumerate() {
-            let known_index = previous.iter().position(|known| Arc::ptr_eq(&known.state, state));
-            let watched = match known_index {
-                Some(known_index) => previous.swap_remove(known_index),
+            let previous_index =
+                previous.iter().position(|watched| Arc::ptr_eq(&watched.state, state));
+            let watched = match previous_index {
+                Some(previous_index) => previous.swap_remove(previous_index),
                 None => WatchedChain::new(topology, index, on_event),
             };
             watched.follow(topology, index, on_event);
@@ -93,19 +94,19 @@ impl Drop for Watcher {
 
 /// A watched chain and the tasks that poll its upstreams.
 struct WatchedChain {
-    /// The current configuration.
+    /// The topology of the current configuration.
     topology: RefCell<Arc<Topology>>,
     /// The chain's index in the current configuration.
-    chain: Cell<usize>,
+    chain_index: Cell<usize>,
     on_event: RefCell<OnEvent>,
     state: Arc<ChainState>,
     tracker: RefCell<HeadTracker>,
-    /// The chain id that all upstreams must have. It is the configured id, or else the first
-    /// reported id.
+    /// The chain id that all upstreams must have: the configured id, or else the first reported id.
+    /// `None` before the first report.
     id: Cell<Option<u64>>,
-    /// Spreads the backoffs of upstreams that failed together.
+    /// Randomizes the backoffs of upstreams that have failed together.
     random: Random,
-    /// The tasks that poll upstreams, by the upstream's index in views.
+    /// The tasks that poll upstreams, by the upstream's index in views; `None` at unused indices.
     tasks: RefCell<Vec<Option<PollTask>>>,
     /// The upstreams that the last reload removed. Calls in flight at a removed upstream need its
     /// view until another upstream takes the index.
@@ -118,6 +119,7 @@ struct PollTask {
     _task: OwnedTask,
 }
 
+/// An upstream that a reload has removed.
 struct RemovedUpstream {
     view_index: usize,
     last_view: UpstreamView,
@@ -132,38 +134,40 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Polls the upstream with this index in views, without end.
+/// Polls the upstream with this index in views. Never returns; the task is aborted.
 async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
     let mut poller = Poller::new(&watched, view_index);
-    let mut id_checked = false;
-    let mut polls = 0u64;
+    let mut is_id_checked = false;
+    let mut successful_polls = 0u64;
     let mut paused_until = Duration::ZERO;
     let mut failed_polls: u32 = 0;
-    let family = poller.topology.config.chains[watched.chain.get()].family;
+    let family = poller.topology.config.chains[watched.chain_index.get()].family;
     let new_heads = NewHeads::subscribe(&poller, family);
-    let mut head = None;
+    let mut last_polled_hash = None;
     loop {
         let began = Instant::now();
         poller.follow_config(&watched);
-        let chain = &poller.topology.config.chains[watched.chain.get()];
-        let cordon_ends = watched.follow_cordon(view_index);
-        let interval = cordon_ends.map_or(chain.poll_interval, |remaining| {
+        let chain = &poller.topology.config.chains[watched.chain_index.get()];
+        let cordon_remaining = watched.follow_cordon(view_index);
+        let interval = cordon_remaining.map_or(chain.poll_interval, |remaining| {
             chain.poll_interval.min(remaining.max(SUSPECT_POLL_INTERVAL_MIN))
         });
+        // An upstream that limits the request rate is not polled until its pause has ended.
         if poller.topology.now() < paused_until {
             watched.record_no_head(view_index);
             tokio::time::sleep_until(began + interval).await;
             continue;
         }
-        if !id_checked {
-            id_checked = watched.check_id(&mut poller, family).await;
+        if !is_id_checked {
+            is_id_checked = watched.check_id(&mut poller, family).await;
         }
-        let with_finalized = polls.is_multiple_of(FINALIZED_POLL_PERIOD);
+        let with_finalized = successful_polls.is_multiple_of(FINALIZED_POLL_PERIOD);
         match poller.query_head(family, with_finalized).await {
             Ok(head_poll) => {
-                polls += 1;
+                successful_polls += 1;
                 failed_polls = 0;
-                if head.replace(head_poll.hash).is_some_and(|previous| previous != head_poll.hash) {
+                let previous_hash = last_polled_hash.replace(head_poll.hash);
+                if previous_hash.is_some_and(|previous| previous != head_poll.hash) {
                     new_heads.record_polled_head();
                 }
                 watched.record_head(&mut poller, family, head_poll).await;
@@ -173,12 +177,13 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
                 paused_until = watched.record_rate_limit(view_index, retry_after);
             }
             Err(QueryError::NoResponse | QueryError::ErrorResponse) => {
-                id_checked = false;
+                is_id_checked = false;
                 failed_polls = failed_polls.saturating_add(1);
                 watched.record_failed_poll(view_index);
             }
         }
-        let early_poll_at = began + interval / SUSPECT_POLL_FACTOR;
+        // After a failed poll, the next poll is early until the upstream responds or is ejected.
+        let early_poll_at = began + interval / SUSPECT_POLL_DIVISOR;
         if (1..poller.topology.config.health.failures_max).contains(&failed_polls) {
             tokio::time::sleep_until(early_poll_at).await;
             continue;
@@ -192,7 +197,9 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             () = poll_now.notified() => {
                 tokio::time::sleep_until(began + SUSPECT_POLL_INTERVAL_MIN).await;
             }
-            () = new_heads.notified() => tokio::time::sleep_until(began + NOTIFIED_POLL_INTERVAL_MIN).await,
+            () = new_heads.notified() => {
+                tokio::time::sleep_until(began + NOTIFIED_POLL_INTERVAL_MIN).await;
+            }
         }
     }
 }
@@ -202,7 +209,7 @@ impl WatchedChain {
         let chain = &topology.config.chains[index];
         Rc::new(WatchedChain {
             topology: RefCell::new(Arc::clone(topology)),
-            chain: Cell::new(index),
+            chain_index: Cell::new(index),
             on_event: RefCell::new(Rc::clone(on_event)),
             state: Arc::clone(&topology.chains[index]),
             tracker: RefCell::new(HeadTracker::new(build_head_settings(chain), 0)),
@@ -213,52 +220,54 @@ impl WatchedChain {
         })
     }
 
-    /// Polls the chain's upstreams of this configuration.
+    /// Polls the chain's upstreams of a new topology: starts the tasks of new upstreams and stops
+    /// the tasks of removed upstreams. `index` is the chain's index in the topology.
     fn follow(self: &Rc<WatchedChain>, topology: &Arc<Topology>, index: usize, on_event: &OnEvent) {
         self.on_event.replace(Rc::clone(on_event));
         let previous = self.topology.replace(Arc::clone(topology));
-        let previous_chain = &previous.config.chains[self.chain.replace(index)];
+        let previous_chain = &previous.config.chains[self.chain_index.replace(index)];
         let chain = &topology.config.chains[index];
-        // Tasks restart if the interval changes. Otherwise a task would use a shorter interval only
+        // Tasks restart if the interval changes. A running task would use a shorter interval only
         // after its current sleep.
-        let same_interval = previous_chain.poll_interval == chain.poll_interval;
-        let mut upstreams: Vec<Option<u64>> = Vec::new();
+        let has_same_interval = previous_chain.poll_interval == chain.poll_interval;
+        // The instance ids of the new upstreams, by their index in views.
+        let mut instance_ids: Vec<Option<u64>> = Vec::new();
         for upstream in &chain.upstreams {
             let upstream = &topology.upstreams[*upstream];
-            upstreams.resize(upstreams.len().max(upstream.view_index + 1), None);
-            upstreams[upstream.view_index] = Some(upstream.instance_id);
+            instance_ids.resize(instance_ids.len().max(upstream.view_index + 1), None);
+            instance_ids[upstream.view_index] = Some(upstream.instance_id);
         }
         let old_view = self.state.view.load();
         let mut removed = Vec::new();
         let mut tasks = self.tasks.borrow_mut();
-        let count = tasks.len().max(upstreams.len());
-        upstreams.resize(count, None);
-        tasks.resize_with(count, || None);
-        self.tracker.borrow_mut().reconfigure(build_head_settings(chain), count);
-        for (view_index, (task, upstream)) in tasks.iter_mut().zip(upstreams).enumerate() {
-            let is_same = task.as_ref().map(|task| task.instance_id) == upstream;
-            if is_same && same_interval {
+        let index_count = tasks.len().max(instance_ids.len());
+        instance_ids.resize(index_count, None);
+        tasks.resize_with(index_count, || None);
+        self.tracker.borrow_mut().reconfigure(build_head_settings(chain), index_count);
+        for (view_index, (task, instance_id)) in tasks.iter_mut().zip(instance_ids).enumerate() {
+            let is_same = task.as_ref().map(|task| task.instance_id) == instance_id;
+            if is_same && has_same_interval {
                 continue;
             }
-            if task.take().is_some() && upstream.is_none() {
+            if task.take().is_some() && instance_id.is_none() {
                 let last_view = old_view.upstreams.get(view_index).copied().unwrap_or_default();
                 removed.push(RemovedUpstream { view_index, last_view });
             }
             if !is_same {
                 self.tracker
                     .borrow_mut()
-                    .replace_upstream(view_index, upstream.unwrap_or_default());
+                    .replace_upstream(view_index, instance_id.unwrap_or_default());
             }
-            *task = upstream.map(|instance_id| {
+            *task = instance_id.map(|instance_id| {
                 let new_task = tokio::task::spawn_local(poll_upstream(Rc::clone(self), view_index));
                 PollTask { instance_id, _task: OwnedTask(new_task.abort_handle()) }
             });
         }
-        // The published view must have the upstreams that this reload removed, but not those that
-        // the previous reload removed.
-        let changed = !removed.is_empty() || !self.removed.borrow().is_empty();
+        // The published view must have the upstreams that this reload removed, but not the
+        // upstreams that the previous reload removed.
+        let removed_changed = !removed.is_empty() || !self.removed.borrow().is_empty();
         self.removed.replace(removed);
-        if changed {
+        if removed_changed {
             self.publish();
         }
     }
@@ -276,14 +285,15 @@ impl WatchedChain {
 
     /// Returns the index in the current configuration of the upstream with this index in views.
     fn find_upstream(&self, topology: &Topology, view_index: usize) -> usize {
-        let mut upstreams = topology.config.chains[self.chain.get()].upstreams.iter();
+        let mut upstreams = topology.config.chains[self.chain_index.get()].upstreams.iter();
         let index =
             upstreams.find(|upstream| topology.upstreams[**upstream].view_index == view_index);
         *index.expect("a removed upstream is not polled")
     }
 
-    /// Excludes the head of a cordoned upstream, and returns an upstream to rotation once its
-    /// cordon has expired. Returns the remaining time of the cordon.
+    /// Excludes the head of a cordoned upstream from the election of the served head. Returns an
+    /// upstream to rotation once its cordon has expired. Returns the remaining time of the cordon;
+    /// `None` if the upstream is not cordoned.
     fn follow_cordon(&self, view_index: usize) -> Option<Duration> {
         let topology = self.topology();
         let upstream = &topology.upstreams[self.find_upstream(&topology, view_index)];
@@ -300,9 +310,10 @@ impl WatchedChain {
     }
 
     fn renew_candidates(&self) {
-        self.topology().renew_candidates(self.chain.get());
+        self.topology().renew_candidates(self.chain_index.get());
     }
 
+    /// Publishes the tracker's view. Upstreams that the last reload removed keep their last view.
     fn publish(&self) {
         let mut view = self.tracker.borrow().view();
         for removed in &*self.removed.borrow() {
@@ -350,19 +361,21 @@ impl WatchedChain {
         !foreign
     }
 
+    /// Records a successful poll in the health of the upstream and in the tracker. Then fetches the
+    /// headers that the tracker requests.
     async fn record_head(&self, poller: &mut Poller, family: Family, head_poll: HeadPoll) {
         let (topology, view_index) = (self.topology(), poller.view_index);
         let upstream = self.find_upstream(&topology, view_index);
         let now = topology.now();
-        let no_healthy_upstream = !topology.any_healthy(self.chain.get());
+        let no_healthy_upstream = !topology.any_healthy(self.chain_index.get());
         let event = topology.update_health(upstream, |health, now| {
             if let Some(cleared) = health.record_poll() {
                 return Some(cleared);
             }
             // A poll also probes an ejected upstream.
-            let probed = health.begin_due_probe(now)
+            let is_probe = health.begin_due_probe(now)
                 || (no_healthy_upstream && health.begin_early_probe(now));
-            if probed { health.record_probe(now) } else { None }
+            if is_probe { health.record_probe(now) } else { None }
         });
         if event == Some(HealthEvent::Readmitted) {
             poller.recovery = Recovery::Probed;
@@ -374,16 +387,16 @@ impl WatchedChain {
         }
         let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);
         let header_requests = self.apply(step);
-        self.link(poller, family, header_requests).await;
-        // The next poll requests the headers again that this poll could not fetch.
+        self.fetch_headers(poller, family, header_requests).await;
+        // The tracker then requests missing headers again after the next poll.
         self.tracker.borrow_mut().forget_header_requests(view_index);
         if poller.recovery != Recovery::Done {
             self.log_recovery(poller);
         }
     }
 
-    /// Logs that an upstream is readmitted, or that it responds but lags. Called after its branch
-    /// was linked, because its lag is unknown before.
+    /// Logs that an upstream is readmitted, or that it responds but lags. Called after the headers
+    /// of the upstream's branch were fetched, because the lag is unknown before.
     fn log_recovery(&self, poller: &mut Poller) {
         let topology = self.topology();
         let index = self.find_upstream(&topology, poller.view_index);
@@ -412,8 +425,9 @@ impl WatchedChain {
         };
     }
 
-    /// Records that a poll which started at `began` has ended. If the view still shows the upstream
-    /// on the served chain, its responses from before the poll were about that chain too.
+    /// Records that a poll has ended, which started at `began`. If the view still shows the
+    /// upstream on the served chain, the upstream's responses from before the poll were about that
+    /// chain too.
     fn confirm(&self, view_index: usize, began: Instant) {
         let view = self.state.view.load();
         let topology = self.topology();
@@ -423,8 +437,13 @@ impl WatchedChain {
         }
     }
 
-    /// Fetches the headers that link an upstream's new head to its known branch.
-    async fn link(&self, poller: &mut Poller, family: Family, mut requests: Vec<HeaderRequest>) {
+    /// Fetches the headers between an upstream's new head and its known branch.
+    async fn fetch_headers(
+        &self,
+        poller: &mut Poller,
+        family: Family,
+        mut requests: Vec<HeaderRequest>,
+    ) {
         let view_index = poller.view_index;
         let mut fetched = 0;
         while let Some(HeaderRequest { number, .. }) = requests.pop() {
@@ -445,6 +464,7 @@ impl WatchedChain {
         }
     }
 
+    /// Records a poll without a response, or with an error, in the health of the upstream.
     fn record_failed_poll(&self, view_index: usize) {
         let random = self.random.next();
         let topology = self.topology();
@@ -458,7 +478,8 @@ impl WatchedChain {
         self.record_no_head(view_index);
     }
 
-    /// Records a rate limit, which is no failure. Polls pause too. Returns the end of the pause.
+    /// Records that the upstream rejected a poll because of its rate limit, which is no failure.
+    /// Returns the end of the pause, until which polls stop too.
     fn record_rate_limit(&self, view_index: usize, retry_after: Option<Duration>) -> Duration {
         let topology = self.topology();
         let mut until = Duration::ZERO;
@@ -477,10 +498,11 @@ impl WatchedChain {
         self.apply(step);
     }
 
-    /// Publishes the changes of a step and returns the headers that it requests.
+    /// Reports the events of a step of the tracker and publishes a changed view. Returns the
+    /// headers that the tracker requests.
     fn apply(&self, step: Step) -> Vec<HeaderRequest> {
         for event in &step.events {
-            self.report(event);
+            self.on_head_event(event);
         }
         if step.changed {
             self.publish();
@@ -488,12 +510,14 @@ impl WatchedChain {
         step.requests
     }
 
+    /// Calls the current `on_event`.
     fn emit(&self, event: ChainEvent) {
         let on_event = Rc::clone(&self.on_event.borrow());
         on_event(&self.state, event);
     }
 
-    fn report(&self, event: &HeadEvent) {
+    /// Counts and logs an event of the tracker, and emits the chain event that follows from it.
+    fn on_head_event(&self, event: &HeadEvent) {
         let (topology, state) = (self.topology(), &self.state);
         let chain = &*state.name;
         let name = |view_index: usize| {

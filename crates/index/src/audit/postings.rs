@@ -1,7 +1,10 @@
-//! Compares the posting lists with the logs. The table is ordered by key, but the logs are ordered
-//! by block. The table is therefore read once in its order, and the checksums of its postings are
-//! added up for each segment, a fixed number of consecutive blocks. The logs are added up in the
-//! same way. Single postings are compared only if the sums of a segment differ.
+//! Compares the posting lists with the logs. A posting is a pair of a key and a position.
+//!
+//! The table of posting lists is ordered by key, but the logs are ordered by block. The audit
+//! therefore works with checksums and segments. A segment is a fixed number of consecutive blocks.
+//! The audit reads the table once in its order, and adds up the checksums of the postings of each
+//! segment. Then it adds up the checksums of the logs' postings in the same way. Single postings
+//! are compared only if the sums of a segment differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +17,7 @@ use crate::store::{PostingListRow, Store, StoreError};
 /// Number of blocks of a segment. A posting list spans at most this many blocks, and the postings
 /// of one segment fit in memory.
 const SEGMENT_BLOCKS: u64 = 256;
-/// Maximum number of damaged lists that are reported.
+/// Maximum number of damaged lists to report. Reading the table ends at this number.
 const DAMAGED_MAX: usize = 20;
 
 /// The number of postings of a segment, and the sum of their checksums.
@@ -31,8 +34,9 @@ impl Sum {
     }
 }
 
-/// Mixes a posting, so that sums of different postings differ (the finalizer of splitmix64: Steele,
-/// Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// Returns the checksum of a posting. It is a hash, so that sums of different postings differ (the
+/// finalizer of splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
 fn checksum(key: PostingKey, position: i64) -> u64 {
     let mut mixed = (key as u64) ^ (position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,15 +44,16 @@ fn checksum(key: PostingKey, position: i64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The sums of the posting table by segment.
+/// The sums of the table of posting lists by segment.
 #[derive(Debug, Default)]
 pub(super) struct SegmentSums {
+    /// The sums by the number of the segment.
     segments: BTreeMap<u64, Sum>,
 }
 
 impl SegmentSums {
-    /// Reads the table, and describes damaged lists: lists that are out of order, overlap, are
-    /// truncated, or leave the range of stored blocks.
+    /// Reads the table. Also returns findings for damaged lists: lists that are out of order,
+    /// overlap, are truncated, or contain blocks outside the stored range.
     pub(super) fn read(
         store: &dyn Store,
         range: StoredRange,
@@ -64,6 +69,8 @@ impl SegmentSums {
         Ok((sums, damaged))
     }
 
+    /// Adds the postings of a list to the sums, and checks the list. `previous_end` is the key and
+    /// the last position of the list before.
     fn add(
         &mut self,
         row: PostingListRow<'_>,
@@ -87,6 +94,7 @@ impl SegmentSums {
                 is_inside = false;
             }
         }
+        // The last byte of each LEB128 number is below 0x80.
         let varint_ends = row.rest.iter().filter(|byte| **byte < 0x80).count();
         let is_complete =
             count == 1 + varint_ends && row.rest.last().is_none_or(|byte| *byte < 0x80);
@@ -106,7 +114,7 @@ impl SegmentSums {
         *previous_end = last.map(|last| (row.key, last));
     }
 
-    /// Describes the segments that no audited block belongs to.
+    /// Returns findings for the segments without any audited block.
     pub(super) fn into_dangling(self) -> Vec<Finding> {
         let segments = self.segments.into_iter();
         let dangling = segments.map(|(segment, sum)| {
@@ -122,13 +130,14 @@ impl SegmentSums {
 pub(super) struct Segment {
     /// The number of the segment; `None` before its first block.
     number: Option<u64>,
+    /// The postings, each a position and a key.
     postings: BTreeSet<(i64, PostingKey)>,
     /// True if the comparison with the table is skipped.
-    skipped: bool,
+    is_skipped: bool,
 }
 
 impl Segment {
-    /// Returns true if a block belongs to the segment.
+    /// Returns true if a block belongs to the segment, or if the segment has no block yet.
     pub(super) fn contains(&self, block: u64) -> bool {
         self.number.is_none_or(|number| number == block / SEGMENT_BLOCKS)
     }
@@ -138,10 +147,10 @@ impl Segment {
         self.number = Some(block / SEGMENT_BLOCKS);
     }
 
-    /// Skips the comparison of this segment, because some of its logs are missing or unreadable.
-    /// Another finding reports these logs.
+    /// Skips the comparison of this segment. Call this function if some of its logs are missing or
+    /// unreadable, which other findings report.
     pub(super) fn skip_comparison(&mut self) {
-        self.skipped = true;
+        self.is_skipped = true;
     }
 
     /// Adds a posting of a log.
@@ -149,26 +158,27 @@ impl Segment {
         self.postings.insert((position, key));
     }
 
-    /// Ends the segment, and describes its differences from the table.
+    /// Ends the segment, and returns findings for its differences from the table. The search for
+    /// differences stops after `limit` findings. The next block begins a new segment.
     pub(super) fn finish(
         &mut self,
         sums: &mut SegmentSums,
         store: &dyn Store,
         limit: usize,
     ) -> Result<Vec<Finding>, StoreError> {
-        let Segment { number, postings, skipped } = std::mem::take(self);
+        let Segment { number, postings, is_skipped } = std::mem::take(self);
         let Some(segment) = number else { return Ok(Vec::new()) };
         let table_sum = sums.segments.remove(&segment).unwrap_or_default();
         let mut log_sum = Sum::default();
         postings.iter().for_each(|(position, key)| log_sum.add(*key, *position));
-        if skipped || log_sum == table_sum {
+        if is_skipped || log_sum == table_sum {
             return Ok(Vec::new());
         }
         compare_postings(segment, &postings, store, limit)
     }
 }
 
-/// Describes the postings that only the table or only the logs have.
+/// Returns findings for the postings that only the table or only the logs have.
 fn compare_postings(
     segment: u64,
     log_postings: &BTreeSet<(i64, PostingKey)>,

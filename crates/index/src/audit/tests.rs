@@ -1,6 +1,6 @@
-//! Goal: an undamaged index has no findings, and every damage is found with its block. Method:
-//! indexes of valid blocks, with all contents and in each backend; then SQL damages an index in
-//! each way.
+//! Goal: an undamaged index has no findings, and the audit finds each damage and its block. Method:
+//! indexes of valid blocks with various contents in each backend, which SQL then damages in various
+//! ways.
 
 use std::sync::atomic::AtomicBool;
 
@@ -79,7 +79,8 @@ fn findings_after(backend: &TestBackend, contents: &str, level: Level, sql: &str
     finding_texts(&audit_index(&path, level))
 }
 
-/// Checks that a damage is found without verifying hashes.
+/// Checks that an audit finds the damage of this SQL, even without verifying hashes. Each expected
+/// text is the beginning of a finding.
 fn check_findings(backend: &TestBackend, sql: &str, expected: &[&str]) {
     let findings = findings_after(backend, "blocks,receipts,logs", Level::Off, sql);
     for expected in expected {

@@ -1,5 +1,5 @@
-//! Goal: fragments survive compression, and damaged ones are errors. Method: fragments of all
-//! lengths, with and without dictionaries.
+//! Goal: decompression restores compressed fragments, and damaged fragments are errors. Method:
+//! fragments of all lengths, with and without dictionaries.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Goal: encoded blocks are decoded byte for byte, and responses that do not belong together are
+//! Goal: decoding restores encoded blocks byte for byte, and responses about different blocks are
 //! rejected. Method: a mainnet block with 202 receipts.
 
 use wire::logs::LogMatcher;
@@ -21,7 +21,7 @@ fn helios() -> (Vec<u8>, Vec<u8>) {
     (read("block.json"), read("receipts.json"))
 }
 
-/// A block with full transactions, of which only the hashes are real.
+/// Returns the block with full transactions that have no members except their real hashes.
 fn with_full_transactions(block: &[u8]) -> Vec<u8> {
     let (_, span) =
         walk::member_spans(block).find(|(name, _)| *name.decode() == *b"transactions").unwrap();
@@ -39,7 +39,7 @@ fn real_receipts_survive_and_take_a_quarter_of_their_size() {
     let block = with_full_transactions(&block);
     let raw = RawBlock { block: &block, receipts: Some(&receipts), logs: None, harmony: None };
     let contents = "blocks,receipts,logs".parse().unwrap();
-    let fragments = samples(raw, contents).unwrap();
+    let fragments = collect_samples(raw, contents).unwrap();
     let dictionaries: Vec<_> = FragmentKind::ALL
         .into_iter()
         .map(|kind| {
@@ -100,7 +100,7 @@ fn responses_that_do_not_belong_together_are_rejected() {
     let full = with_full_transactions(&block);
     let rejection = |block: &[u8], receipts: &[u8]| {
         let raw = RawBlock { block, receipts: Some(receipts), logs: None, harmony: None };
-        samples(raw, "blocks,receipts,logs".parse().unwrap()).err().unwrap().to_string()
+        collect_samples(raw, "blocks,receipts,logs".parse().unwrap()).err().unwrap().to_string()
     };
     assert!(
         rejection(&block, &receipts).contains("has hashes, but full transactions were requested")

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ReadError;
 
-/// Why an export failed.
+/// The reason why an export failed.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum ExportError {
     /// The index cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The index does not hold what was requested.
+    /// The index does not hold the requested blocks or tables.
     #[error("{0}")]
     NotInIndex(String),
     /// A value does not fit its column.

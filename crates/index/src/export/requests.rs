@@ -1,5 +1,5 @@
 //! Writes requests about the content of an index, to load-test nodes and gateways. The requests
-//! have hashes from the index, so none fails because its block or transaction does not exist.
+//! contain numbers and hashes from the index, so their blocks and transactions exist.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,9 +17,10 @@ use crate::reader::Reader;
 use crate::search::SearchLimits;
 use crate::store::TransactionPart;
 
-/// Maximum distance between the bounds of a call for logs, in blocks. Most providers allow it.
+/// Maximum distance between the bounds of a call for logs, in blocks. Most providers allow this
+/// range.
 const LOGS_RANGE_MAX: u64 = 1000;
-/// Maximum number of blocks that are drawn to find one with transactions or logs.
+/// Maximum number of blocks that are drawn at random to find a block with transactions or logs.
 const DRAWS_MAX: usize = 32;
 
 /// The kind of a request.
@@ -33,9 +34,10 @@ enum RequestKind {
     Logs,
 }
 
-/// Writes a file of `count` requests about a range of blocks, one per line, in the format of
-/// `weir load --requests`. Returns the number of requests by method. Blocks, transactions and logs
-/// are drawn uniformly; the same seed and index give the same requests.
+/// Writes a file of `count` requests about a range of blocks, one per line, in the format of `weir
+/// load --requests`. Returns the number of requests of each method. Blocks are drawn at random with
+/// equal probability, and so are the transactions and logs of a block. The same seed and index give
+/// the same requests.
 ///
 /// # Errors
 /// Fails if the index cannot be read, or the file cannot be written.
@@ -57,15 +59,15 @@ pub fn write_requests(
         (contents.logs, RequestKind::Logs),
     ];
     kinds.extend(optional_kinds.iter().filter(|(is_stored, _)| *is_stored).map(|(_, kind)| *kind));
-    let mut sampler = Sampler { reader, random: StdRng::seed_from_u64(seed), range };
+    let mut sampler = RequestSampler { reader, rng: StdRng::seed_from_u64(seed), range };
     let mut counts: Vec<(&'static str, u64)> = Vec::new();
     for id in 1..=count {
-        let kind = kinds[sampler.random.random_range(0..kinds.len())];
+        let kind = kinds[sampler.rng.random_range(0..kinds.len())];
         let (method, params) = sampler.draw_request(kind)?;
         let line =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
         writeln!(out, "{line}").map_err(&file_error)?;
-        match counts.iter_mut().find(|(known, _)| *known == method) {
+        match counts.iter_mut().find(|(counted_method, _)| *counted_method == method) {
             Some((_, count)) => *count += 1,
             None => counts.push((method, 1)),
         }
@@ -76,32 +78,37 @@ pub fn write_requests(
 }
 
 /// Draws requests at random.
-struct Sampler<'a> {
+struct RequestSampler<'a> {
     reader: &'a mut Reader,
-    random: StdRng,
+    rng: StdRng,
+    /// The first and the last block.
     range: (u64, u64),
 }
 
 /// A method and its parameters.
 type Request = (&'static str, String);
 
-impl Sampler<'_> {
+impl RequestSampler<'_> {
+    /// Draws the number of a block.
     fn draw_block(&mut self) -> u64 {
-        self.random.random_range(self.range.0..=self.range.1)
+        self.rng.random_range(self.range.0..=self.range.1)
     }
 
+    /// Draws a request of this kind.
     fn draw_request(&mut self, kind: RequestKind) -> Result<Request, ReadError> {
         let drawn = match kind {
-            RequestKind::Transaction => self.transaction_request("eth_getTransactionByHash")?,
-            RequestKind::Receipt => self.transaction_request("eth_getTransactionReceipt")?,
-            RequestKind::Logs => self.logs_request()?,
+            RequestKind::Transaction => {
+                self.draw_transaction_request("eth_getTransactionByHash")?
+            }
+            RequestKind::Receipt => self.draw_transaction_request("eth_getTransactionReceipt")?,
+            RequestKind::Logs => self.draw_logs_request()?,
             RequestKind::BlockByNumber => None,
             RequestKind::BlockReceipts => {
                 Some(("eth_getBlockReceipts", format!(r#"["{:#x}"]"#, self.draw_block())))
             }
             RequestKind::BlockByHash => {
                 let number = self.draw_block();
-                let full = self.random.random_bool(0.5);
+                let full = self.rng.random_bool(0.5);
                 let row = self.reader.store().block(number)?;
                 row.map(|row| {
                     let hash = hash_text(&row.hash);
@@ -110,22 +117,26 @@ impl Sampler<'_> {
                 })
             }
         };
-        // If no block with transactions or logs was drawn, the request is about a block.
+        // If no drawn block has transactions or logs, the request is about a block.
         Ok(drawn.unwrap_or_else(|| {
-            let (number, full) = (self.draw_block(), self.random.random_bool(0.5));
+            let (number, full) = (self.draw_block(), self.rng.random_bool(0.5));
             ("eth_getBlockByNumber", format!(r#"["{number:#x}",{full}]"#))
         }))
     }
 
-    /// Returns a call with the hash of a drawn transaction, or `None` if no drawn block has any.
-    fn transaction_request(&mut self, method: &'static str) -> Result<Option<Request>, ReadError> {
+    /// Draws a call with the hash of a transaction. Returns `None` if no drawn block has
+    /// transactions.
+    fn draw_transaction_request(
+        &mut self,
+        method: &'static str,
+    ) -> Result<Option<Request>, ReadError> {
         for _ in 0..DRAWS_MAX {
             let number = self.draw_block();
             let Some(row) = self.reader.store().block(number)? else { continue };
             if row.transaction_count == 0 {
                 continue;
             }
-            let index = self.random.random_range(0..row.transaction_count);
+            let index = self.rng.random_range(0..row.transaction_count);
             let mut hash = Vec::new();
             let position = position(number, index);
             if self.reader.write_transaction(&mut hash, position, TransactionPart::Hash)? {
@@ -136,9 +147,9 @@ impl Sampler<'_> {
         Ok(None)
     }
 
-    /// Returns a call with a filter for the address of a drawn log, its first topic, or both, in a
-    /// range around its block. Returns `None` if no drawn block has logs.
-    fn logs_request(&mut self) -> Result<Option<Request>, ReadError> {
+    /// Draws a log, and returns a call with a filter that matches it: by address, by first topic,
+    /// or by both, in a range of blocks around the log. Returns `None` if no drawn block has logs.
+    fn draw_logs_request(&mut self) -> Result<Option<Request>, ReadError> {
         for _ in 0..DRAWS_MAX {
             let number = self.draw_block();
             let mut logs = b"[".to_vec();
@@ -149,21 +160,21 @@ impl Sampler<'_> {
             if count == 0 {
                 continue;
             }
-            let index = self.random.random_range(0..count) as usize;
+            let index = self.rng.random_range(0..count) as usize;
             let Some(log) = walk::elements(&logs).nth(index) else { continue };
-            let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-            let address = text(walk::member(log, "address").unwrap_or_default());
+            let to_text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+            let address = to_text(walk::member(log, "address").unwrap_or_default());
             let topics = walk::member(log, "topics").unwrap_or_default();
-            let topic = walk::elements(topics).next().map(text);
-            let criteria = match (self.random.random_range(0..3u8), topic) {
+            let topic = walk::elements(topics).next().map(to_text);
+            let criteria = match (self.rng.random_range(0..3u8), topic) {
                 (0, Some(topic)) => format!(r#""topics":[{topic}]"#),
                 (1, Some(topic)) => format!(r#""address":{address},"topics":[{topic}]"#),
                 _ => format!(r#""address":{address}"#),
             };
-            let span = self.random.random_range(0..LOGS_RANGE_MAX);
-            let offset = self.random.random_range(0..=span);
+            let distance = self.rng.random_range(0..LOGS_RANGE_MAX);
+            let offset = self.rng.random_range(0..=distance);
             let from = number.saturating_sub(offset).max(self.range.0);
-            let to = from.saturating_add(span).clamp(number, self.range.1);
+            let to = from.saturating_add(distance).clamp(number, self.range.1);
             let params = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}",{criteria}}}]"#);
             return Ok(Some(("eth_getLogs", params)));
         }

@@ -1,4 +1,5 @@
-//! The tables and their columns, and the members of a node's JSON that hold the values.
+//! The tables of an export and their columns. Each column names the member of a node's JSON that
+//! holds its values.
 
 use std::str::FromStr;
 
@@ -39,8 +40,8 @@ impl FromStr for Table {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Table, String> {
-        let known = Table::ALL.into_iter().find(|table| table.name() == name.trim());
-        known.ok_or_else(|| format!("`{name}`: allowed are blocks, transactions and logs"))
+        let table = Table::ALL.into_iter().find(|table| table.name() == name.trim());
+        table.ok_or_else(|| format!("`{name}`: allowed are blocks, transactions and logs"))
     }
 }
 
@@ -64,14 +65,14 @@ pub(super) enum ColumnType {
     Amount,
 }
 
-/// The source of a value.
+/// The part of a node's JSON that holds the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     /// A member of the row's object: the block, the transaction or the log.
     Row(&'static str),
     /// A member of the related object: the receipt of a transaction, or the block of a log.
     Related(&'static str),
-    /// A topic of a log.
+    /// The topic with this index in a log.
     Topic(usize),
     /// The length of an array that is a member of the row's object.
     Count(&'static str),
@@ -88,6 +89,7 @@ const fn optional(name: &'static str, kind: ColumnType, source: Source) -> Colum
     Column { name, kind, source, optional: true }
 }
 
+/// The columns of the table of blocks.
 const BLOCKS: &[Column] = &[
     required("number", Number, Row("number")),
     required("hash", Text, Row("hash")),
@@ -109,6 +111,7 @@ const BLOCKS: &[Column] = &[
     optional("extra_data", Text, Row("extraData")),
 ];
 
+/// The columns of the table of transactions.
 const TRANSACTIONS: &[Column] = &[
     required("block_number", Number, Row("blockNumber")),
     required("block_hash", Text, Row("blockHash")),
@@ -130,6 +133,7 @@ const TRANSACTIONS: &[Column] = &[
     optional("contract_address", Text, Related("contractAddress")),
 ];
 
+/// The columns of the table of logs.
 const LOGS: &[Column] = &[
     required("block_number", Number, Row("blockNumber")),
     required("block_hash", Text, Row("blockHash")),

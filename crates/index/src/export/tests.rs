@@ -1,5 +1,5 @@
-//! Goal: tables and requests match the index. Method: blocks are exported from each backend, read
-//! back, and compared with their JSON.
+//! Goal: exported tables and requests match the index. Method: blocks are exported from each
+//! backend. The Parquet files are read again and compared with the JSON of the blocks.
 
 use std::collections::BTreeSet;
 

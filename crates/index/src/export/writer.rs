@@ -1,5 +1,5 @@
-//! Writes rows as Parquet, by column and in row groups of bounded size
-//! (<https://parquet.apache.org/docs/file-format/>).
+//! Writes a table as a Parquet file. Rows are buffered by column and written in row groups of
+//! bounded size (<https://parquet.apache.org/docs/file-format/>).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use wire::quantity;
 use super::error::ExportError;
 use super::schema::{Column, ColumnType, Source, Table};
 
-/// Maximum number of rows of a row group, which DuckDB reads at once.
+/// Maximum number of rows of a row group. DuckDB reads this many rows at once.
 const GROUP_ROWS: u64 = 122_880;
-/// Maximum number of bytes of text of a row group. It bounds the memory, because logs and
-/// transactions may have long data.
+/// Bytes of text at which a row group ends. The limit bounds memory, because logs and transactions
+/// may have long data.
 const GROUP_BYTES: usize = 64 << 20;
 
 /// Buffered values of a column.
@@ -31,12 +31,13 @@ enum Values {
     Texts(Vec<ByteArray>),
 }
 
+/// A column with its buffered values.
 struct ColumnBuffer {
     column: &'static Column,
     values: Values,
-    /// The definition level of each row: 1 if the row has a value, else 0. Empty for required
+    /// Parquet's definition level of each row: 1 if the row has a value, else 0. Empty for required
     /// columns.
-    levels: Vec<i16>,
+    definition_levels: Vec<i16>,
 }
 
 /// Writes the file of one table.
@@ -45,14 +46,15 @@ pub(super) struct TableWriter {
     file: SerializedFileWriter<File>,
     columns: Vec<ColumnBuffer>,
     /// Number of buffered rows.
-    rows: u64,
+    buffered_rows: u64,
     /// Bytes of buffered text.
-    bytes: usize,
+    buffered_bytes: usize,
     /// Number of rows in the row groups that were written.
-    total: u64,
+    written_rows: u64,
 }
 
 impl TableWriter {
+    /// Creates a writer to this file. Errors name the path.
     pub(super) fn new(path: &Path, file: File, table: Table) -> Result<TableWriter, ExportError> {
         let map_error = |error: ParquetError| parquet_error(path, &error);
         let columns = table.columns();
@@ -68,29 +70,41 @@ impl TableWriter {
         let schema = Arc::new(schema.map_err(map_error)?);
         let file =
             SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(map_error)?;
-        let buffer = |column: &'static Column| ColumnBuffer {
+        let new_buffer = |column: &'static Column| ColumnBuffer {
             column,
             values: match column.kind {
                 ColumnType::Number => Values::Numbers(Vec::new()),
                 ColumnType::Text | ColumnType::Amount => Values::Texts(Vec::new()),
             },
-            levels: Vec::new(),
+            definition_levels: Vec::new(),
         };
-        let columns = columns.iter().map(buffer).collect();
-        Ok(TableWriter { path: path.to_owned(), file, columns, rows: 0, bytes: 0, total: 0 })
+        let columns = columns.iter().map(new_buffer).collect();
+        Ok(TableWriter {
+            path: path.to_owned(),
+            file,
+            columns,
+            buffered_rows: 0,
+            buffered_bytes: 0,
+            written_rows: 0,
+        })
     }
 
-    /// Adds a row of a block. `objects` are the raw row's object and the related object.
-    pub(super) fn add(&mut self, number: u64, objects: [&[u8]; 2]) -> Result<(), ExportError> {
+    /// Adds a row of the block with this number, which errors name. `objects` are the raw object of
+    /// the row and its raw related object, as [`Source`] describes them.
+    pub(super) fn add(
+        &mut self,
+        block_number: u64,
+        objects: [&[u8]; 2],
+    ) -> Result<(), ExportError> {
         for buffer in &mut self.columns {
             let column = buffer.column;
             let unfit_error = |allowed: &str| ExportError::Unfit {
-                block: number,
+                block: block_number,
                 description: format!("`{}`: must be {allowed}", column.name),
             };
             let value = find_value(column.source, objects).filter(|raw| *raw != b"null");
             if column.optional {
-                buffer.levels.push(i16::from(value.is_some()));
+                buffer.definition_levels.push(i16::from(value.is_some()));
             } else if value.is_none() && !matches!(column.source, Source::Count(_)) {
                 return Err(unfit_error("present"));
             }
@@ -114,14 +128,14 @@ impl TableWriter {
                         text = to_decimal(&text)
                             .ok_or_else(|| unfit_error("a quantity of 256 bits"))?;
                     }
-                    self.bytes += text.len();
+                    self.buffered_bytes += text.len();
                     texts.push(text.into());
                 }
                 (Values::Texts(_), None) => {}
             }
         }
-        self.rows += 1;
-        if self.rows >= GROUP_ROWS || self.bytes >= GROUP_BYTES {
+        self.buffered_rows += 1;
+        if self.buffered_rows >= GROUP_ROWS || self.buffered_bytes >= GROUP_BYTES {
             self.write_group()?;
         }
         Ok(())
@@ -130,42 +144,45 @@ impl TableWriter {
     /// Writes the buffered rows, closes the file, and returns the number of all rows.
     pub(super) fn finish(mut self) -> Result<u64, ExportError> {
         self.write_group()?;
-        let TableWriter { path, file, total, .. } = self;
+        let TableWriter { path, file, written_rows, .. } = self;
         file.close().map_err(|error| parquet_error(&path, &error))?;
-        Ok(total)
+        Ok(written_rows)
     }
 
+    /// Writes the buffered rows as a row group.
     fn write_group(&mut self) -> Result<(), ExportError> {
-        if self.rows == 0 {
+        if self.buffered_rows == 0 {
             return Ok(());
         }
         let TableWriter { path, file, columns, .. } = self;
-        write_group(file, columns).map_err(|error| parquet_error(path, &error))?;
-        self.total += self.rows;
-        (self.rows, self.bytes) = (0, 0);
+        write_columns(file, columns).map_err(|error| parquet_error(path, &error))?;
+        self.written_rows += self.buffered_rows;
+        (self.buffered_rows, self.buffered_bytes) = (0, 0);
         Ok(())
     }
 }
 
-fn write_group(
+/// Writes the buffered values of all columns as a row group, and clears the buffers.
+fn write_columns(
     file: &mut SerializedFileWriter<File>,
     columns: &mut [ColumnBuffer],
 ) -> Result<(), ParquetError> {
     let mut group = file.next_row_group()?;
     for buffer in columns {
         let Some(mut column) = group.next_column()? else { break };
-        let levels = buffer.column.optional.then_some(buffer.levels.as_slice());
+        let definition_levels =
+            buffer.column.optional.then_some(buffer.definition_levels.as_slice());
         match &mut buffer.values {
             Values::Numbers(numbers) => {
-                column.typed::<Int64Type>().write_batch(numbers, levels, None)?;
+                column.typed::<Int64Type>().write_batch(numbers, definition_levels, None)?;
                 numbers.clear();
             }
             Values::Texts(texts) => {
-                column.typed::<ByteArrayType>().write_batch(texts, levels, None)?;
+                column.typed::<ByteArrayType>().write_batch(texts, definition_levels, None)?;
                 texts.clear();
             }
         }
-        buffer.levels.clear();
+        buffer.definition_levels.clear();
         column.close()?;
     }
     group.close()?;
@@ -188,7 +205,7 @@ fn parquet_type(column: &Column) -> Result<Type, ParquetError> {
         .build()
 }
 
-/// Returns the raw value of a source, or `None` if it is missing or is a count.
+/// Returns the raw value of a source. Returns `None` if the value is missing or has to be counted.
 fn find_value(source: Source, [row, related]: [&[u8]; 2]) -> Option<&[u8]> {
     match source {
         Source::Row(name) => walk::member(row, name),
@@ -198,7 +215,7 @@ fn find_value(source: Source, [row, related]: [&[u8]; 2]) -> Option<&[u8]> {
     }
 }
 
-/// Converts a quantity to decimal digits.
+/// Converts a quantity of up to 256 bits to decimal digits. Returns `None` for any other text.
 fn to_decimal(text: &[u8]) -> Option<Vec<u8>> {
     let digits = std::str::from_utf8(text.strip_prefix(b"0x")?).ok()?;
     let is_hexadecimal =

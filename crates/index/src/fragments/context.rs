@@ -1,5 +1,5 @@
-//! The values that the fragments of a block or a transaction share, and the bytes that replace
-//! these values: placeholders.
+//! The values that the fragments of a block or a transaction share, and the placeholders that
+//! replace these values.
 
 use alloy_primitives::hex;
 use wire::quantity;
@@ -11,13 +11,13 @@ pub(super) const NUMBER: u8 = 2;
 /// The placeholder of the timestamp of the block.
 pub(super) const TIMESTAMP: u8 = 3;
 /// The placeholder of the hash of the transaction.
-pub(super) const HASH: u8 = 4;
+pub(super) const TRANSACTION_HASH: u8 = 4;
 /// The placeholder of the index of the transaction.
-pub(super) const INDEX: u8 = 5;
+pub(super) const TRANSACTION_INDEX: u8 = 5;
 /// The placeholder of the array of the block's transactions.
 pub const TRANSACTIONS: u8 = 6;
 
-/// The values that all fragments of a block share, as JSON writes them.
+/// The values that all fragments of a block share, as texts in JSON-RPC.
 #[derive(Debug, Clone)]
 pub struct BlockContext {
     pub(super) hash: [u8; 66],
@@ -36,7 +36,7 @@ impl BlockContext {
     }
 }
 
-/// The values that all fragments of a transaction share, as JSON writes them.
+/// The values that all fragments of a transaction share, as texts in JSON-RPC.
 #[derive(Debug, Clone)]
 pub struct TransactionContext {
     pub(super) hash: [u8; 66],
@@ -58,6 +58,7 @@ pub fn hash_text(hash: &[u8; 32]) -> [u8; 66] {
     text
 }
 
+/// Returns a number as JSON-RPC writes it: `0x` and hexadecimal digits.
 fn quantity_text(number: u64) -> Vec<u8> {
     let mut text = Vec::with_capacity(18);
     quantity::write(&mut text, number);

@@ -1,4 +1,4 @@
-//! Goal: whatever is encoded is decoded byte for byte. Method: JSON by hand, random JSON, and
+//! Goal: decoding restores encoded JSON byte for byte. Method: JSON by hand, random JSON, and
 //! random bytes.
 
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Goal: an index responds about Harmony's blocks as a node would, or not at all. Method: a block
-//! in the layout of harmony's own types is converted to each form and compared with the text that
-//! those types give; then an index of linked blocks is queried in every way, in each backend.
+//! is converted to each form and compared with the text that a Harmony node writes. Then an index
+//! of consecutive blocks is queried with every method, in each backend.
 
 use super::*;
 use crate::fixture::{self, FIRST, LAST};
@@ -19,8 +19,8 @@ fn unknown_options_are_rejected() {
     assert_eq!(options("{}"), Some((false, false)));
     assert_eq!(options(r#"{ "inclStaking" : true }"#), Some((false, true)));
     assert_eq!(options(r#"{"fullT\u0078":true,"withSigners":false}"#), Some((true, false)));
-    for known in [BlockOptions::STORED, BlockOptions { full: false, staking: true }] {
-        assert_eq!(BlockOptions::read(known.to_json().as_bytes()), Some(known));
+    for options in [BlockOptions::STORED, BlockOptions { full: false, staking: true }] {
+        assert_eq!(BlockOptions::read(options.to_json().as_bytes()), Some(options));
     }
     for other in [
         "null",
@@ -40,7 +40,7 @@ fn unknown_options_are_rejected() {
     }
 }
 
-/// A block with these lists, and members in the order of harmony's types.
+/// Returns a block with these lists, and members in the order of Harmony's nodes.
 fn block(transactions: &str, staking: &str) -> String {
     format!(
         r#"{{"number":7,"hash":"0x{}","uncles":[],"transactions":{transactions},"stakingTransactions":{staking}}}"#,
@@ -67,7 +67,7 @@ fn a_stored_block_is_converted_to_the_other_forms() {
     let hashes = r#"["0x1","0x3"],"transactionsInEthHash":["0x2","0x4"]"#;
     assert_eq!(convert(&raw, false, true).unwrap(), block(hashes, r#"["0x5"]"#));
     assert_eq!(convert(&raw, false, false).unwrap(), block(hashes, "[]"));
-    // A block without transactions, and one that has the other hashes already.
+    // The first block has no transactions. The second block already has the Ethereum hashes.
     let block_without_transactions = block(r#"[],"transactionsInEthHash":[]"#, "[]");
     assert_eq!(convert(&block("[]", "[]"), false, true).unwrap(), block_without_transactions);
     let block_with_both_hashes = format!(r#"{transactions},"transactionsInEthHash":["0x2","0x4"]"#);
@@ -75,10 +75,10 @@ fn a_stored_block_is_converted_to_the_other_forms() {
         convert(&block(&block_with_both_hashes, staking), false, false).unwrap(),
         block(hashes, "[]")
     );
-    assert_eq!(transaction_counts(raw.as_bytes()), Some((2, 1)));
+    assert_eq!(count_transactions(raw.as_bytes()), Some((2, 1)));
 }
 
-/// Nodes' samples have sorted members, so staking transactions come first.
+/// Some recorded blocks have sorted members, so staking transactions come first.
 #[test]
 fn the_order_of_the_lists_does_not_matter() {
     let raw = r#"{"stakingTransactions":[{"hash":"0x5"}],"transactions":[{"hash":"0x1","ethHash":"0x2"}],"z":1}"#;
@@ -169,8 +169,8 @@ fn every_method_returns_blocks() {
         let expected = format!("[{}]", texts.join(","));
         assert_eq!(index.call("hmyv2_getBlocks", &range(FIRST, LAST)), Some(expected));
         let mixed = format!(r#"["{FIRST}","{:#x}",{STORED_OPTIONS}]"#, FIRST + 1);
-        let two = format!("[{},{}]", texts[0], texts[1]);
-        assert_eq!(index.call("hmyv2_getBlocks", &mixed), Some(two));
+        let first_two = format!("[{},{}]", texts[0], texts[1]);
+        assert_eq!(index.call("hmyv2_getBlocks", &mixed), Some(first_two));
         for (number, text, hash) in index.blocks.clone() {
             for (full, staking) in [(true, true), (true, false), (false, true), (false, false)] {
                 let options = BlockOptions { full, staking }.to_json();

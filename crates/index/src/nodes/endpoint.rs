@@ -12,16 +12,16 @@ use tungstenite::http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 /// Headers that the client sets itself.
 const RESERVED_HEADERS: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
-/// Replaces secrets in messages.
+/// The text that replaces secrets in messages.
 const MASK: &str = "***";
 
-/// A request header. The value is a secret.
+/// The name and the value of a request header. The value is a secret.
 pub type Header = (HeaderName, HeaderValue);
 
 /// Parses a request header of the form `NAME: VALUE`.
 ///
 /// # Errors
-/// Why it is no header. The message does not contain the value.
+/// The reason why the text is not a header. The message does not contain the value.
 pub fn parse_header(text: &str) -> Result<Header, String> {
     let (name, value) = text.split_once(':').ok_or("not of the form NAME: VALUE")?;
     let name: HeaderName = name.trim().parse().map_err(|_| "not the name of a header")?;
@@ -54,7 +54,8 @@ impl From<NodeUrl> for Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the same endpoint with a header, which replaces another of the same name.
+    /// Returns the same endpoint with an additional header, which replaces a header of the same
+    /// name.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Endpoint {
         self.headers.retain(|(other, _)| *other != name);
@@ -81,22 +82,24 @@ impl Endpoint {
         self.url.transport()
     }
 
-    /// Masks the values of headers in a text of the node, which may repeat a rejected token.
+    /// Masks the values of headers in a text from the node. Some nodes repeat a rejected token in
+    /// their response.
     pub(super) fn mask(&self, text: &str) -> String {
         let values = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
-        // The value is a token, or a scheme and a token.
+        // A value is a token, or a scheme and a token as in `Bearer TOKEN`.
         let tokens = values.filter_map(|value| value.rsplit(' ').next());
         tokens
             .filter(|token| !token.is_empty())
             .fold(text.to_owned(), |text, token| text.replace(token, MASK))
     }
 
+    /// Returns the path of the node's Unix socket.
     pub(super) fn socket_path(&self) -> &Path {
         Path::new(self.url.target())
     }
 
-    /// Returns the URL with this scheme for a library. **Secret**: it contains the secrets of the
-    /// URL.
+    /// Returns the URL with this scheme, as client libraries need it. **Secret**: the returned text
+    /// contains the secrets of the URL.
     pub(super) fn with_scheme(&self, scheme: &str) -> String {
         format!("{scheme}://{}{}", self.url.authority(), self.url.target())
     }

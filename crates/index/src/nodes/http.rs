@@ -44,6 +44,7 @@ impl HttpConnection {
         HttpConnection { agent, url: node.with_scheme(scheme), headers: node.headers.clone() }
     }
 
+    /// Sends a request and returns the body of the response.
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let mut request = self.agent.post(&self.url).content_type("application/json");
         for (name, value) in &self.headers {
@@ -66,7 +67,8 @@ impl HttpConnection {
     }
 }
 
-/// Maps an error of the library, whose own message may hold the URL with its key.
+/// Maps an error of the library. The library's messages for some errors contain the URL with its
+/// secrets, so these messages are replaced.
 fn transport_error(error: ureq::Error) -> CallError {
     CallError::Transport(match error {
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => "not a url".to_owned(),

@@ -1,4 +1,5 @@
-//! Calls over a Unix socket, which carries JSON values one after the other.
+//! Calls over a Unix socket. A node writes its responses to the socket as JSON values, one after
+//! the other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,6 +27,7 @@ fn transport_error(error: std::io::Error) -> CallError {
 }
 
 impl IpcConnection {
+    /// Connects to the socket with this path.
     pub(super) fn connect(path: &Path) -> Result<IpcConnection, CallError> {
         let stream = UnixStream::connect(path).map_err(transport_error)?;
         stream.set_read_timeout(Some(EXCHANGE_TIMEOUT)).map_err(transport_error)?;
@@ -33,6 +35,7 @@ impl IpcConnection {
         Ok(IpcConnection { stream })
     }
 
+    /// Sends a request, and reads one JSON value as the response.
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let started = Instant::now();
         self.stream.write_all(message).map_err(transport_error)?;
@@ -47,8 +50,8 @@ impl IpcConnection {
             if read_bytes == 0 {
                 return Err(CallError::Transport("the node closed the socket".to_owned()));
             }
-            let malformed = |_| CallError::Malformed("not json".to_owned());
-            match splitter.next(&buffer[..read_bytes]).map_err(malformed)? {
+            let to_malformed = |_| CallError::Malformed("not json".to_owned());
+            match splitter.next(&buffer[..read_bytes]).map_err(to_malformed)? {
                 Split::End(end) => {
                     body.extend_from_slice(&buffer[..end]);
                     return Ok(body);

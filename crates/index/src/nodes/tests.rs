@@ -10,7 +10,7 @@ fn read_text(text: &str, calls: usize) -> Result<Responses, CallError> {
 }
 
 #[test]
-fn texts_of_nodes_repeat_no_header_values() {
+fn header_values_in_texts_of_nodes_are_masked() {
     let endpoint = Endpoint::from(NodeUrl::parse("http://127.0.0.1:1").unwrap());
     let headers = ["authorization: Bearer sekrit-1", "x-api-key:sekrit-2"].map(parse_header);
     let endpoint = headers.into_iter().fold(endpoint, |endpoint, header| {

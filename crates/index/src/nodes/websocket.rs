@@ -14,6 +14,7 @@ use tungstenite::{Message, WebSocket};
 use super::endpoint::Endpoint;
 use super::{CONNECT_TIMEOUT, CallError, EXCHANGE_TIMEOUT, MESSAGE_BYTES_MAX, excerpt};
 
+/// A TCP connection with or without TLS.
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
@@ -28,6 +29,7 @@ fn transport_error(error: impl std::fmt::Display) -> CallError {
 }
 
 impl WebSocketConnection {
+    /// Connects to a node and opens the WebSocket.
     pub(super) fn connect(node: &Endpoint) -> Result<WebSocketConnection, CallError> {
         let stream = connect_tcp(node)?;
         let stream: Box<dyn Stream> =
@@ -50,12 +52,13 @@ impl WebSocketConnection {
         Ok(WebSocketConnection { socket })
     }
 
+    /// Sends a request as a message, and returns the next message as the response.
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let started = Instant::now();
         let text = String::from_utf8_lossy(message).into_owned();
         self.socket.send(Message::text(text)).map_err(transport_error)?;
         loop {
-            // Pings of a node that never responds would reset the read timeout for ever.
+            // A node that sends pings but no response would reset the read timeout again and again.
             if started.elapsed() > EXCHANGE_TIMEOUT {
                 return Err(CallError::Transport("timeout".to_owned()));
             }
@@ -71,6 +74,7 @@ impl WebSocketConnection {
     }
 }
 
+/// Connects to the first address of a node that accepts the connection.
 fn connect_tcp(node: &Endpoint) -> Result<TcpStream, CallError> {
     let mut last_error = CallError::Transport(format!("{} has no address", node.url.host()));
     for address in (node.url.host(), node.url.port()).to_socket_addrs().map_err(transport_error)? {

@@ -1,11 +1,11 @@
-//! Searches for the last block that the chain of the index and the chain of a node have in common.
-//! A reorg has dropped the later blocks of the index.
+//! Searches for the last block that is both in the index and on the chain of the nodes. A reorg has
+//! dropped the later blocks of the index.
 
 #[cfg(test)]
 mod tests;
 
-/// A search that goes back in steps of doubling length, and then bisects. Most reorgs are short,
-/// and a long reorg takes few comparisons, too.
+/// A search that goes back in steps of doubling length, and then bisects. Most reorgs are short and
+/// take one or two comparisons. A long reorg takes few comparisons, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AncestorSearch {
     /// The highest block that is known to be on both chains.
@@ -14,14 +14,15 @@ pub struct AncestorSearch {
     lowest_different: u64,
     /// The first block of the index.
     first_block: u64,
-    /// The distance to the next block to compare, while no common block is known.
+    /// The distance from `lowest_different` back to the next block to compare, in blocks. Used
+    /// while no common block is known.
     distance: u64,
 }
 
 /// The next step of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Compare the hashes of this block.
+pub enum SearchStep {
+    /// Compare the hash of this block in the index with its hash on the nodes' chain.
     Compare(u64),
     /// This is the last common block.
     Found(u64),
@@ -31,7 +32,7 @@ pub enum Step {
 
 impl AncestorSearch {
     /// Creates a search. `first_block` is the first block of the index. `different` is a block that
-    /// is not on both chains, at most one above the last block of the index.
+    /// is not on both chains. It may be the block after the last block of the index.
     pub fn new(first_block: u64, different: u64) -> AncestorSearch {
         AncestorSearch {
             highest_common: None,
@@ -42,21 +43,23 @@ impl AncestorSearch {
     }
 
     /// Returns the next step.
-    pub fn next(&self) -> Step {
+    pub fn next_step(&self) -> SearchStep {
         let different = self.lowest_different;
         match self.highest_common {
-            Some(common) if common + 1 == different => Step::Found(common),
-            Some(common) => Step::Compare(common + (different - common) / 2),
-            None if different == self.first_block => Step::NoCommonBlock,
-            None => Step::Compare(different.saturating_sub(self.distance).max(self.first_block)),
+            Some(common) if common + 1 == different => SearchStep::Found(common),
+            Some(common) => SearchStep::Compare(common + (different - common) / 2),
+            None if different == self.first_block => SearchStep::NoCommonBlock,
+            None => {
+                SearchStep::Compare(different.saturating_sub(self.distance).max(self.first_block))
+            }
         }
     }
 
-    /// Records the result of a comparison. `same` is true if the block is on both chains.
-    pub fn record(&mut self, number: u64, same: bool) {
-        if same {
+    /// Records the result of a comparison. `is_common` is true if the block is on both chains.
+    pub fn record(&mut self, number: u64, is_common: bool) {
+        if is_common {
             self.highest_common =
-                Some(self.highest_common.map_or(number, |known| known.max(number)));
+                Some(self.highest_common.map_or(number, |highest| highest.max(number)));
         } else {
             self.lowest_different = self.lowest_different.min(number);
             self.distance = self.distance.saturating_mul(2);

@@ -1,31 +1,34 @@
 //! Decides how many blocks a sync asks for in one request.
 //!
 //! Nodes and providers limit batches and log ranges in different ways and with different error
-//! messages. So the number grows while requests succeed. When a node rejects a request as too
-//! large, the number is halved or drops to the limit in the error message.
+//! messages. The sync therefore learns the limit: the number of blocks grows while requests
+//! succeed. When a node rejects a request as too large, the number drops to the limit that the
+//! error message states, or else to half.
 
 use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
-/// Target size of a response in bytes. It is large compared to the overhead of an exchange, and
-/// small enough to have many exchanges in flight.
+/// Target size of a response in bytes. The overhead of an exchange is small compared to this size,
+/// and the memory suffices for many exchanges in flight.
 const BYTES_TARGET: u64 = 4 << 20;
 /// Target duration of an exchange, from the request to the end of the response.
 const DURATION_TARGET: Duration = Duration::from_secs(2);
-/// Number of successful exchanges after which the learned limit is raised by a quarter.
+/// Number of successful exchanges after which the learned limit rises by a quarter.
 const SUCCESSES_TO_GROW: u32 = 256;
 
 /// The number of blocks that one request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
+    /// The number of blocks of the next request.
     blocks: u64,
-    /// The current maximum: rejections lower it, and successes slowly raise it to `configured_max`.
+    /// The current maximum of `blocks`. Rejections lower this limit. Successes slowly raise it to
+    /// `configured_max`.
     learned_limit: u64,
     /// The maximum that the user configured.
     configured_max: u64,
-    /// Number of successes since the limit last changed or a request was rejected.
+    /// Number of successes since the learned limit last rose or a request was rejected.
     successes: u32,
 }
 
@@ -46,8 +49,7 @@ impl BatchSize {
         self.blocks
     }
 
-    /// Records a successful exchange: the number of blocks and bytes of the response, and the
-    /// duration.
+    /// Records a successful exchange, with the number of blocks and bytes of its response.
     pub fn record_success(&mut self, blocks: u64, bytes: u64, duration: Duration) {
         self.successes += 1;
         if self.successes >= SUCCESSES_TO_GROW && self.learned_limit < self.configured_max {
@@ -55,14 +57,17 @@ impl BatchSize {
             self.learned_limit =
                 (self.learned_limit + self.learned_limit.div_ceil(4)).min(self.configured_max);
         }
-        // A request for fewer blocks, such as the last of a range, tells nothing about the current
-        // size.
+        // A request for fewer blocks than the current size, such as the last request of a range,
+        // says nothing about that size.
         if blocks < self.blocks {
             return;
         }
-        let scale = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
-        let blocks_max = scale(BYTES_TARGET, bytes)
-            .min(scale(DURATION_TARGET.as_micros() as u64, duration.as_micros() as u64));
+        let blocks_for = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
+        let blocks_by_bytes = blocks_for(BYTES_TARGET, bytes);
+        let blocks_by_duration =
+            blocks_for(DURATION_TARGET.as_micros() as u64, duration.as_micros() as u64);
+        let blocks_max = blocks_by_bytes.min(blocks_by_duration);
+        // One response at most doubles the number.
         self.blocks = blocks_max.min(2 * self.blocks).clamp(1, self.learned_limit);
     }
 
@@ -70,8 +75,8 @@ impl BatchSize {
     pub fn record_rejection(&mut self, blocks: u64, rejection: SizeRejection) {
         self.successes = 0;
         let half = (blocks / 2).max(1);
-        let stated = rejection.stated_limit.filter(|stated| *stated < blocks);
-        let limit = stated.map_or(half, |stated| stated.max(1));
+        let stated_limit = rejection.stated_limit.filter(|limit| *limit < blocks);
+        let limit = stated_limit.map_or(half, |limit| limit.max(1));
         self.learned_limit = self.learned_limit.min(limit);
         self.blocks = self.blocks.min(self.learned_limit);
     }
@@ -84,7 +89,7 @@ pub struct SizeRejection {
     pub stated_limit: Option<u64>,
 }
 
-/// Parses an error. Returns `None` if it does not reject a request as too large.
+/// Parses the error of a node. Returns `None` if the error does not reject a request as too large.
 ///
 /// The phrases are from the error messages of geth (`rpc/errors.go`), erigon, Nethermind, and of
 /// providers: Infura, Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
@@ -109,14 +114,14 @@ pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
         "batch",
     ];
     let is_about_range = range_phrases.iter().any(|phrase| text.contains(phrase));
-    // -32005 is "limit exceeded" (EIP-1474). Rate limits use the code too, and do not depend on the
-    // size.
+    // Smaller requests do not help against a rate limit.
     let is_about_rate = ["rate", "per second", "requests", "throttl", "capacity"]
         .iter()
         .any(|phrase| text.contains(phrase));
     if is_about_rate && !is_about_range {
         return None;
     }
+    // -32005 is "limit exceeded" (EIP-1474).
     let is_about_size = size_phrases.iter().any(|phrase| text.contains(phrase));
     if !is_about_range && !is_about_size && code != -32005 {
         return None;
@@ -125,8 +130,8 @@ pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
     Some(SizeRejection { stated_limit })
 }
 
-/// Returns the number of blocks that an error message states: the length of a range in brackets, or
-/// the only number of the message.
+/// Returns the number of blocks that an error message states: the length of a range such as
+/// `[0x10, 0x1f]`, or the only number of the message. Returns `None` if there are several numbers.
 fn find_stated_limit(text: &str) -> Option<u64> {
     if let Some((_, rest)) = text.split_once("[0x") {
         let (from, rest) = rest.split_once(',')?;
@@ -135,8 +140,9 @@ fn find_stated_limit(text: &str) -> Option<u64> {
         let from = u64::from_str_radix(from.trim(), 16).ok()?;
         return u64::from_str_radix(&to, 16).ok()?.checked_sub(from)?.checked_add(1);
     }
-    let mut numbers =
-        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == ',')).filter_map(|word| {
+    let mut numbers = text
+        .split(|character: char| !(character.is_ascii_alphanumeric() || character == ','))
+        .filter_map(|word| {
             let word = word.replace(',', "");
             let (digits, factor) = match word.strip_suffix('k') {
                 Some(digits) => (digits, 1000),

@@ -14,7 +14,7 @@ pub enum End {
     At(u64),
     /// The finalized block. Its number grows while the sync runs.
     Finalized,
-    /// None: the sync never ends, and fetches new blocks as they arrive.
+    /// No end: the sync fetches new blocks as they arrive, until it is stopped.
     Follow,
 }
 
@@ -55,7 +55,7 @@ pub struct Tip {
 
 /// The next step of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Fetch these blocks.
     Fetch {
         /// The first block.
@@ -69,7 +69,7 @@ pub enum Next {
     Done,
 }
 
-/// Why a sync cannot fetch the requested range.
+/// The reason why a sync cannot fetch the requested range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The start is before the first block of the index, which only grows at its end.
@@ -96,7 +96,7 @@ pub enum RangeError {
         /// The end.
         end: u64,
     },
-    /// The start of a new index is after the finalized block, where the sync ends.
+    /// The start of a new index is after the finalized block, at which the sync ends.
     #[error("the start, block {start}, is after the last finalized block, {finalized}")]
     NotFinalized {
         /// The start.
@@ -106,21 +106,22 @@ pub enum RangeError {
     },
 }
 
-/// Maximum number of blocks that a sync fetches before it requests the chain tip again. The tip has
-/// moved meanwhile, or the node had reported a wrong tip.
+/// Maximum number of blocks that a sync fetches before it requests the tip again. The tip moves
+/// meanwhile, and a node may have reported a wrong tip.
 const BLOCKS_MAX: u64 = 16_384;
 
-/// Decides the next step from the blocks that the index holds, the requested start and end, and
-/// the chain's tip.
+/// Decides the next step of a sync. `stored` is the range of blocks that the index holds, or `None`
+/// if it is empty. `start` is the requested first block, or `None` for the default: the block after
+/// the stored blocks, or block 0.
 ///
 /// # Errors
 /// Fails if start and end do not fit the index.
-pub fn next(
+pub fn decide_next_step(
     stored: Option<StoredRange>,
     start: Option<u64>,
     end: End,
     tip: Tip,
-) -> Result<Next, RangeError> {
+) -> Result<NextStep, RangeError> {
     let from = match (stored, start) {
         (None, start) => start.unwrap_or(0),
         (Some(stored), Some(start)) if start < stored.first => {
@@ -143,10 +144,10 @@ pub fn next(
     }
     let to = target.min(tip.head);
     Ok(if from <= to {
-        Next::Fetch { from, to: to.min(from.saturating_add(BLOCKS_MAX - 1)) }
+        NextStep::Fetch { from, to: to.min(from.saturating_add(BLOCKS_MAX - 1)) }
     } else if from > target && end != End::Follow {
-        Next::Done
+        NextStep::Done
     } else {
-        Next::Wait
+        NextStep::Wait
     })
 }

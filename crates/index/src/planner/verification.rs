@@ -1,9 +1,10 @@
-//! Decides what an index records about the verification of its blocks.
+//! Decides which text an index records about the verification of its blocks.
 
 use crate::harmony;
 use crate::verify::Level;
 
-/// Returns the record of a new index: the level, or the reason why blocks are not verified.
+/// Returns the record of a new index: the name of the level, or the reason why blocks are not
+/// verified.
 pub fn initial_record(level: Level, hmyv2: bool) -> String {
     match level {
         _ if hmyv2 => harmony::UNVERIFIED.to_owned(),

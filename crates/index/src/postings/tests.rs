@@ -1,5 +1,5 @@
-//! Goal: posting lists survive encoding, and keys never change. Method: keys that files hold, and
-//! random lists.
+//! Goal: decoding restores encoded posting lists, and keys never change. Method: keys from existing
+//! files, and random lists.
 
 use proptest::prelude::*;
 

@@ -1,11 +1,12 @@
-//! Goal: an index responds only about blocks that it may respond about. Method: a small index that
-//! begins with block 0, and callers with different knowledge of the chain.
+//! Goal: an index responds only about confirmed blocks. Method: a small index that begins with
+//! block 0, and callers with different knowledge of the chain.
 
 use super::*;
 use crate::fixture::{self, BLOCKS};
 use crate::store::test_backends;
 
-/// The logs or blocks from block 0 to the last one, for a caller with this finalized block.
+/// Looks up the logs and the blocks from block 0 to the last block, for a caller with this
+/// finalized block.
 fn look_up(reader: &mut Reader, finalized: Option<u64>, is_canonical: bool) -> [Lookup; 2] {
     let context =
         QueryContext { finalized, is_canonical: &|_, _| is_canonical, limits: SearchLimits::NONE };

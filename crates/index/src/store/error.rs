@@ -6,7 +6,7 @@ use rusqlite::ErrorCode;
 
 use super::location::Location;
 
-/// The reason why an index cannot be opened, read or written. No message holds a password.
+/// The reason why an index cannot be opened, read or written. No message contains a password.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum StoreError {
@@ -62,7 +62,7 @@ pub enum StoreError {
     /// A file beside the index failed.
     #[error("{path}: {error}")]
     File { path: PathBuf, error: std::io::Error },
-    /// The server cannot be reached, or the connection was lost.
+    /// The server cannot be reached or does not respond, or the connection was lost.
     #[error(
         "{location}: {reason}; committed blocks are safe, and the next sync continues after them"
     )]
@@ -89,6 +89,7 @@ pub enum StoreError {
     },
 }
 
+/// Returns the noun for the container of an index, as messages name it.
 fn object(location: &Location) -> &'static str {
     match location {
         Location::File(_) => "file",
@@ -96,6 +97,7 @@ fn object(location: &Location) -> &'static str {
     }
 }
 
+/// Returns the noun for the container that does not exist, as messages name it.
 fn missing_object(location: &Location) -> &'static str {
     match location {
         Location::File(_) => "such file",
@@ -104,7 +106,7 @@ fn missing_object(location: &Location) -> &'static str {
 }
 
 impl StoreError {
-    /// Adds the file and the requirement to an error of a file that could not be written. Returns
+    /// Adds the path and the requirement to an error of a file that could not be written. Returns
     /// any other error unchanged.
     pub(super) fn with_file(self, path: &Path, requirement: &str) -> StoreError {
         match self {

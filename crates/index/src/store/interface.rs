@@ -1,4 +1,5 @@
-//! The interface of a store, which both backends implement.
+//! The interface of a store, which both backends implement: [`Store`] for the index as a whole, and
+//! the traits [`ReadRows`], [`WriteRows`] and [`AuditRows`] for its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,10 +20,10 @@ use crate::postings::PostingKey;
 pub struct Settings {
     /// Bytes of a file's pages that the connection caches in memory.
     pub page_cache_bytes: u64,
-    /// Bytes of a file that are mapped instead of read; 0 for none.
+    /// Maximum bytes of a file that are mapped into memory instead of read; 0 for no mapping.
     pub mmap_bytes: u64,
-    /// Timeout of one query on a server, or of one step of a write. Queries over whole tables have
-    /// no limit.
+    /// Timeout of one query or one step of a write on a server. Queries over whole tables have no
+    /// timeout.
     pub query_timeout: Duration,
 }
 
@@ -59,20 +60,22 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// with their indexes.
     fn disk_bytes(&self) -> Result<u64, StoreError>;
 
-    /// Returns the counters of the page cache, or `None` if a server has its own.
+    /// Returns the counters of the connection's page cache, or `None` for a server, which has its
+    /// own cache.
     fn page_cache(&mut self) -> Option<PageCache> {
         None
     }
 
-    /// Rebuilds a file without free pages. On a server, frees the space of deleted rows for new
-    /// ones and updates the planner's statistics.
+    /// Rebuilds a file without free pages. On a server, makes the space of deleted rows available
+    /// for new rows, and updates the statistics of the query planner.
     ///
     /// # Errors
-    /// Fails if the disk has no room for a second copy, or the user lacks the right.
+    /// Fails if the disk has no room for a second copy of the file, or if the user lacks the
+    /// privilege.
     fn vacuum(&self) -> Result<(), StoreError>;
 
-    /// Returns the errors that SQLite finds in the structures of its file. Returns none for a
-    /// server.
+    /// Returns the errors that SQLite finds in the structures of its file. Returns an empty list
+    /// for a server.
     ///
     /// # Errors
     /// Fails if the file cannot be read at all.
@@ -80,7 +83,7 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         Ok(Vec::new())
     }
 
-    /// Returns the rows of the table `facts`.
+    /// Returns the names and values in the table `facts`, which holds the properties of the index.
     fn metadata_rows(&self) -> Result<BTreeMap<String, String>, StoreError>;
 
     /// Inserts rows into the tables `facts` and `dictionaries`, in one transaction.
@@ -90,7 +93,7 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         dictionaries: &[Dictionary],
     ) -> Result<(), StoreError>;
 
-    /// Updates rows of the table `facts`, in one transaction.
+    /// Updates rows of the table `facts`, given as names and new values, in one transaction.
     fn update_metadata(&mut self, rows: &[(&str, &str)]) -> Result<(), StoreError>;
 
     /// Returns the kind and the bytes of each dictionary, in the order of their numbers.
@@ -117,7 +120,7 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// Returns the dictionaries in the order of their numbers.
     fn dictionaries(&self) -> Result<Vec<Dictionary>, StoreError> {
         let rows = self.dictionary_rows()?.into_iter();
-        rows.map(|(kind, bytes)| metadata::dictionary(kind, bytes)).collect()
+        rows.map(|(kind, bytes)| metadata::parse_dictionary(kind, bytes)).collect()
     }
 
     /// Initializes a new index with its properties and dictionaries.
@@ -127,16 +130,16 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         dictionaries: &[Dictionary],
     ) -> Result<(), StoreError> {
         let mut rows = metadata::to_rows(metadata).to_vec();
-        rows.push((metadata::DICTIONARIES, metadata::digest(dictionaries)));
+        rows.push((metadata::DICTIONARIES, metadata::digest_dictionaries(dictionaries)));
         self.insert_metadata(&rows, dictionaries)
     }
 
-    /// Records that later blocks are verified at a lower level.
+    /// Replaces the record of verification, because later blocks are verified at a lower level.
     fn set_verification(&mut self, verification: &str) -> Result<(), StoreError> {
         self.update_metadata(&[(metadata::VERIFICATION, verification)])
     }
 
-    /// Records the response forms that nodes serve, after they were compared with a sampled block.
+    /// Replaces the lists of response forms that nodes must serve.
     fn set_response_forms(
         &mut self,
         differing: &[String],
@@ -149,20 +152,21 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         ])
     }
 
-    /// Returns false if the dictionaries have changed since the index was initialized. Returns
+    /// Returns true if the dictionaries are unchanged since the index was initialized. Returns
     /// `None` for an index of an older version, which has no digest of its dictionaries.
     fn dictionaries_match(&self) -> Result<Option<bool>, StoreError> {
         let rows = self.metadata_rows()?;
         let Some(stored) = rows.get(metadata::DICTIONARIES) else { return Ok(None) };
-        Ok(Some(*stored == metadata::digest(&self.dictionaries()?)))
+        Ok(Some(*stored == metadata::digest_dictionaries(&self.dictionaries()?)))
     }
 }
 
-/// Reading rows. Every method fails if the index cannot be read. A `visit` function returns false
-/// to end the visit.
+/// Reads rows. Every method fails if the index cannot be read. A method returns `None` if there is
+/// no such row. A `visit` function receives one row after the other and returns false to end the
+/// visit.
 pub trait ReadRows {
     /// Begins a snapshot. All reads until [`ReadRows::end_snapshot`] see the same state, even if
-    /// rows are written meanwhile. A file is locked once for all these reads.
+    /// rows are written meanwhile. SQLite then locks its file once for all these reads.
     fn begin_snapshot(&self) -> Result<(), StoreError>;
 
     /// Ends the snapshot.
@@ -189,7 +193,8 @@ pub trait ReadRows {
         visit: &mut dyn FnMut(TransactionRow<'_>) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Visits the receipts at these positions, which must ascend.
+    /// Visits the receipts at these positions, which must ascend. Skips positions without a
+    /// transaction.
     fn visit_receipts(
         &self,
         positions: &[i64],
@@ -206,46 +211,47 @@ pub trait ReadRows {
     ) -> Result<(), StoreError>;
 
     /// Returns the postings of these keys from one position to another, both included. Reads at
-    /// most `lists` lists of each key. The result ends before the first list that was not read.
+    /// most `lists_max` lists of each key that begin in this range. The result ends before the
+    /// first list that was not read.
     fn postings(
         &self,
         keys: &[PostingKey],
         from: i64,
         to: i64,
-        lists: usize,
+        lists_max: usize,
     ) -> Result<Postings, StoreError>;
 }
 
-/// Writing rows. A method that fails leaves the index as it was.
+/// Writes rows. A method that fails leaves the index unchanged.
 pub trait WriteRows {
-    /// Appends blocks that follow the last one, in one transaction with the checkpoint.
-    /// `finalized` is the last block that no reorg may drop; it never moves back.
+    /// Appends blocks that follow the last stored block, in one transaction. `finalized` is the
+    /// last finalized block of the chain. A number below the recorded one is ignored.
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError>;
 
     /// Deletes the blocks above `last`. `keys` are the posting keys of their logs.
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError>;
 
-    /// Merges posting lists within the next rows, in one transaction. `from` is the key and
-    /// position of the first row.
+    /// Merges posting lists within a limited number of rows, in one transaction. `from` is the key
+    /// and first position of the first of these rows.
     fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError>;
 
-    /// Advances the last block that no reorg may drop.
+    /// Records the last finalized block of the chain. A number below the recorded one is ignored.
     fn finalize(&mut self, finalized: u64) -> Result<(), StoreError> {
         self.append(&[], finalized)
     }
 
-    /// Merges consecutive posting lists of a key that together span at most 256 blocks, and returns
-    /// how many rows were removed. The results of searches do not change. The process may be killed
-    /// at any instant, because each transaction leaves complete lists.
+    /// Merges consecutive posting lists of a key that together span at most 256 blocks. Returns the
+    /// number of removed rows. The results of searches do not change. The process may be killed at
+    /// any instant, because each transaction leaves complete lists.
     fn merge_postings(&mut self) -> Result<u64, StoreError> {
-        let mut removed = 0;
+        let mut removed_rows = 0;
         let mut next_row = Some((i64::MIN, i64::MIN));
         while let Some(from) = next_row {
             let step = self.merge_some_postings(from)?;
-            removed += step.removed;
-            next_row = step.next;
+            removed_rows += step.removed_rows;
+            next_row = step.next_row;
         }
-        Ok(removed)
+        Ok(removed_rows)
     }
 }
 
@@ -263,6 +269,7 @@ pub enum Table {
 }
 
 impl Table {
+    /// Returns the query that counts the rows.
     pub(super) fn count_sql(self) -> &'static str {
         match self {
             Table::Blocks => "SELECT count(*) FROM blocks",
@@ -273,24 +280,25 @@ impl Table {
     }
 }
 
-/// Queries that check if the tables agree: they count rows, look for single rows, and find dangling
-/// rows, which refer to a missing row. Every method fails if the index cannot be read.
+/// Checks if the tables agree with each other. A hash table leads from hashes to blocks or
+/// transactions. A dangling row refers to a missing row. Every method fails if the index cannot be
+/// read.
 pub trait AuditRows {
-    /// Returns the number of rows of a table, by a scan.
+    /// Returns the number of rows of a table. Reads the whole table.
     fn count(&self, table: Table) -> Result<u64, StoreError>;
 
-    /// Returns the first block at or above this number.
+    /// Returns the number of the first stored block that is at least `number`.
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError>;
 
-    /// Returns true if there are rows with negative block numbers or positions. No other query
-    /// finds such rows.
+    /// Returns true if there are rows with negative block numbers or positions, which no other
+    /// query finds.
     fn has_negative_keys(&self) -> Result<bool, StoreError>;
 
     /// Returns true if the hash table has an entry from this hash to this block number.
     fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError>;
 
-    /// Returns the position of the first of these transactions that has no entry in the hash table.
-    /// `entries` are positions and hashes.
+    /// Returns the position of the first transaction in `entries` that has no entry in the hash
+    /// table. `entries` are positions and hashes of transactions.
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError>;
 
     /// Returns the block numbers of hash table entries whose block is missing or has another hash,
@@ -313,14 +321,14 @@ pub trait AuditRows {
         visit: &mut dyn FnMut(PostingListRow<'_>) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Returns the numbers of blocks and transactions, by a scan.
+    /// Returns the number of blocks and the number of transactions. Reads the whole tables.
     fn totals(&self) -> Result<(u64, u64), StoreError> {
         Ok((self.count(Table::Blocks)?, self.count(Table::Transactions)?))
     }
 }
 
-/// These methods visit rows with a function that may fail. The function returns false to end the
-/// visit.
+/// These methods visit rows with a function that may fail. The function returns `Ok(false)` or an
+/// error to end the visit.
 impl dyn Store + '_ {
     /// Visits transactions; see [`ReadRows::visit_transactions`].
     pub fn try_visit_transactions<E: From<StoreError>>(
@@ -331,7 +339,7 @@ impl dyn Store + '_ {
         mut visit: impl FnMut(TransactionRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut failure = None;
-        let mut visit_row = |row: TransactionRow<'_>| continues(visit(row), &mut failure);
+        let mut visit_row = |row: TransactionRow<'_>| continues_visit(visit(row), &mut failure);
         self.visit_transactions(from, to, part, &mut visit_row)?;
         failure.map_or(Ok(()), Err)
     }
@@ -344,7 +352,7 @@ impl dyn Store + '_ {
     ) -> Result<(), E> {
         let mut failure = None;
         let mut visit_row =
-            |row: TransactionRow<'_>| continues(visit(row).map(|()| true), &mut failure);
+            |row: TransactionRow<'_>| continues_visit(visit(row).map(|()| true), &mut failure);
         self.visit_receipts(positions, &mut visit_row)?;
         failure.map_or(Ok(()), Err)
     }
@@ -357,14 +365,14 @@ impl dyn Store + '_ {
         mut visit: impl FnMut(HarmonyRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut failure = None;
-        let mut visit_row = |row: HarmonyRow<'_>| continues(visit(row), &mut failure);
+        let mut visit_row = |row: HarmonyRow<'_>| continues_visit(visit(row), &mut failure);
         self.visit_harmony_blocks(from, to, &mut visit_row)?;
         failure.map_or(Ok(()), Err)
     }
 }
 
-/// Returns true if the visit continues. Stores the error of a visit in `failure`.
-fn continues<E>(result: Result<bool, E>, failure: &mut Option<E>) -> bool {
+/// Returns true if the visit continues. Stores an error of the visiting function in `failure`.
+fn continues_visit<E>(result: Result<bool, E>, failure: &mut Option<E>) -> bool {
     result.unwrap_or_else(|error| {
         *failure = Some(error);
         false

@@ -1,7 +1,7 @@
 //! The location of an index: a file, or a schema in a PostgreSQL database.
 //!
-//! The crate `settings` parses addresses. The URL of a server may contain a password, which is
-//! never printed.
+//! The crate `settings` parses the text of a location, which is a path or a URL. The URL of a
+//! server may contain a password, which is never printed.
 
 use std::error::Error;
 use std::fmt;
@@ -52,11 +52,11 @@ impl FromStr for Location {
 }
 
 impl Location {
-    /// Creates the location that an address names.
+    /// Creates a location from a parsed path or URL.
     ///
     /// # Errors
-    /// Fails if a parameter of the URL has an invalid value, or its file of certificates cannot be
-    /// read. The message contains no value of the URL except the path of that file.
+    /// Fails if a parameter of the URL has an invalid value, or if the file of root certificates
+    /// cannot be read. The message contains no value of the URL except the path of that file.
     pub fn new(database: &Database) -> Result<Location, String> {
         Ok(match database {
             Database::File(path) => Location::File(path.clone()),
@@ -94,6 +94,7 @@ impl fmt::Display for Location {
 /// A schema in a PostgreSQL database, and how to connect to it. Its printed form holds no secret.
 #[derive(Clone)]
 pub struct Server {
+    /// The configuration of the client: hosts, user, password and timeouts.
     pub(super) client: Config,
     /// The TLS configuration; `None` for a connection without TLS.
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
@@ -110,7 +111,8 @@ impl PartialEq for Server {
 
 impl Server {
     fn new(url: &DatabaseUrl) -> Result<Server, String> {
-        // The source of the parser's error names a parameter, and none of the text.
+        // The source of the parser's error names the parameter and repeats no other text of the
+        // URL.
         let mut client: Config =
             url.client_url.parse().map_err(|error: tokio_postgres::Error| {
                 error.source().map_or_else(|| error.to_string(), |source| source.to_string())
@@ -118,9 +120,9 @@ impl Server {
         if client.get_application_name().is_none() {
             client.application_name("weir");
         }
-        let root = url.root_certificates.as_deref();
-        let is_encrypted = url.tls.unwrap_or_else(|| !is_local(&client) || root.is_some());
-        let tls = is_encrypted.then(|| tls_config(root)).transpose()?;
+        let roots_path = url.root_certificates.as_deref();
+        let uses_tls = url.tls.unwrap_or_else(|| !is_local(&client) || roots_path.is_some());
+        let tls = uses_tls.then(|| tls_config(roots_path)).transpose()?;
         client.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
         let schema = url.schema.as_deref().unwrap_or(DEFAULT_SCHEMA).to_owned();
         Ok(Server { client, tls, schema, printed: url.to_string() })
@@ -152,8 +154,8 @@ fn is_local(client: &Config) -> bool {
 
 /// Returns a TLS configuration that trusts the certificates of a file, or the certificates that
 /// browsers trust.
-fn tls_config(root: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, String> {
-    let roots = match root {
+fn tls_config(roots_path: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, String> {
+    let roots = match roots_path {
         None => crate::tls::public_roots(),
         Some(path) => {
             let to_message =

@@ -1,9 +1,9 @@
 //! The PostgreSQL backend: an index in a schema of a database.
 //!
-//! Every query costs a round trip, so each query is one statement that returns all its rows, or a
-//! large batch of them. A writer holds an advisory lock of its session, and the server releases the
-//! lock whenever and however the session ends. Each of its transactions takes that lock again, so a
-//! writer that has lost the lock writes nothing.
+//! Every query costs a round trip. Each query is therefore one statement that returns all its rows,
+//! or a large batch of rows. A writer holds an advisory lock of its session. The server releases
+//! the lock when the session ends in any way. Each transaction of a writer takes the lock again, so
+//! a writer that has lost the lock writes nothing.
 
 mod audit;
 mod error;
@@ -16,7 +16,7 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::session::{Session, hash, value};
+use self::session::{Session, read_hash, read_value};
 use super::error::StoreError;
 use super::interface::{Settings, Store};
 use super::location::{Location, Server};
@@ -28,7 +28,7 @@ use crate::contents::StoredRange;
 pub(super) struct Postgres {
     session: Session,
     /// The numbers of the partitions that are known to exist.
-    partitions: BTreeSet<i64>,
+    existing_partitions: BTreeSet<i64>,
 }
 
 impl Postgres {
@@ -36,7 +36,7 @@ impl Postgres {
     pub(super) fn open(server: &Server, settings: Settings) -> Result<Postgres, StoreError> {
         let session = Session::open(server, settings)?;
         schema::set_up_writer(&session)?;
-        Ok(Postgres { session, partitions: BTreeSet::new() })
+        Ok(Postgres { session, existing_partitions: BTreeSet::new() })
     }
 
     /// Opens an index to read. Another process may write to it meanwhile.
@@ -46,7 +46,7 @@ impl Postgres {
     ) -> Result<Postgres, StoreError> {
         let session = Session::open(server, settings)?;
         schema::set_up_reader(&session)?;
-        Ok(Postgres { session, partitions: BTreeSet::new() })
+        Ok(Postgres { session, existing_partitions: BTreeSet::new() })
     }
 }
 
@@ -61,7 +61,7 @@ impl Store for Postgres {
              WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'",
             &[],
         )?;
-        Ok(value::<i64>(&row, 0)? as u64)
+        Ok(read_value::<i64>(&row, 0)? as u64)
     }
 
     fn vacuum(&self) -> Result<(), StoreError> {
@@ -71,7 +71,7 @@ impl Store for Postgres {
 
     fn metadata_rows(&self) -> Result<BTreeMap<String, String>, StoreError> {
         let rows = self.session.query("SELECT name, value FROM facts", &[])?;
-        rows.iter().map(|row| Ok((value(row, 0)?, value(row, 1)?))).collect()
+        rows.iter().map(|row| Ok((read_value(row, 0)?, read_value(row, 1)?))).collect()
     }
 
     fn insert_metadata(
@@ -113,7 +113,7 @@ impl Store for Postgres {
     fn dictionary_rows(&self) -> Result<Vec<(i64, Vec<u8>)>, StoreError> {
         let rows =
             self.session.query("SELECT kind, bytes FROM dictionaries ORDER BY number", &[])?;
-        rows.iter().map(|row| Ok((value(row, 0)?, value(row, 1)?))).collect()
+        rows.iter().map(|row| Ok((read_value(row, 0)?, read_value(row, 1)?))).collect()
     }
 
     fn stored_range(&self) -> Result<Option<StoredRange>, StoreError> {
@@ -124,9 +124,9 @@ impl Store for Postgres {
             &[],
         )?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let Some(first) = value::<Option<i64>>(row, 0)? else { return Ok(None) };
-        let (last, finalized) = (value(row, 1)?, value(row, 3)?);
-        Ok(Some(metadata::stored_range(first, last, hash(row, 2)?, finalized)))
+        let Some(first) = read_value::<Option<i64>>(row, 0)? else { return Ok(None) };
+        let (last, finalized) = (read_value(row, 1)?, read_value(row, 3)?);
+        Ok(Some(metadata::parse_stored_range(first, last, read_hash(row, 2)?, finalized)))
     }
 
     #[cfg(test)]

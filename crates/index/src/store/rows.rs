@@ -1,12 +1,12 @@
-//! Rows as both backends write and read them.
+//! The rows that both backends write and read.
 //!
-//! The columns have short names: `short` holds the first eight bytes of a hash, `first` the first
-//! position of a posting list, and `rest` its other positions, encoded.
+//! Some columns have short names: `short` holds the first eight bytes of a hash. `first` holds the
+//! first position of a posting list, and `rest` the further positions, encoded.
 
 use crate::fragments::BlockHeader;
 use crate::postings::{self, EncodedList, PostingKey, PostingLists, position};
 
-/// A migration of both backends. It renames tables and columns to standard terms.
+/// A migration of both backends, which renames tables, columns and facts to standard terms.
 pub(super) const RENAMES: &str = "
     ALTER TABLE log_places RENAME TO log_postings;
     ALTER TABLE log_postings RENAME COLUMN others TO rest;
@@ -18,8 +18,8 @@ pub(super) const RENAMES: &str = "
     UPDATE facts SET name = 'untested_forms' WHERE name = 'untried';
 ";
 
-/// Maximum number of blocks from the first to the last position of a posting list. A sync commits
-/// at most this many blocks at once. A search on a server relies on this limit.
+/// Maximum number of blocks from the first to the last position of a posting list. A search on a
+/// server relies on this limit to find the list that begins before a range and reaches into it.
 pub(super) const LIST_BLOCKS_MAX: u64 = 256;
 
 /// A block to be written.
@@ -63,7 +63,7 @@ impl NewBlock {
     }
 }
 
-/// A block as it is read.
+/// A stored block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockRow {
     /// The block's number.
@@ -78,7 +78,7 @@ pub struct BlockRow {
     pub body: Vec<u8>,
 }
 
-/// A block in its `hmyv2_` form as it is read.
+/// A stored block in its `hmyv2_` form.
 #[derive(Debug, Clone, Copy)]
 pub struct HarmonyRow<'a> {
     /// The block's number.
@@ -91,17 +91,19 @@ pub struct HarmonyRow<'a> {
     pub body: &'a [u8],
 }
 
-/// A transaction as it is read.
+/// A stored transaction, with the part that was requested.
 #[derive(Debug, Clone, Copy)]
 pub struct TransactionRow<'a> {
     /// The transaction's position.
     pub position: i64,
     /// The transaction's hash.
     pub hash: [u8; 32],
-    /// The compressed part that was requested.
+    /// The compressed part that was requested; `None` if only the hash was requested, or if the
+    /// index does not hold the part.
     pub fragment: Option<&'a [u8]>,
-    /// The hash and the timestamp of the block. Only a server returns them, because a second query
-    /// would cost a round trip. A file is queried for them when they are needed.
+    /// The hash and the timestamp of the block. Only a server returns them, together with a body or
+    /// a receipt, because a second query would cost a round trip. If this field is `None`, the
+    /// caller queries them when they are needed.
     pub block: Option<([u8; 32], u64)>,
 }
 
@@ -112,18 +114,18 @@ pub enum TransactionPart {
     Hash,
     /// The transaction itself.
     Body,
-    /// The receipt, or the logs.
+    /// The receipt, or the array of logs if the index holds logs without receipts.
     Receipt,
 }
 
-/// A posting list as it is read.
+/// A stored posting list.
 #[derive(Debug, Clone, Copy)]
 pub struct PostingListRow<'a> {
     /// The key.
     pub key: PostingKey,
     /// The first position.
     pub first: i64,
-    /// The encoded other positions.
+    /// The positions after the first, encoded.
     pub rest: &'a [u8],
 }
 
@@ -137,11 +139,12 @@ pub struct Postings {
 }
 
 impl Postings {
+    /// Creates postings without positions that cover all positions up to `to`.
     pub(super) fn new(to: i64) -> Postings {
         Postings { positions: Vec::new(), covered_to: to }
     }
 
-    /// Adds the positions of a list that lie within a range.
+    /// Adds those positions of a list, given by its columns, that lie within a range.
     pub(super) fn add(&mut self, (first, rest): (i64, &[u8]), (from, to): (i64, i64)) {
         let is_inside = |position: &i64| *position >= from && *position <= to;
         self.positions.extend(postings::decode(first, rest).filter(is_inside));
@@ -152,27 +155,29 @@ impl Postings {
         self.covered_to = self.covered_to.min(first - 1);
     }
 
-    /// Sorts the positions after the lists of this many keys were added.
-    pub(super) fn finish(mut self, keys: usize) -> Postings {
-        if keys > 1 {
+    /// Returns the postings after all lists were added: sorted, without duplicates, and without
+    /// positions above `covered_to`.
+    pub(super) fn finish(mut self, key_count: usize) -> Postings {
+        // The lists of a single key are in order.
+        if key_count > 1 {
             self.positions.sort_unstable();
             self.positions.dedup();
         }
-        let end = self.positions.partition_point(|position| *position <= self.covered_to);
-        self.positions.truncate(end);
+        let covered_count = self.positions.partition_point(|position| *position <= self.covered_to);
+        self.positions.truncate(covered_count);
         self
     }
 }
 
-/// Returns the first eight bytes of a hash, which the hash tables hold.
+/// Returns the first eight bytes of a hash as a number. The hash tables hold this number.
 pub(super) fn short_hash(hash: &[u8; 32]) -> i64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&hash[..8]);
     i64::from_be_bytes(bytes)
 }
 
-/// Collects the new entries of the transactions' hash table in the order of the table: a short hash
-/// and a position. In this order, a database transaction looks up each page once.
+/// Returns the new entries of the transactions' hash table, each a short hash and a position. The
+/// entries are sorted like the table, so a database looks up each page only once.
 pub(super) fn collect_hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
     let entries = blocks.iter().flat_map(|block| {
         let number = block.header.number;
@@ -185,7 +190,7 @@ pub(super) fn collect_hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
     entries
 }
 
-/// Collects the posting lists of consecutive blocks, in the order of their table.
+/// Returns the posting lists of consecutive blocks, sorted like their table.
 pub(super) fn collect_posting_lists(blocks: &[NewBlock]) -> Vec<EncodedList> {
     let mut rows = Vec::new();
     for batch in blocks.chunks(LIST_BLOCKS_MAX as usize) {
@@ -204,16 +209,17 @@ pub(super) fn collect_posting_lists(blocks: &[NewBlock]) -> Vec<EncodedList> {
     rows
 }
 
-/// Returns the encoded rest of a list without the positions from `above` on, or `None` if the list
-/// has no such positions.
-pub(super) fn truncate_rest(first: i64, rest: &[u8], above: i64) -> Option<Vec<u8>> {
+/// Encodes the positions of a list after the first again, without the positions from `end` on.
+/// Returns `None` if the list has no such positions.
+pub(super) fn truncate_rest(first: i64, rest: &[u8], end: i64) -> Option<Vec<u8>> {
     let kept_positions: Vec<i64> =
-        postings::decode(first, rest).take_while(|position| *position < above).collect();
+        postings::decode(first, rest).take_while(|position| *position < end).collect();
     let encoded = postings::encode_rest(&kept_positions);
     (encoded.len() < rest.len()).then_some(encoded)
 }
 
-/// Converts an unsigned number to the type of a column. No row has numbers of more than 63 bits.
+/// Converts an unsigned number to the type of a column. A number of 64 bits becomes the maximum,
+/// which no row has.
 pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,5 @@
-//! The SQLite backend: an index in a file.
+//! The SQLite backend: an index in a file. A lock file beside it ensures that there is only one
+//! writer.
 
 mod audit;
 mod read;
@@ -26,10 +27,10 @@ pub(super) struct Sqlite {
     connection: Connection,
     path: PathBuf,
     page_cache: PageCache,
-    /// The values of SQLite's counters of hits, misses and spills at the last reading. They have 32
-    /// bits and overflow in a long sync.
-    counters: [u32; 3],
-    /// The lock file, held by the one writer.
+    /// The last readings of SQLite's counters of hits, misses and spills. The counters have 32 bits
+    /// and overflow in a long sync.
+    last_readings: [u32; 3],
+    /// The lock file, which stays locked while it is open; `None` for a reader.
     _lock: Option<File>,
 }
 
@@ -46,8 +47,8 @@ impl Sqlite {
         if connection.is_readonly("main")? {
             return Err(StoreError::read_only(path, requirement));
         }
-        let set_up = schema::set_up_writer(&connection, settings);
-        set_up.map_err(|error| error.with_file(path, requirement))?;
+        schema::set_up_writer(&connection, settings)
+            .map_err(|error| error.with_file(path, requirement))?;
         Ok(Sqlite::new(connection, path, Some(lock_file)))
     }
 
@@ -65,23 +66,24 @@ impl Sqlite {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
-        let set_up = schema::set_up_reader(&connection, settings);
         let requirement = "a reader keeps two files beside it, FILE-shm and FILE-wal, so its folder must \
                    be writable";
-        set_up.map_err(|error| error.with_file(path, requirement))?;
+        schema::set_up_reader(&connection, settings)
+            .map_err(|error| error.with_file(path, requirement))?;
         Ok(Sqlite::new(connection, path, None))
     }
 
     fn new(connection: Connection, path: &Path, lock: Option<File>) -> Sqlite {
-        let (page_cache, counters) = (PageCache::default(), [0; 3]);
-        Sqlite { connection, path: path.to_owned(), page_cache, counters, _lock: lock }
+        let (page_cache, last_readings) = (PageCache::default(), [0; 3]);
+        Sqlite { connection, path: path.to_owned(), page_cache, last_readings, _lock: lock }
     }
 
+    /// Returns the value of one of SQLite's counters, or 0 if SQLite does not know the counter.
     #[allow(unsafe_code)] // SQLite's counters have no safe wrapper.
-    fn status(&self, counter: i32) -> u32 {
+    fn read_counter(&self, counter: i32) -> u32 {
         let (mut current, mut highest) = (0, 0);
-        // SAFETY: the handle is that of an open connection, which `self` keeps open and which only
-        // this thread uses; both out pointers are valid for the call.
+        // SAFETY: `self` keeps the connection of this handle open, and only this thread uses the
+        // connection. Both output pointers are valid during the call.
         let status = unsafe {
             rusqlite::ffi::sqlite3_db_status(
                 self.connection.handle(),
@@ -101,27 +103,28 @@ impl Store for Sqlite {
     }
 
     fn disk_bytes(&self) -> Result<u64, StoreError> {
-        let log = schema::path_with_suffix(&self.path, "-wal");
-        let files = [self.path.as_path(), &log].into_iter().filter_map(|path| path.metadata().ok());
-        Ok(files.map(|file| file.len()).sum())
+        let write_ahead_log = schema::path_with_suffix(&self.path, "-wal");
+        let files = [self.path.as_path(), &write_ahead_log];
+        let existing_files = files.into_iter().filter_map(|path| path.metadata().ok());
+        Ok(existing_files.map(|metadata| metadata.len()).sum())
     }
 
     fn page_cache(&mut self) -> Option<PageCache> {
         use rusqlite::ffi;
         let readings = [
-            self.status(ffi::SQLITE_DBSTATUS_CACHE_HIT),
-            self.status(ffi::SQLITE_DBSTATUS_CACHE_MISS),
-            self.status(ffi::SQLITE_DBSTATUS_CACHE_SPILL),
+            self.read_counter(ffi::SQLITE_DBSTATUS_CACHE_HIT),
+            self.read_counter(ffi::SQLITE_DBSTATUS_CACHE_MISS),
+            self.read_counter(ffi::SQLITE_DBSTATUS_CACHE_SPILL),
         ];
         let page_cache = &mut self.page_cache;
         let totals = [&mut page_cache.hit, &mut page_cache.miss, &mut page_cache.spill];
         for ((total, reading), last_reading) in
-            totals.into_iter().zip(readings).zip(&mut self.counters)
+            totals.into_iter().zip(readings).zip(&mut self.last_readings)
         {
             *total += u64::from(reading.wrapping_sub(*last_reading));
             *last_reading = reading;
         }
-        self.page_cache.used = u64::from(self.status(ffi::SQLITE_DBSTATUS_CACHE_USED));
+        self.page_cache.used = u64::from(self.read_counter(ffi::SQLITE_DBSTATUS_CACHE_USED));
         Some(self.page_cache)
     }
 
@@ -153,7 +156,7 @@ impl Store for Sqlite {
     ) -> Result<(), StoreError> {
         let transaction = self.connection.transaction()?;
         {
-            // A hash is stored as a blob.
+            // The genesis hash is stored as a blob.
             let mut insert = transaction.prepare(
                 "INSERT INTO facts (name, value)
                  VALUES (?1, CASE ?1 WHEN 'genesis' THEN unhex(?2) ELSE ?2 END)",
@@ -203,13 +206,13 @@ impl Store for Sqlite {
                 Ok((first, last, hash, finalized))
             })?;
         let (Some(first), Some(last), Some(hash), finalized) = row else { return Ok(None) };
-        Ok(Some(metadata::stored_range(first, last, hash, finalized)))
+        Ok(Some(metadata::parse_stored_range(first, last, hash, finalized)))
     }
 
     #[cfg(test)]
     fn execute(&self, sql: &str) -> u64 {
-        let last_reading = self.connection.total_changes();
+        let changes_before = self.connection.total_changes();
         self.connection.execute_batch(sql).unwrap();
-        self.connection.total_changes() - last_reading
+        self.connection.total_changes() - changes_before
     }
 }

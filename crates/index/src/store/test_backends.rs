@@ -1,4 +1,4 @@
-//! All backends of the store, for tests that must pass in each of them.
+//! Runs a test in each backend of the store.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,8 @@ use test_support::postgres;
 
 use super::{Location, Settings};
 
-/// The server of all tests; `None` if PostgreSQL is not installed.
+/// Returns the PostgreSQL server of all tests, which the first call starts. Returns `None` if
+/// PostgreSQL is not installed.
 pub(crate) fn server() -> Option<&'static postgres::Postgres> {
     static SERVER: OnceLock<Option<postgres::Postgres>> = OnceLock::new();
     SERVER.get_or_init(postgres::Postgres::start_static).as_ref()
@@ -21,14 +22,15 @@ pub(crate) enum Backend {
     Postgres,
 }
 
-/// A backend, and the folder of its files.
+/// A backend for one test.
 pub(crate) struct TestBackend {
     pub(crate) backend: Backend,
+    /// The folder of the SQLite files.
     folder: TempDir,
 }
 
 impl TestBackend {
-    /// The location of a new index.
+    /// Returns the location of a new index. `name` becomes a part of its file name.
     pub(crate) fn location(&self, name: &str) -> Location {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +54,7 @@ pub(crate) fn with_postgres(test: impl FnOnce(&TestBackend)) {
     }
 }
 
-/// Runs SQL in SQLite's dialect without any check, and returns the number of changed rows.
+/// Runs SQL in SQLite's dialect, past all checks of the store. Returns the number of changed rows.
 pub(crate) fn execute(location: &Location, sql: &str) -> u64 {
     match location {
         Location::File(path) => {

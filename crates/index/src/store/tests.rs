@@ -1,6 +1,6 @@
-//! Goal: a store reads what it wrote, through appends and rewinds, and rejects files that are no
-//! index. Method: the same tests in each backend; then damage that only a file can suffer. The
-//! tests that only concern a server are in `postgres/tests.rs`.
+//! Goal: a store reads the rows that it has written, also after further appends and rewinds, and
+//! rejects files of other programs. Method: the same tests in each backend, and tests of damaged
+//! files. The tests that only concern a server are in `postgres/tests.rs`.
 
 use std::collections::BTreeSet;
 
@@ -22,22 +22,28 @@ pub(super) fn metadata() -> Metadata {
     }
 }
 
-/// A block of three transactions, each with a key of its own and a common one.
+/// Returns a block of three transactions. All have the posting key 7. Each also has its index as
+/// posting key.
 pub(super) fn block(number: u64) -> NewBlock {
-    let hash = |kind: u8, index: u64| {
-        let mut hash = [kind; 32];
+    let new_hash = |fill: u8, index: u64| {
+        let mut hash = [fill; 32];
         hash[..8].copy_from_slice(&(number << 8 | index).to_be_bytes());
         hash
     };
     let transaction = |index| NewTransaction {
         index,
-        hash: hash(2, index),
+        hash: new_hash(2, index),
         receipt: Some(vec![3; 40]),
         body: Some(vec![4; 40]),
         posting_keys: vec![7, index as i64],
     };
     NewBlock {
-        header: BlockHeader { number, hash: hash(1, 0), parent_hash: [0; 32], timestamp: number },
+        header: BlockHeader {
+            number,
+            hash: new_hash(1, 0),
+            parent_hash: [0; 32],
+            timestamp: number,
+        },
         body: vec![5; 40],
         harmony: number.is_multiple_of(2).then(|| vec![6; 40]),
         transactions: (0..3).map(transaction).collect(),
@@ -50,8 +56,8 @@ pub(super) fn blocks(numbers: std::ops::RangeInclusive<u64>) -> Vec<NewBlock> {
     numbers.map(block).collect()
 }
 
-/// The numbers of the blocks that have an `hmyv2_` form.
-fn harmony(store: &dyn Store, from: u64, to: u64) -> Vec<u64> {
+/// Returns the numbers of the blocks that have an `hmyv2_` form.
+fn harmony_block_numbers(store: &dyn Store, from: u64, to: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     store
         .try_visit_harmony_blocks(from, to, |row| {
@@ -64,6 +70,7 @@ fn harmony(store: &dyn Store, from: u64, to: u64) -> Vec<u64> {
     numbers
 }
 
+/// Returns all positions of a posting key.
 pub(super) fn all_postings(store: &dyn Store, key: i64) -> Vec<i64> {
     store.postings(&[key], 0, i64::MAX, usize::MAX).unwrap().positions
 }
@@ -98,7 +105,7 @@ fn an_index_reads_what_was_appended() {
 }
 
 #[test]
-fn a_final_block_stays_final_and_a_missing_one_is_not_final() {
+fn the_finalized_block_never_moves_back_and_is_always_stored() {
     test_backends::each(|backend| {
         let mut store = open(backend.location("index"), Settings::default()).unwrap();
         store.initialize(&metadata(), &[]).unwrap();
@@ -117,7 +124,7 @@ fn a_final_block_stays_final_and_a_missing_one_is_not_final() {
 }
 
 #[test]
-fn a_rewind_restores_the_state_before() {
+fn a_rewind_deletes_all_rows_of_later_blocks() {
     test_backends::each(|backend| {
         let mut store = open(backend.location("index"), Settings::default()).unwrap();
         store.initialize(&metadata(), &[]).unwrap();
@@ -134,7 +141,11 @@ fn a_rewind_restores_the_state_before() {
         assert_eq!(store.block_number(&block(8).header.hash).unwrap(), None);
         assert_eq!(store.transaction_position(&block(8).transactions[0].hash).unwrap(), None);
         assert_eq!(store.totals().unwrap(), (8, 24));
-        assert_eq!(harmony(&*store, 0, 99), [0, 2, 4, 6], "even blocks have that form");
+        assert_eq!(
+            harmony_block_numbers(&*store, 0, 99),
+            [0, 2, 4, 6],
+            "even blocks have that form"
+        );
         assert_eq!(store.dangling_harmony_blocks(9).unwrap(), Vec::<i64>::new());
         // The same blocks can be appended again.
         store.append(&blocks(8..=12), 0).unwrap();
@@ -274,7 +285,7 @@ fn a_writer_migrates_a_file_of_an_earlier_schema() {
     store.rewind(11, &BTreeSet::from([7, 0, 1, 2])).unwrap();
     let reader = open_to_read(&path, Settings::default()).unwrap();
     assert_eq!(reader.totals().unwrap(), (12, 36));
-    assert_eq!(harmony(&*reader, 0, 99), [10]);
+    assert_eq!(harmony_block_numbers(&*reader, 0, 99), [10]);
     assert_eq!(reader.integrity_errors().unwrap(), Vec::<String>::new());
 }
 

@@ -1,13 +1,13 @@
-//! The calls of a sync.
+//! The JSON-RPC calls that a sync sends to nodes.
 
 use wire::error::ErrorCode;
 use wire::json::walk;
 
 use crate::nodes::{Call, Responses};
 
-/// The error code of a node that does not have the method.
+/// The code of the error that a node returns for an unknown method.
 pub(super) const METHOD_NOT_FOUND: i64 = ErrorCode::METHOD_NOT_FOUND.0 as i64;
-/// The error code of a node that does not accept the parameters.
+/// The code of the error that a node returns for parameters that it does not accept.
 pub(super) const INVALID_PARAMS: i64 = ErrorCode::INVALID_PARAMS.0 as i64;
 
 /// The method that returns a block.
@@ -19,9 +19,10 @@ pub(super) const LOGS: &str = "eth_getLogs";
 /// The method that returns a range of blocks in their `hmyv2_` form.
 pub(super) const HARMONY_BLOCKS: &str = "hmyv2_getBlocks";
 
-/// Returns a call for a block, with full transactions or with their hashes.
-pub(super) fn block(number: u64, full: bool) -> Call {
-    Call::new(BLOCK, format!(r#"["{number:#x}",{full}]"#))
+/// Returns a call for a block with full transactions, or with only their hashes if
+/// `full_transactions` is false.
+pub(super) fn block(number: u64, full_transactions: bool) -> Call {
+    Call::new(BLOCK, format!(r#"["{number:#x}",{full_transactions}]"#))
 }
 
 /// Returns a call for all receipts of a block.
@@ -42,8 +43,9 @@ pub(super) fn harmony_blocks((from, to): (u64, u64), options: &str) -> Call {
 /// Maximum number of receipts of one batch. Most providers limit batches to a hundred calls.
 const RECEIPTS_PER_BATCH: usize = 50;
 
-/// Fetches the receipts of a raw block one by one, from a node that cannot return them together,
-/// and returns their array. `send` sends a batch, and `take_receipt` takes each raw receipt.
+/// Fetches the receipts of a raw block with one call per receipt, for nodes without a method that
+/// returns all of them. Returns an array of the receipts. `send` sends a batch of calls.
+/// `take_receipt` returns the raw receipt at an index of the responses.
 ///
 /// # Errors
 /// Fails if `send` or `take_receipt` fails.

@@ -8,7 +8,7 @@ use super::calls::{self, METHOD_NOT_FOUND};
 use crate::contents::{Chain, Contents};
 use crate::nodes::{Call, Responses};
 
-/// The method that only nodes of Harmony chains have.
+/// A method that only nodes of Harmony chains have.
 const HARMONY_PROBE: &str = "hmyv2_blockNumber";
 
 /// Returns the calls whose responses identify a chain.
@@ -38,8 +38,8 @@ pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Ch
     Ok(Chain { family: family.to_owned(), id: id.to_string(), genesis_hash })
 }
 
-/// Returns the reason why a node can never return Harmony's blocks, or `None` if the index does not
-/// hold them or the node may return them.
+/// Returns the reason why a node can never return Harmony's blocks. Returns `None` if the index
+/// does not hold such blocks, or the node may return them.
 pub(super) fn missing_harmony(responses: &Responses, contents: Contents) -> Option<String> {
     let error = contents.hmyv2.then(|| responses.result(2).err()).flatten()?;
     let reason = format!("hmyv2 needs a Harmony node, but this node has no {HARMONY_PROBE}");
@@ -51,7 +51,7 @@ pub(super) fn describe_wrong_chain(chain: &Chain) -> String {
     format!(
         "it is on another chain (id {}, genesis block {})",
         chain.id,
-        short_hash(&chain.genesis_hash)
+        abbreviate_hash(&chain.genesis_hash)
     )
 }
 
@@ -60,13 +60,14 @@ pub(super) fn describe_mismatch(index: &Chain, node: &Chain) -> String {
     format!(
         "the index is of chain {} (genesis block {}), the node of chain {} (genesis block {})",
         index.id,
-        short_hash(&index.genesis_hash),
+        abbreviate_hash(&index.genesis_hash),
         node.id,
-        short_hash(&node.genesis_hash),
+        abbreviate_hash(&node.genesis_hash),
     )
 }
 
-fn short_hash(hash: &[u8; 32]) -> String {
+/// Returns the first eight digits of a hash, for messages.
+fn abbreviate_hash(hash: &[u8; 32]) -> String {
     let text = crate::fragments::hash_text(hash);
     String::from_utf8_lossy(&text[..10]).into_owned() + "..."
 }

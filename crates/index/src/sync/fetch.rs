@@ -27,19 +27,20 @@ mod tests;
 pub(super) struct FetchPlan {
     contents: Contents,
     /// The hash of block 0.
-    genesis: [u8; 32],
-    verify: Level,
-    /// False after a node failed to return all receipts of a block in one response.
+    genesis_hash: [u8; 32],
+    level: Level,
+    /// True if the receipts of a block are requested with one call. False after a node did not
+    /// support that call.
     receipts_together: AtomicBool,
 }
 
 impl FetchPlan {
     /// Creates the plan for an index.
     pub(super) fn new(metadata: &Metadata, options: &Options) -> FetchPlan {
-        let (contents, genesis) = (metadata.contents, metadata.chain.genesis_hash);
+        let (contents, genesis_hash) = (metadata.contents, metadata.chain.genesis_hash);
         // Harmony's hashes cannot be recomputed. The metadata of the index records that.
-        let verify = if contents.hmyv2 { Level::Off } else { options.verify };
-        FetchPlan { contents, genesis, verify, receipts_together: AtomicBool::new(true) }
+        let level = if contents.hmyv2 { Level::Off } else { options.verify };
+        FetchPlan { contents, genesis_hash, level, receipts_together: AtomicBool::new(true) }
     }
 }
 
@@ -49,18 +50,19 @@ pub(super) enum FetchError {
     /// The exchange failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The request asked for too many blocks.
+    /// The node rejected the request because it asks for too many blocks.
     #[error("{reason}")]
     TooLarge {
-        /// The node's rejection, with the limit that it states.
+        /// The rejection, with the limit that the node states.
         rejection: SizeRejection,
+        /// The node's error.
         reason: String,
     },
     /// The node lacks a part of a block.
     #[error("block {number}: {reason}")]
     Missing { number: u64, reason: String },
-    /// The responses contradict each other, the block's hash or the request. The node is wrong, or
-    /// a reorg happened between the responses.
+    /// The responses contradict each other, the block's hash or the request. Either the node is
+    /// wrong, or a reorg happened between the responses.
     #[error("block {number}: {reason}")]
     Contradiction { number: u64, reason: String },
     /// The compression failed.
@@ -85,10 +87,10 @@ pub(super) fn fetch(
     (from, to): (u64, u64),
 ) -> Result<FetchedBlocks, FetchError> {
     let started = Instant::now();
-    let calls = plan.calls((from, to));
+    let calls = plan.build_calls((from, to));
     let responses = client.call(&calls).map_err(|error| match error {
         CallError::Rejected(ref rejected) => {
-            size_rejection(rejected).unwrap_or(FetchError::Call(error))
+            too_large_error(rejected).unwrap_or(FetchError::Call(error))
         }
         CallError::Status { status: 413, .. } => FetchError::TooLarge {
             rejection: SizeRejection { stated_limit: None },
@@ -99,14 +101,18 @@ pub(super) fn fetch(
     let duration = started.elapsed();
     let index_of_method = |method| calls.iter().position(|call| call.method == method);
     let logs = match index_of_method(LOGS) {
-        Some(index) => Some(logs_by_block(read_result(&responses, index, from)?)),
+        Some(index) => Some(split_logs(read_result(&responses, index, from)?)),
         None => None,
     };
     let harmony = match index_of_method(HARMONY_BLOCKS) {
-        Some(index) => Some(harmony_blocks(read_result(&responses, index, from)?, (from, to))?),
+        Some(index) => {
+            Some(split_harmony_blocks(read_result(&responses, index, from)?, (from, to))?)
+        }
         None => None,
     };
-    let first_receipts = index_of_method(BLOCK_RECEIPTS);
+    // The call for the receipts of the first block. If there is no such call, receipts are fetched
+    // one by one.
+    let first_receipts_index = index_of_method(BLOCK_RECEIPTS);
     let mut blocks: Vec<NewBlock> = Vec::with_capacity((to - from + 1) as usize);
     for (index, number) in (from..=to).enumerate() {
         let raw = read_result(&responses, index, number)?;
@@ -114,28 +120,29 @@ pub(super) fn fetch(
             let reason = "the node does not have the block".to_owned();
             return Err(FetchError::Missing { number, reason });
         }
-        let receipts = match (plan.contents.receipts, first_receipts) {
+        let receipts = match (plan.contents.receipts, first_receipts_index) {
             (false, _) => None,
             (true, Some(first_index)) => {
                 Some(read_receipts(client, plan, (&responses, first_index + index), (raw, number))?)
             }
             (true, None) => Some(Cow::Owned(fetch_receipts_one_by_one(client, raw, number)?)),
         };
-        let block_logs = logs.as_ref().map(|logs| logs_of_block(logs, raw));
+        let block_logs = logs.as_ref().map(|logs| collect_block_logs(logs, raw));
         let raw = RawBlock {
             block: raw,
             receipts: receipts.as_deref(),
             logs: block_logs.as_deref(),
             harmony: harmony.as_ref().map(|blocks| blocks[index]),
         };
-        let contradiction = |reason: String| FetchError::Contradiction { number, reason };
-        plan.verify(raw, number).map_err(contradiction)?;
+        let to_contradiction = |reason: String| FetchError::Contradiction { number, reason };
+        plan.verify(raw, number).map_err(to_contradiction)?;
         let encoded = encode::encode(compressor, raw, plan.contents);
         blocks.push(encoded.map_err(|error| match error {
-            EncodeError::Malformed(reason) => contradiction(reason),
+            EncodeError::Malformed(reason) => to_contradiction(reason),
             EncodeError::Compression(error) => FetchError::Compression(error),
         })?);
     }
+    // A log of an unknown block shows that a reorg happened between the responses.
     if let Some(logs) = &logs {
         let is_fetched = |hash: &[u8; 32]| blocks.iter().any(|block| block.header.hash == *hash);
         if let Some((_, raw)) = logs.iter().find(|(hash, _)| !is_fetched(hash)) {
@@ -149,9 +156,10 @@ pub(super) fn fetch(
 
 impl FetchPlan {
     /// Returns the calls for a range: all blocks first, then their other parts.
-    fn calls(&self, (from, to): (u64, u64)) -> Vec<Call> {
-        let full = self.contents.transactions || self.contents.receipts;
-        let mut calls: Vec<Call> = (from..=to).map(|number| calls::block(number, full)).collect();
+    fn build_calls(&self, (from, to): (u64, u64)) -> Vec<Call> {
+        let full_transactions = self.requests_full_transactions();
+        let mut calls: Vec<Call> =
+            (from..=to).map(|number| calls::block(number, full_transactions)).collect();
         if self.contents.receipts {
             if self.receipts_together.load(Ordering::Relaxed) {
                 calls.extend((from..=to).map(calls::block_receipts));
@@ -165,27 +173,33 @@ impl FetchPlan {
         calls
     }
 
+    /// Returns true if blocks are fetched with full transactions. Verifying receipts requires them.
+    fn requests_full_transactions(&self) -> bool {
+        self.contents.transactions || self.contents.receipts
+    }
+
     /// Verifies a node's responses about a block against the block's hash.
     fn verify(&self, raw: RawBlock<'_>, number: u64) -> Result<(), String> {
         let header = BlockHeader::read(raw.block)?;
         if header.number != number {
             return Err(format!("block.number: is {}, but {number} was requested", header.number));
         }
-        if number == 0 && header.hash != self.genesis {
+        if number == 0 && header.hash != self.genesis_hash {
             return Err("block.hash: differs from that of the chain's genesis block".to_owned());
         }
-        if self.verify == Level::Off {
+        if self.level == Level::Off {
             return Ok(());
         }
-        let full = self.contents.transactions || self.contents.receipts;
-        verify::verify_all(raw.block, full, raw.receipts, raw.logs, self.verify)
+        let has_full_transactions = self.requests_full_transactions();
+        verify::verify_all(raw.block, has_full_transactions, raw.receipts, raw.logs, self.level)
             .map_err(|error| error.to_string())
     }
 }
 
-/// Returns the raw blocks of an `hmyv2_getBlocks` response. A node ends the list at its head
-/// without an error.
-fn harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, FetchError> {
+/// Returns the raw blocks of an `hmyv2_getBlocks` response, which must have one block for each
+/// number of the range. If the range goes beyond a node's head, the node returns a shorter list and
+/// no error.
+fn split_harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, FetchError> {
     let blocks: Vec<&[u8]> = walk::elements(list).collect();
     let (requested, returned) = (to - from + 1, blocks.len() as u64);
     if returned < requested {
@@ -200,8 +214,8 @@ fn harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, Fet
     Ok(blocks)
 }
 
-/// Returns the receipts of a raw block from a response, or one by one if the node cannot return
-/// them together.
+/// Returns the receipts of a raw block from the response at `index`. If the node cannot return all
+/// receipts together, fetches them one by one.
 fn read_receipts<'a>(
     client: &mut Client,
     plan: &FetchPlan,
@@ -227,6 +241,7 @@ fn read_receipts<'a>(
     }
 }
 
+/// Fetches the receipts of a raw block with one call per receipt.
 fn fetch_receipts_one_by_one(
     client: &mut Client,
     block: &[u8],
@@ -245,13 +260,13 @@ fn fetch_receipts_one_by_one(
     )
 }
 
-/// Maximum number of attempts of a batch of receipts. An attempt is repeated only if it failed in
-/// less time than [`FAST_FAILURE`].
+/// Maximum number of attempts of a batch of receipts.
 const ATTEMPTS_MAX: u32 = 4;
+/// An attempt is repeated only if it failed in less than this time.
 const FAST_FAILURE: Duration = Duration::from_secs(1);
 
-/// Retries a batch after a fast, transient failure. A block takes many batches here. Without
-/// retries, a node that fails half of them would never return a whole block.
+/// Sends a batch, and retries it after a fast, transient failure. The receipts of a block take many
+/// batches. Without retries, a node that fails half of its calls would never return a whole block.
 fn call_with_retries(client: &mut Client, calls: &[Call]) -> Result<Responses, CallError> {
     for _ in 1..ATTEMPTS_MAX {
         let started = Instant::now();
@@ -263,30 +278,31 @@ fn call_with_retries(client: &mut Client, calls: &[Call]) -> Result<Responses, C
     client.call(calls)
 }
 
-/// Returns the raw result of the call with this index, which is about the block with this number.
+/// Returns the raw result of the call with this index. `number` is the block that errors name.
 fn read_result(responses: &Responses, index: usize, number: u64) -> Result<&[u8], FetchError> {
     responses.result(index).map_err(|error| {
-        size_rejection(error)
+        too_large_error(error)
             .unwrap_or_else(|| FetchError::Missing { number, reason: error.to_string() })
     })
 }
 
-/// Returns the error for a request that the node rejected as too large, or `None` for another
-/// error.
-fn size_rejection(error: &RpcError) -> Option<FetchError> {
+/// Returns [`FetchError::TooLarge`] if a node's error rejects the request as too large, or `None`
+/// for any other error.
+fn too_large_error(error: &RpcError) -> Option<FetchError> {
     let rejection = parse_size_rejection(error.code, &error.message)?;
     Some(FetchError::TooLarge { rejection, reason: error.to_string() })
 }
 
-/// Returns the logs of a range in order, each with the hash of its block.
-fn logs_by_block(logs: &[u8]) -> Vec<([u8; 32], &[u8])> {
+/// Returns the raw logs of an array in order, each with the hash of its block. Skips elements
+/// without a block hash.
+fn split_logs(logs: &[u8]) -> Vec<([u8; 32], &[u8])> {
     walk::elements(logs)
         .filter_map(|raw| Some((hex::hash_from_value(walk::member(raw, "blockHash")?)?, raw)))
         .collect()
 }
 
-/// Returns the array of the logs of one block.
-fn logs_of_block(logs: &[([u8; 32], &[u8])], block: &[u8]) -> Vec<u8> {
+/// Returns a raw array of those logs that belong to one block.
+fn collect_block_logs(logs: &[([u8; 32], &[u8])], block: &[u8]) -> Vec<u8> {
     let hash = walk::member(block, "hash").and_then(hex::hash_from_value);
     let block_logs =
         logs.iter().filter(|(block_hash, _)| Some(*block_hash) == hash).map(|(_, raw)| *raw);

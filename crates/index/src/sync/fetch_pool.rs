@@ -1,4 +1,6 @@
-//! The threads that fetch blocks. The sync receives the blocks in the order of the chain.
+//! The worker threads that fetch blocks. Each worker claims the next blocks that no other worker
+//! has claimed, so blocks arrive in any order. The pool passes them to the sync in the order of the
+//! chain.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,74 +10,82 @@ use parking_lot::{Condvar, Mutex};
 use super::batch::{COMMIT_BLOCKS, COMMIT_INTERVAL};
 use super::error::SyncError;
 use super::fetch::{FetchError, FetchPlan, FetchedBlocks, fetch};
-use super::node_pool::{Choice, NodePool};
+use super::node_pool::{NodeChoice, NodePool};
 use super::observer::Event;
 use crate::compression::Compressor;
 use crate::nodes::Client;
 use crate::planner::batch_size::BatchSize;
 use crate::store::NewBlock;
 
-/// Maximum distance of a claimed block from the next block to be written.
+/// Maximum distance of a claimed block from the next block to be written, in blocks.
 const AHEAD_BLOCKS_MAX: u64 = 16 * COMMIT_BLOCKS as u64;
-/// Maximum number of bytes of compressed rows that wait to be written.
+/// Workers pause while this number of bytes of compressed rows waits to be written.
 const AHEAD_BYTES_MAX: usize = 128 << 20;
-/// Interval at which a waiting thread checks if the run is over.
+/// Interval at which a waiting thread checks if the sync was stopped. Stopping a sync notifies no
+/// thread.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The state that is reused from range to range: clients, compressors, and the batch size that
-/// nodes accept.
+/// The workers and the batch size that nodes accept. Both are reused for further ranges of blocks.
 pub(super) struct FetchPool {
     workers: Vec<Worker>,
     batch_size: Mutex<BatchSize>,
 }
 
+/// The state of one worker thread.
 struct Worker {
+    /// A client for each node, by the index of the node; empty before the first attempt.
     clients: Vec<Client>,
     compressor: Compressor,
     /// The index of the node that is tried first in the next attempt.
     next_node: usize,
 }
 
-/// The fetch of one range.
+/// The fetch of one range, shared by the workers and the thread that takes the blocks.
 struct Run<'a> {
     state: Mutex<RunState>,
+    /// Notified after each change of `state`.
     changed: Condvar,
     nodes: &'a NodePool<'a>,
     plan: &'a FetchPlan,
     batch_size: &'a Mutex<BatchSize>,
+    /// The last finalized block of the chain.
     finalized: u64,
 }
 
+/// The state of a run.
 struct RunState {
-    /// The first block that no thread has claimed.
-    unclaimed: u64,
+    /// The first block that no worker has claimed.
+    first_unclaimed: u64,
     /// The last block of the range.
-    to: u64,
-    /// The next block to be written.
-    expected: u64,
-    /// Lists of fetched blocks by the number of their first block.
-    ready: BTreeMap<u64, Vec<NewBlock>>,
+    last: u64,
+    /// The next block to be taken.
+    next: u64,
+    /// Lists of fetched blocks that were not taken yet, by the number of their first block.
+    fetched: BTreeMap<u64, Vec<NewBlock>>,
     /// Bytes of the compressed rows of these blocks.
-    ready_bytes: usize,
-    /// True if the threads must end.
+    fetched_bytes: usize,
+    /// True if the workers must end.
     is_ended: bool,
+    /// The first error of a worker.
     failure: Option<SyncError>,
 }
 
 impl FetchPool {
     /// Creates a pool with a worker for each compressor. Each run starts a thread for each worker.
     pub(super) fn new(compressors: Vec<Compressor>, batch_max: u64) -> FetchPool {
-        let worker =
+        // Each worker starts with another node.
+        let new_worker =
             |(next_node, compressor)| Worker { clients: Vec::new(), compressor, next_node };
-        let workers = compressors.into_iter().enumerate().map(worker).collect();
+        let workers = compressors.into_iter().enumerate().map(new_worker).collect();
         FetchPool { workers, batch_size: Mutex::new(BatchSize::new(batch_max)) }
     }
 
-    /// Fetches a range and passes its blocks to `take_block` in order. Passes `None` when no block
-    /// arrived for a while. Ends early if `take_block` returns false, or if the sync is stopped.
+    /// Fetches a range and passes its blocks to `take_block` in order. Passes `None` if no block
+    /// has arrived for [`COMMIT_INTERVAL`], so the caller can commit the blocks that it has. Ends
+    /// early if `take_block` returns false, or if the sync is stopped.
     ///
     /// # Errors
-    /// Fails if the nodes or `take_block` fail.
+    /// Fails if no node can be called, or if `take_block` fails.
     pub(super) fn run(
         &mut self,
         nodes: &NodePool<'_>,
@@ -85,11 +95,11 @@ impl FetchPool {
         mut take_block: impl FnMut(Option<NewBlock>) -> Result<bool, SyncError>,
     ) -> Result<(), SyncError> {
         let state = RunState {
-            unclaimed: from,
-            to,
-            expected: from,
-            ready: BTreeMap::new(),
-            ready_bytes: 0,
+            first_unclaimed: from,
+            last: to,
+            next: from,
+            fetched: BTreeMap::new(),
+            fetched_bytes: 0,
             is_ended: false,
             failure: None,
         };
@@ -101,15 +111,16 @@ impl FetchPool {
             batch_size: &self.batch_size,
             finalized,
         };
-        let threads = usize::try_from(to - from + 1).unwrap_or(usize::MAX).min(self.workers.len());
+        let blocks = usize::try_from(to - from + 1).unwrap_or(usize::MAX);
+        let worker_count = blocks.min(self.workers.len());
         std::thread::scope(|scope| {
-            // The guard ends the threads even if this function returns early or panics.
+            // The guard ends the workers even if this function returns early or panics.
             let _guard = EndGuard(&run);
-            for worker in &mut self.workers[..threads] {
+            for worker in &mut self.workers[..worker_count] {
                 let run = &run;
                 scope.spawn(move || worker.work(run));
             }
-            while let Some(blocks) = run.next()? {
+            while let Some(blocks) = run.take_next()? {
                 if blocks.is_empty() && !take_block(None)? {
                     return Ok(());
                 }
@@ -124,6 +135,7 @@ impl FetchPool {
     }
 }
 
+/// Ends the workers of a run when it is dropped.
 struct EndGuard<'a>(&'a Run<'a>);
 
 impl Drop for EndGuard<'_> {
@@ -134,23 +146,24 @@ impl Drop for EndGuard<'_> {
 }
 
 impl Run<'_> {
-    /// Returns the next blocks in order. Returns an empty list if no block arrived for a while, and
-    /// `None` at the end.
-    fn next(&self) -> Result<Option<Vec<NewBlock>>, SyncError> {
+    /// Waits for the next blocks in order and returns them. Returns an empty list if no block has
+    /// arrived for [`COMMIT_INTERVAL`]. Returns `None` after the last block, or if the sync is
+    /// stopped.
+    fn take_next(&self) -> Result<Option<Vec<NewBlock>>, SyncError> {
         let mut state = self.state.lock();
         let mut waited = Duration::ZERO;
         loop {
             if let Some(error) = state.failure.take() {
                 return Err(error);
             }
-            let expected = state.expected;
-            if expected > state.to || self.nodes.is_stopped() {
+            let next = state.next;
+            if next > state.last || self.nodes.is_stopped() {
                 return Ok(None);
             }
-            if let Some(blocks) = state.ready.remove(&expected) {
-                state.expected += blocks.len() as u64;
+            if let Some(blocks) = state.fetched.remove(&next) {
+                state.next += blocks.len() as u64;
                 let bytes: usize = blocks.iter().map(NewBlock::compressed_bytes).sum();
-                state.ready_bytes = state.ready_bytes.saturating_sub(bytes);
+                state.fetched_bytes = state.fetched_bytes.saturating_sub(bytes);
                 self.changed.notify_all();
                 return Ok(Some(blocks));
             }
@@ -162,37 +175,41 @@ impl Run<'_> {
         }
     }
 
+    /// Returns true if the workers must end.
     fn is_over(&self, state: &RunState) -> bool {
         state.is_ended || state.failure.is_some() || self.nodes.is_stopped()
     }
 
-    /// Claims blocks to fetch. Returns `None` if no blocks are left or the run is over.
+    /// Claims a range of blocks for a worker, as many as one request may ask for. Waits while too
+    /// many blocks wait to be taken. Returns `None` if no blocks are left or the run is over.
     fn claim(&self) -> Option<(u64, u64)> {
         let mut state = self.state.lock();
         loop {
-            if self.is_over(&state) || state.unclaimed > state.to {
+            if self.is_over(&state) || state.first_unclaimed > state.last {
                 return None;
             }
-            let from = state.unclaimed;
+            let from = state.first_unclaimed;
             let is_within_limits =
-                from < state.expected + AHEAD_BLOCKS_MAX && state.ready_bytes < AHEAD_BYTES_MAX;
-            if is_within_limits || from == state.expected {
+                from < state.next + AHEAD_BLOCKS_MAX && state.fetched_bytes < AHEAD_BYTES_MAX;
+            if is_within_limits || from == state.next {
                 let blocks = self.batch_size.lock().blocks();
-                let to = (from + blocks - 1).min(state.to);
-                state.unclaimed = to + 1;
+                let to = (from + blocks - 1).min(state.last);
+                state.first_unclaimed = to + 1;
                 return Some((from, to));
             }
             self.changed.wait_for(&mut state, CHECK_INTERVAL);
         }
     }
 
-    fn add_ready(&self, from: u64, blocks: Vec<NewBlock>) {
+    /// Adds the blocks that a worker has fetched; `from` is the number of the first block.
+    fn add_fetched(&self, from: u64, blocks: Vec<NewBlock>) {
         let mut state = self.state.lock();
-        state.ready_bytes += blocks.iter().map(NewBlock::compressed_bytes).sum::<usize>();
-        state.ready.insert(from, blocks);
+        state.fetched_bytes += blocks.iter().map(NewBlock::compressed_bytes).sum::<usize>();
+        state.fetched.insert(from, blocks);
         self.changed.notify_all();
     }
 
+    /// Records an error that ends the run.
     fn fail(&self, error: SyncError) {
         self.state.lock().failure.get_or_insert(error);
         self.changed.notify_all();
@@ -200,13 +217,15 @@ impl Run<'_> {
 }
 
 impl Worker {
+    /// Claims and fetches blocks until the run is over.
     fn work(&mut self, run: &Run<'_>) {
         while let Some((mut from, to)) = run.claim() {
             while from <= to {
+                // The batch size may have shrunk since the claim.
                 let last = (from + run.batch_size.lock().blocks() - 1).min(to);
-                match self.attempt(run, (from, last)) {
+                match self.try_fetch(run, (from, last)) {
                     Ok(Some(blocks)) => {
-                        run.add_ready(from, blocks);
+                        run.add_fetched(from, blocks);
                         from = last + 1;
                     }
                     // The next attempt requests fewer blocks, or calls another node.
@@ -221,20 +240,20 @@ impl Worker {
     }
 
     /// Tries once to fetch blocks from one node. Returns `None` if another attempt is needed.
-    fn attempt(
+    fn try_fetch(
         &mut self,
         run: &Run<'_>,
         (from, to): (u64, u64),
     ) -> Result<Option<Vec<NewBlock>>, SyncError> {
-        let node = match run.nodes.choose(self.next_node)? {
-            Choice::Node(node) => node,
-            Choice::Wait(pause) => {
+        let node = match run.nodes.choose_node(self.next_node)? {
+            NodeChoice::Node(node) => node,
+            NodeChoice::Wait(pause) => {
                 run.nodes.pause(pause.min(CHECK_INTERVAL));
                 return Ok(None);
             }
         };
         if self.clients.is_empty() {
-            self.clients = run.nodes.clients();
+            self.clients = run.nodes.new_clients();
         }
         let client = &mut self.clients[node];
         if !run.nodes.is_on_chain(node, client) {
@@ -255,8 +274,9 @@ impl Worker {
         }
     }
 
-    /// Handles a failed attempt. Reduces the batch size if the request was too large. Otherwise
-    /// pauses or removes the node, and selects another node for the next attempt.
+    /// Handles a failed attempt. If the node rejected several blocks as too many, reduces the batch
+    /// size. Otherwise pauses or removes the node, and selects another node for the next attempt.
+    /// `started` is the start of the attempt.
     ///
     /// # Errors
     /// Fails if the blocks cannot be compressed.
@@ -270,16 +290,17 @@ impl Worker {
         let reason = error.to_string();
         match error {
             FetchError::TooLarge { rejection, .. } if to > from => {
-                let mut size = run.batch_size.lock();
-                let previous_size = size.blocks();
-                size.record_rejection(to - from + 1, rejection);
-                let blocks = size.blocks();
-                if blocks < previous_size {
+                let mut batch_size = run.batch_size.lock();
+                let previous_blocks = batch_size.blocks();
+                batch_size.record_rejection(to - from + 1, rejection);
+                let blocks = batch_size.blocks();
+                if blocks < previous_blocks {
                     run.nodes.observer.on_event(&Event::BatchReduced { blocks, reason });
                 }
                 return Ok(());
             }
             FetchError::Compression(error) => return Err(error.into()),
+            // A reorg explains a contradiction only above the finalized block.
             FetchError::Contradiction { number, .. } if number <= run.finalized => {
                 run.nodes.remove(node, &reason);
             }

@@ -1,6 +1,9 @@
 //! Finds the response forms that nodes must serve, because a node writes them differently from the
-//! index. A sampled block is written to an index in memory. Each form of the block is decoded from
-//! that index and compared with the node's response.
+//! index. A response form is one way in which nodes write an object, such as a block with the
+//! hashes of its transactions.
+//!
+//! The trial writes a sampled block to an index in memory. It decodes each form of the block from
+//! that index and compares the result with the node's response.
 
 use wire::logs::LogMatcher;
 
@@ -20,7 +23,7 @@ use crate::reader::Reader;
 use crate::search::SearchLimits;
 use crate::store::{self, NewTransaction, TransactionPart};
 
-/// Maximum number of attempts of a call. The error of the last attempt counts as the response.
+/// Maximum number of attempts of a call. An error of the last attempt counts as the response.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// The response forms that nodes must serve.
@@ -46,12 +49,14 @@ impl FormTrial {
     ) -> Result<FormTrial, SyncError> {
         let mut trial = FormTrial::default();
         let Contents { transactions, receipts, logs, hmyv2 } = metadata.contents;
+        // Each form comes with true if an index with these contents could serve the form.
         let mut mark_untested = |forms: &[(&str, bool)]| {
             let served_forms = forms.iter().filter(|(_, is_served)| *is_served);
             trial.untested.extend(served_forms.map(|(form, _)| (*form).to_owned()));
         };
-        // A block without staking transactions still shows how a node leaves them out.
-        if sample.is_none_or(|sample| sample.harmony_counts() == (0, 0)) {
+        // The form without staking transactions is not listed here: even a block without staking
+        // transactions shows how a node leaves them out.
+        if sample.is_none_or(|sample| sample.count_harmony_transactions() == (0, 0)) {
             mark_untested(&[(harmony::FORM_HASHES, hmyv2)]);
         }
         let transaction_forms =
@@ -91,22 +96,25 @@ impl FormTrial {
     }
 }
 
-/// Decodes one form from an index.
+/// Appends one decoded form of the sampled block.
 type Decode<'a> = dyn FnMut(&mut Reader, &mut Vec<u8>) -> Result<(), ReadError> + 'a;
 
 /// Compares decoded forms of a block with a node's responses.
 struct Comparison<'a> {
-    /// A reader of an index that holds the block alone.
+    /// A reader of an index that holds the sampled block alone.
     reader: Reader,
     nodes: &'a NodePool<'a>,
+    /// The number of the block.
     number: u64,
+    /// The forms that differ.
     differing: Vec<String>,
 }
 
 impl Comparison<'_> {
-    /// Returns a node's response to a call. A transient error counts only if it repeats, because
-    /// the result of the trial is stored permanently.
-    fn response(&self, calls: &[Call]) -> Result<Option<Responses>, SyncError> {
+    /// Calls a node, and repeats the call after an error that may be transient. The result of the
+    /// trial is stored permanently, so a transient error must not count as a difference. Returns
+    /// `None` if the sync was stopped.
+    fn call_with_retries(&self, calls: &[Call]) -> Result<Option<Responses>, SyncError> {
         for _ in 1..ATTEMPTS_MAX {
             let Some(responses) = self.nodes.call(calls)? else { return Ok(None) };
             let is_transient =
@@ -118,18 +126,20 @@ impl Comparison<'_> {
         self.nodes.call(calls)
     }
 
+    /// Calls a node, and records `form` as differing if the response is not the decoded form.
     fn compare(
         &mut self,
         form: &str,
         call: Call,
         decode: &mut Decode<'_>,
     ) -> Result<(), SyncError> {
-        let Some(responses) = self.response(&[call])? else { return Ok(()) };
+        let Some(responses) = self.call_with_retries(&[call])? else { return Ok(()) };
         let mut decoded = Vec::new();
         decode(&mut self.reader, &mut decoded)?;
-        let raw = responses.result(0).ok();
-        let raw = raw.map(|raw| fragments::compact_json(raw).unwrap_or_else(|| raw.to_vec()));
-        if raw.as_deref() != Some(decoded.as_slice()) {
+        let result = responses.result(0).ok();
+        let compact_result =
+            result.map(|raw| fragments::compact_json(raw).unwrap_or_else(|| raw.to_vec()));
+        if compact_result.as_deref() != Some(decoded.as_slice()) {
             self.differing.push(form.to_owned());
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Identifies the chain of all nodes.
+//! Identifies the chain of a sync: the chain that all nodes must be on.
 
 use super::chain_identity::{
     describe_mismatch, describe_wrong_chain, identity_calls, missing_harmony, read_chain,
@@ -9,11 +9,12 @@ use crate::contents::{Chain, Contents};
 use crate::nodes::Responses;
 
 /// Identifies the chain that the nodes are on, and removes nodes of other chains. `index_chain` is
-/// the chain of the index. Returns `None` if the sync was stopped before any chain is known.
+/// the chain of an existing index. For a new index, the first identified node decides. Returns
+/// `None` if the sync was stopped before any chain is known.
 ///
 /// # Errors
-/// Fails if all nodes are on another chain than the index, or none can be identified for a new
-/// index.
+/// Fails if all identified nodes are on another chain than the index. Fails for a new index if no
+/// node can be identified.
 pub(super) fn identify_chain(
     nodes: &NodePool<'_>,
     contents: Contents,
@@ -22,10 +23,12 @@ pub(super) fn identify_chain(
     let calls = identity_calls(contents);
     let mut chain = index_chain.cloned();
     let mut foreign_chain = None;
-    let mut has_agreement = false;
+    // True if a node is on the chain of the sync.
+    let mut has_matching_node = false;
     let mut last_error = String::new();
     for index in 0..nodes.len() {
-        // The outer error is a failed attempt. The inner error means that the node can never serve.
+        // The outer error is a failed attempt. The inner error is the reason why the node can never
+        // be used.
         let read = |responses: &Responses| match missing_harmony(responses, contents) {
             Some(reason) => Ok(Err(reason)),
             None => read_chain(responses, contents).map(Ok),
@@ -49,15 +52,15 @@ pub(super) fn identify_chain(
             nodes.remove(index, &describe_wrong_chain(&node_chain));
             foreign_chain.get_or_insert(node_chain);
         } else {
-            has_agreement = true;
+            has_matching_node = true;
             chain = Some(node_chain);
         }
     }
     match (index_chain, foreign_chain) {
-        (Some(index_chain), Some(foreign_chain)) if !has_agreement => {
+        (Some(index_chain), Some(foreign_chain)) if !has_matching_node => {
             Err(SyncError::Mismatch(describe_mismatch(index_chain, &foreign_chain)))
         }
-        (None, _) if !has_agreement && !nodes.is_stopped() => {
+        (None, _) if !has_matching_node && !nodes.is_stopped() => {
             if last_error.is_empty() {
                 last_error = format!("no node responded: {}", nodes.last_errors());
             }

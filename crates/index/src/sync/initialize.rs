@@ -16,7 +16,7 @@ mod tests;
 /// Checks that a sync with these options may continue an index.
 ///
 /// # Errors
-/// Fails if the index holds other parts of blocks.
+/// Fails if the index holds other parts of blocks than the options request.
 pub(super) fn check_contents(metadata: &Metadata, options: &Options) -> Result<(), SyncError> {
     if metadata.contents == options.contents {
         return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn check_contents(metadata: &Metadata, options: &Options) -> Result<(
 }
 
 /// Initializes a new index: samples blocks, trains dictionaries, compares response forms, and
-/// writes the properties. Returns `None` if the sync was stopped.
+/// writes the metadata. Returns `None` if the sync was stopped.
 ///
 /// # Errors
 /// Fails if the nodes fail, or the index cannot be written.
@@ -49,7 +49,7 @@ pub(super) fn initialize(
     };
     let trial = FormTrial::run(&metadata, &dictionaries, samples.richest.as_ref(), nodes)?;
     (metadata.differing_forms, metadata.untested_forms) = (trial.differing, trial.untested);
-    // The properties are fixed once they are written, so an incomplete trial must not be written.
+    // A stopped sync has an incomplete trial, which must not be recorded in the metadata.
     if nodes.is_stopped() {
         return Ok(None);
     }
@@ -62,8 +62,8 @@ pub(super) fn initialize(
     Ok(Some(metadata))
 }
 
-/// Prepares an existing index: records a lower level of verification, and compares the response
-/// forms that could not be compared in an earlier sync.
+/// Prepares an existing index for a further sync. Records the level of verification if it is lower
+/// than before, and compares the response forms that earlier syncs could not compare.
 ///
 /// # Errors
 /// Fails if the nodes fail, or the index cannot be written.
@@ -86,7 +86,7 @@ pub(super) fn prepare(
     let dictionaries = store.dictionaries()?;
     let trial = FormTrial::run(&metadata, &dictionaries, samples.richest.as_ref(), nodes)?;
     let (differing, untested) = combine_trials(&metadata, &trial);
-    // The trial is recorded only if it could compare more forms than the previous trials.
+    // The trial is recorded only if it compared a form that no earlier trial could compare.
     if !nodes.is_stopped() && untested.len() < metadata.untested_forms.len() {
         store.set_response_forms(&differing, &untested)?;
         (metadata.differing_forms, metadata.untested_forms) = (differing, untested);

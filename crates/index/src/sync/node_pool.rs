@@ -1,5 +1,5 @@
-//! The nodes of a sync. The pool selects the next node to call, pauses failing nodes and removes
-//! unusable nodes.
+//! The nodes of a sync. The pool selects the node for each call. It pauses nodes that fail, and
+//! removes nodes that can never be used, such as nodes of another chain.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,55 +21,57 @@ use crate::planner::backoff::Backoff;
 use crate::planner::range::Tip;
 use crate::postings::BLOCK_NUMBER_MAX;
 
-/// Maximum number of attempts to identify the chain of a node. Then the sync continues without the
-/// node.
+/// Maximum number of attempts to identify the chain of a node when the sync starts. If all attempts
+/// fail, the sync starts without the node and identifies its chain before the next call.
 const IDENTIFY_ATTEMPTS: u32 = 6;
-/// The pause between these attempts.
+/// The pause between two attempts to identify the chain of a node.
 const IDENTIFY_PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which a pause checks if the sync was stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Depth below the head at which a block counts as finalized, in blocks, if nodes do not support
-/// the tag `finalized`. Ethereum finalizes blocks within two epochs, which have 64 blocks.
+/// Depth below the head at which a block counts as finalized, in blocks. Used if a node does not
+/// support the tag `finalized`. Ethereum finalizes blocks within two epochs, which have 64 blocks.
 const FINALITY_DEPTH: u64 = 128;
 
 /// The nodes and their state.
 pub(super) struct NodePool<'a> {
     nodes: Vec<Node>,
-    /// Time after which the sync gives up if all nodes fail; `None`: it never gives up.
+    /// The sync fails if all nodes are paused and no call has succeeded for this time; `None` for
+    /// no limit.
     patience: Option<Duration>,
-    /// The start of the clock for backoffs.
+    /// The start of the clock for backoffs, which measure time as a duration since this instant.
     started: Instant,
-    /// When a node last succeeded.
+    /// When a call last succeeded; at first, when the sync started.
     succeeded_at: Mutex<Instant>,
-    /// The chain that all nodes must be on, and the contents that are fetched; empty until the
-    /// chain is known.
+    /// The chain that all nodes must be on, and the contents of the index; empty until the chain is
+    /// known.
     chain: OnceLock<(Chain, Contents)>,
-    /// Clients for the calls that are not fetches.
+    /// A client for each node. Workers fetch blocks with clients of their own.
     clients: Mutex<Vec<Client>>,
     pub(super) observer: &'a dyn Observer,
     stop: &'a AtomicBool,
 }
 
 struct Node {
-    url: Arc<Endpoint>,
+    endpoint: Arc<Endpoint>,
     state: Mutex<NodeState>,
 }
 
 #[derive(Default)]
 struct NodeState {
     backoff: Backoff,
-    /// The reason if the node was removed.
+    /// The reason why the node was removed; `None` while the node is used.
     removal_reason: Option<String>,
-    /// True if the node did not respond when the chains of all nodes were identified.
+    /// True if the chain of the node could not be identified yet.
     is_unidentified: bool,
+    /// The error of the last failed call, as text.
     last_error: Option<String>,
 }
 
 /// The node to call.
-pub(super) enum Choice {
-    /// This node.
+pub(super) enum NodeChoice {
+    /// The node with this index.
     Node(usize),
-    /// No node: all are paused for at least this time.
+    /// No node, because all nodes are paused for at least this time.
     Wait(Duration),
 }
 
@@ -79,9 +81,10 @@ impl<'a> NodePool<'a> {
         observer: &'a dyn Observer,
         stop: &'a AtomicBool,
     ) -> NodePool<'a> {
-        let node = |url: &Arc<Endpoint>| Node { url: url.clone(), state: Mutex::default() };
+        let new_node =
+            |endpoint: &Arc<Endpoint>| Node { endpoint: endpoint.clone(), state: Mutex::default() };
         NodePool {
-            nodes: options.nodes.iter().map(node).collect(),
+            nodes: options.nodes.iter().map(new_node).collect(),
             patience: options.patience,
             started: Instant::now(),
             succeeded_at: Mutex::new(Instant::now()),
@@ -97,7 +100,7 @@ impl<'a> NodePool<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Pauses the thread, at most until the sync is stopped.
+    /// Pauses the thread for this time, or until the sync is stopped.
     pub(super) fn pause(&self, duration: Duration) {
         let end = Instant::now() + duration;
         while !self.is_stopped() {
@@ -106,26 +109,28 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// Returns a client for each node.
-    pub(super) fn clients(&self) -> Vec<Client> {
-        self.nodes.iter().map(|node| Client::new(node.url.clone())).collect()
+    /// Creates a client for each node, by the index of the node.
+    pub(super) fn new_clients(&self) -> Vec<Client> {
+        self.nodes.iter().map(|node| Client::new(node.endpoint.clone())).collect()
     }
 
-    /// Returns the number of nodes, removed ones included.
+    /// Returns the number of nodes, including removed nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Returns the printed address of a node.
+    /// Returns the URL of a node without secrets.
     pub(super) fn name(&self, index: usize) -> String {
-        self.nodes[index].url.to_string()
+        self.nodes[index].endpoint.to_string()
     }
 
-    /// Chooses the next node to call, round robin from `first_index` on.
+    /// Chooses the next node to call: the first node from `first_index` on that is neither removed
+    /// nor paused. The search wraps around at the last node.
     ///
     /// # Errors
-    /// Fails if no node is left, or all calls have failed for longer than the configured patience.
-    pub(super) fn choose(&self, first_index: usize) -> Result<Choice, SyncError> {
+    /// Fails if all nodes were removed, or if all are paused and no call has succeeded for the time
+    /// of `patience`.
+    pub(super) fn choose_node(&self, first_index: usize) -> Result<NodeChoice, SyncError> {
         let now = self.started.elapsed();
         let mut shortest_pause: Option<Duration> = None;
         for offset in 0..self.nodes.len() {
@@ -135,30 +140,31 @@ impl<'a> NodePool<'a> {
                 continue;
             }
             match state.backoff.remaining(now) {
-                None => return Ok(Choice::Node(index)),
+                None => return Ok(NodeChoice::Node(index)),
                 Some(pause) => {
-                    shortest_pause = Some(shortest_pause.map_or(pause, |known| known.min(pause)))
+                    shortest_pause =
+                        Some(shortest_pause.map_or(pause, |shortest| shortest.min(pause)))
                 }
             }
         }
         let since_success = self.succeeded_at.lock().elapsed();
         let may_wait = self.patience.is_none_or(|patience| since_success < patience);
         let reason = match shortest_pause {
-            Some(pause) if may_wait => return Ok(Choice::Wait(pause)),
+            Some(pause) if may_wait => return Ok(NodeChoice::Wait(pause)),
             Some(_) => "all nodes have failed for too long",
             None => "all nodes were removed",
         };
         Err(SyncError::Nodes(format!("{reason}; {}", self.last_errors())))
     }
 
-    /// Returns the last error of each node.
+    /// Returns a text with the reason of the removal or the last error of each node.
     pub(super) fn last_errors(&self) -> String {
-        let error = |node: &Node| {
+        let describe = |node: &Node| {
             let state = node.state.lock();
             let error = state.removal_reason.as_ref().or(state.last_error.as_ref());
-            format!("{}: {}", node.url, error.map_or("was not called", String::as_str))
+            format!("{}: {}", node.endpoint, error.map_or("was not called", String::as_str))
         };
-        self.nodes.iter().map(error).collect::<Vec<_>>().join("; ")
+        self.nodes.iter().map(describe).collect::<Vec<_>>().join("; ")
     }
 
     /// Records a success of a node.
@@ -167,8 +173,8 @@ impl<'a> NodePool<'a> {
         *self.succeeded_at.lock() = Instant::now();
     }
 
-    /// Records the failure of a call that started at `started`; `requested_pause` is the pause that
-    /// the node asked for. Reports the node when its first pause begins.
+    /// Records the failure of a call that started at `started`. `requested_pause` is the pause that
+    /// the node requested, if any. Reports the node if this is its first pause since a success.
     pub(super) fn record_failure(
         &self,
         index: usize,
@@ -185,7 +191,7 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// Removes a node, which is never called again.
+    /// Removes a node. The sync never calls the node again.
     pub(super) fn remove(&self, index: usize, reason: &str) {
         let mut state = self.nodes[index].state.lock();
         if state.removal_reason.is_none() {
@@ -195,11 +201,10 @@ impl<'a> NodePool<'a> {
         }
     }
 
-    /// Calls one node until `read` can read its responses, at most [`IDENTIFY_ATTEMPTS`] times.
+    /// Calls one node until `read` accepts its responses, at most [`IDENTIFY_ATTEMPTS`] times.
     ///
     /// # Errors
-    /// Returns the reason why the last responses cannot be read, or `None` if there were no
-    /// responses.
+    /// Returns the error of `read` for the last responses, or `None` if the node never responded.
     pub(super) fn call_node<T>(
         &self,
         index: usize,
@@ -227,7 +232,7 @@ impl<'a> NodePool<'a> {
         Err(read_error)
     }
 
-    /// Records that the chain of a node could not be identified.
+    /// Records that the chain of a node could not be identified when the sync started.
     pub(super) fn set_unidentified(&self, index: usize) {
         self.nodes[index].state.lock().is_unidentified = true;
     }
@@ -260,15 +265,17 @@ impl<'a> NodePool<'a> {
         false
     }
 
-    /// Calls one node after the other until one responds; `None` if the sync was stopped.
+    /// Calls one node after the other until a node responds. Returns `None` if the sync was
+    /// stopped.
     ///
     /// # Errors
-    /// Fails as [`NodePool::choose`] does.
+    /// Fails as [`NodePool::choose_node`] does.
     pub(super) fn call(&self, calls: &[Call]) -> Result<Option<Responses>, SyncError> {
         self.call_until(calls, Ok)
     }
 
-    /// Calls one node after the other until `read` can read the responses of a node.
+    /// Calls one node after the other until `read` accepts the responses of a node. Returns `None`
+    /// if the sync was stopped.
     fn call_until<T>(
         &self,
         calls: &[Call],
@@ -279,9 +286,9 @@ impl<'a> NodePool<'a> {
             if self.is_stopped() {
                 return Ok(None);
             }
-            let index = match self.choose(first_index)? {
-                Choice::Node(index) => index,
-                Choice::Wait(pause) => {
+            let index = match self.choose_node(first_index)? {
+                NodeChoice::Node(index) => index,
+                NodeChoice::Wait(pause) => {
                     self.pause(pause);
                     continue;
                 }
@@ -311,7 +318,7 @@ impl<'a> NodePool<'a> {
     /// Returns the tip of the chain, or `None` if the sync was stopped.
     ///
     /// # Errors
-    /// Fails as [`NodePool::choose`] does.
+    /// Fails as [`NodePool::choose_node`] does.
     pub(super) fn tip(&self) -> Result<Option<Tip>, SyncError> {
         let calls =
             [Call::new("eth_blockNumber", "[]"), Call::new(calls::BLOCK, r#"["finalized",false]"#)];
@@ -333,7 +340,7 @@ impl<'a> NodePool<'a> {
     /// the sync was stopped.
     ///
     /// # Errors
-    /// Fails as [`NodePool::choose`] does.
+    /// Fails as [`NodePool::choose_node`] does.
     pub(super) fn block_hash(&self, number: u64) -> Result<Option<[u8; 32]>, SyncError> {
         let Some(responses) = self.call(&[calls::block(number, false)])? else { return Ok(None) };
         let hash = responses.result(0).ok().and_then(|raw| walk::member(raw, "hash"));

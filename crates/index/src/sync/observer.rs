@@ -21,9 +21,10 @@ pub enum Event {
     Initialized {
         /// The chain id.
         chain: String,
-        /// Response forms that the node writes differently, so nodes serve them.
+        /// Response forms that the node writes differently from the index. Nodes must serve calls
+        /// for these forms.
         differing_forms: Vec<String>,
-        /// Response forms that could not be compared, so nodes serve them.
+        /// Response forms that could not be compared. Nodes must serve calls for these forms.
         untested_forms: Vec<String>,
     },
     /// Blocks of this chain cannot be verified.
@@ -38,14 +39,14 @@ pub enum Event {
         /// The last block that stays.
         to: u64,
     },
-    /// A node is not called any more.
+    /// The sync stops calling a node.
     NodeRemoved {
         /// The node.
         node: String,
         /// The reason.
         reason: String,
     },
-    /// A node is paused.
+    /// The sync pauses calls to a node that fails.
     NodePaused {
         /// The node.
         node: String,
@@ -97,12 +98,12 @@ impl fmt::Display for Event {
     }
 }
 
-/// The progress of a sync. Counts start at zero in each sync.
+/// The progress of a sync. All counts start at zero when the sync starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The first block of the index.
+    /// The first block of the index; `None` while the index is empty.
     pub first: Option<u64>,
-    /// The last block of the index.
+    /// The last block of the index; `None` while the index is empty.
     pub height: Option<u64>,
     /// The last block to sync. It may rise while the sync runs.
     pub target: u64,
@@ -118,9 +119,9 @@ pub struct Progress {
     pub response_bytes: u64,
     /// Number of blocks deleted by rewinds.
     pub rewound: u64,
-    /// The page cache of the connection that writes; `None` if a server has its own.
+    /// The page cache of the connection that writes; `None` for an index on a server.
     pub page_cache: Option<PageCache>,
-    /// Bytes of the file, or of the server's tables.
+    /// Bytes of the index on disk: the file, or the server's tables.
     pub disk_bytes: u64,
     /// True if the sync is complete.
     pub done: bool,
@@ -161,7 +162,7 @@ impl Progress {
     /// Reads the size and the page cache of the index.
     pub(super) fn measure(&mut self, store: &mut dyn Store) {
         self.page_cache = store.page_cache();
-        // After an error the last size stays, and the next step measures again.
+        // After an error the last known size stays. The next progress report measures again.
         self.disk_bytes = store.disk_bytes().unwrap_or(self.disk_bytes);
     }
 }

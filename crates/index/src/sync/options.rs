@@ -14,7 +14,8 @@ use crate::verify::Level;
 pub struct Options {
     /// The nodes to fetch blocks from; at least one node.
     pub nodes: Vec<Arc<Endpoint>>,
-    /// The first block of a new index.
+    /// The first block of a new index; `None` for block 0. For an existing index, the sync fails if
+    /// the start does not fit the stored blocks.
     pub start: Option<u64>,
     /// The block at which the sync ends.
     pub end: End,
@@ -22,13 +23,14 @@ pub struct Options {
     pub contents: Contents,
     /// Level of verification. Harmony's blocks cannot be verified.
     pub verify: Level,
-    /// Number of exchanges in flight at the same time.
+    /// Number of worker threads, which is the maximum number of exchanges in flight.
     pub concurrency: usize,
     /// Maximum number of blocks that one request asks for.
     pub batch_max: u64,
     /// The settings of the connection that writes.
     pub settings: Settings,
-    /// Time after which the sync gives up if all nodes fail; `None`: it never gives up.
+    /// The sync fails if all nodes are paused and no call has succeeded for this time; `None` for
+    /// no limit.
     pub patience: Option<Duration>,
 }
 

@@ -1,4 +1,5 @@
-//! Samples blocks from nodes, to train dictionaries and to compare response forms.
+//! Samples blocks from nodes. A new index needs samples to train its dictionaries and to compare
+//! response forms.
 
 use wire::json::walk;
 
@@ -12,23 +13,27 @@ use crate::encode::{self, RawBlock};
 use crate::harmony;
 use crate::planner::sampling;
 
-/// Maximum number of bytes of samples of one kind. It is 64 times the size of a dictionary, and the
-/// training takes about a second.
+/// Maximum number of bytes of samples of one kind: 64 times the size of a dictionary. Training on
+/// this many bytes takes about a second.
 const BYTES_PER_KIND: usize = 2 << 20;
 
-/// Sampled fragments, and the block with which the most response forms can be compared.
+/// Sampled fragments and a sampled block.
 #[derive(Default)]
 pub(super) struct Samples {
+    /// Uncompressed fragments, each with its kind.
     fragments: Vec<(FragmentKind, Vec<u8>)>,
+    /// The sampled block with which the most response forms can be compared; `None` if no block
+    /// could be sampled.
     pub(super) richest: Option<SampleBlock>,
 }
 
-/// A block as a node returned it.
+/// The raw responses of a node about one block. A part is `None` if the index does not hold it.
 pub(super) struct SampleBlock {
     pub(super) number: u64,
     block: Vec<u8>,
     receipts: Option<Vec<u8>>,
     logs: Option<Vec<u8>>,
+    /// The block in its `hmyv2_` form.
     harmony: Option<Vec<u8>>,
 }
 
@@ -40,24 +45,25 @@ impl Samples {
     pub(super) fn fetch(options: &Options, nodes: &NodePool<'_>) -> Result<Samples, SyncError> {
         let mut samples = Samples::default();
         let Some(tip) = nodes.tip()? else { return Ok(samples) };
-        let mut bytes = [0; FragmentKind::ALL.len()];
-        let mut rank_max = None;
+        let mut bytes_by_kind = [0; FragmentKind::ALL.len()];
+        let mut highest_rank = None;
         for number in sampling::block_numbers(options.start, options.end, tip) {
             let Some(sample) = SampleBlock::fetch(options.contents, number, nodes)? else {
                 continue;
             };
-            let fragments = encode::samples(sample.raw(), options.contents).unwrap_or_default();
-            // A Harmony block with transactions of both kinds allows the most comparisons. A block
-            // with logs allows more comparisons than a block without logs.
-            let rank = (sample.has_both_kinds(), sample.has_logs(), fragments.len());
+            let fragments =
+                encode::collect_samples(sample.raw(), options.contents).unwrap_or_default();
+            // A Harmony block with plain and staking transactions allows the most comparisons. A
+            // block with logs allows more comparisons than a block without logs.
+            let rank = (sample.has_plain_and_staking(), sample.has_logs(), fragments.len());
             for (kind, fragment) in fragments {
-                bytes[kind as usize] += fragment.len();
-                if bytes[kind as usize] < BYTES_PER_KIND {
+                bytes_by_kind[kind as usize] += fragment.len();
+                if bytes_by_kind[kind as usize] < BYTES_PER_KIND {
                     samples.fragments.push((kind, fragment));
                 }
             }
-            if rank_max.is_none_or(|max| rank > max) {
-                rank_max = Some(rank);
+            if highest_rank.is_none_or(|highest| rank > highest) {
+                highest_rank = Some(rank);
                 samples.richest = Some(sample);
             }
         }
@@ -77,8 +83,8 @@ impl Samples {
 }
 
 impl SampleBlock {
-    /// Fetches a block. Returns `None` if the node does not return it or a requested part of it
-    /// other than its logs.
+    /// Fetches a block. Returns `None` if the node does not return the block, its receipts or its
+    /// `hmyv2_` form, or if the sync was stopped. A sample may lack its logs.
     fn fetch(
         contents: Contents,
         number: u64,
@@ -94,24 +100,27 @@ impl SampleBlock {
             calls.push(calls::harmony_blocks((number, number), harmony::STORED_OPTIONS));
         }
         let Some(responses) = nodes.call(&calls)? else { return Ok(None) };
-        let result_of_type = |index: usize, bracket: u8| {
+        // The opening bracket distinguishes an object or array from null.
+        let result_with_bracket = |index: usize, bracket: u8| {
             let raw = responses.result(index).ok().filter(|raw| raw.first() == Some(&bracket));
             raw.map(<[u8]>::to_vec)
         };
-        let Some(block) = result_of_type(0, b'{') else { return Ok(None) };
-        let mut receipts = contents.receipts.then(|| result_of_type(1, b'[')).flatten();
+        let Some(block) = result_with_bracket(0, b'{') else { return Ok(None) };
+        let mut receipts = contents.receipts.then(|| result_with_bracket(1, b'[')).flatten();
         if contents.receipts && receipts.is_none() {
             receipts = fetch_receipts_one_by_one(&block, nodes)?;
         }
-        let logs = (contents.logs && !contents.receipts).then(|| result_of_type(1, b'[')).flatten();
-        let harmony = contents.hmyv2.then(|| result_of_type(calls.len() - 1, b'[')).flatten();
-        let harmony = harmony.and_then(|list| walk::elements(&list).next().map(<[u8]>::to_vec));
+        let has_own_logs = contents.logs && !contents.receipts;
+        let logs = has_own_logs.then(|| result_with_bracket(1, b'[')).flatten();
+        let list = contents.hmyv2.then(|| result_with_bracket(calls.len() - 1, b'[')).flatten();
+        let harmony = list.and_then(|list| walk::elements(&list).next().map(<[u8]>::to_vec));
         if contents.receipts && receipts.is_none() || contents.hmyv2 && harmony.is_none() {
             return Ok(None);
         }
         Ok(Some(SampleBlock { number, block, receipts, logs, harmony }))
     }
 
+    /// Returns the raw responses.
     pub(super) fn raw(&self) -> RawBlock<'_> {
         RawBlock {
             block: &self.block,
@@ -121,16 +130,18 @@ impl SampleBlock {
         }
     }
 
-    /// Returns the numbers of transactions and staking transactions of its `hmyv2_` form, or zero
-    /// without one.
-    pub(super) fn harmony_counts(&self) -> (u64, u64) {
-        self.harmony.as_deref().and_then(harmony::transaction_counts).unwrap_or_default()
+    /// Returns the number of transactions and the number of staking transactions in the `hmyv2_`
+    /// form. Both are 0 if the sample has no such form.
+    pub(super) fn count_harmony_transactions(&self) -> (u64, u64) {
+        self.harmony.as_deref().and_then(harmony::count_transactions).unwrap_or_default()
     }
 
-    fn has_both_kinds(&self) -> bool {
-        matches!(self.harmony_counts(), (1.., 1..))
+    /// Returns true if the block has both plain transactions and staking transactions.
+    fn has_plain_and_staking(&self) -> bool {
+        matches!(self.count_harmony_transactions(), (1.., 1..))
     }
 
+    /// Returns true if a receipt has logs. An empty array has two bytes.
     fn has_logs(&self) -> bool {
         let mut receipts = walk::elements(self.receipts.as_deref().unwrap_or_default());
         receipts.any(|receipt| walk::member(receipt, "logs").is_some_and(|logs| logs.len() > 2))
@@ -138,11 +149,12 @@ impl SampleBlock {
 }
 
 /// Fetches the receipts of a block one by one. Returns `None` if the node does not return all of
-/// them.
+/// them, or if the sync was stopped.
 fn fetch_receipts_one_by_one(
     block: &[u8],
     nodes: &NodePool<'_>,
 ) -> Result<Option<Vec<u8>>, SyncError> {
+    // The error is `None` if a receipt is missing or the sync was stopped.
     let fetched = calls::receipts_one_by_one(
         block,
         |batch| nodes.call(batch).map_err(Some)?.ok_or(None),

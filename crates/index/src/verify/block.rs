@@ -14,8 +14,8 @@ pub struct Block {
     pub parent: B256,
     /// The block's time in seconds since 1970.
     pub timestamp: u64,
-    /// The transactions in order. After [`header()`](super::header()) they have only hashes, which
-    /// are not verified.
+    /// The transactions in order. After [`verify_header()`](super::verify_header()) they have only
+    /// hashes, which are not verified.
     pub transactions: Vec<Tx>,
     /// The header, which hashes to `hash`; `None` at [`Level::Off`](super::Level::Off).
     pub header: Option<Header>,
@@ -26,7 +26,7 @@ pub struct Block {
 pub struct Tx {
     /// The transaction's hash.
     pub hash: B256,
-    /// The other members; `None` below [`Level::Full`](super::Level::Full).
+    /// The members for verifying the receipt; `None` below [`Level::Full`](super::Level::Full).
     pub(super) body: Option<Body>,
 }
 
@@ -38,10 +38,10 @@ pub(super) struct Body {
     pub(super) from: Address,
     pub(super) to: Option<Address>,
     pub(super) nonce: u64,
-    /// The price of one gas in wei.
-    pub(super) price: u128,
-    /// The number of blobs.
-    pub(super) blobs: u64,
-    /// The highest price of one blob gas that the sender accepted, in wei.
+    /// The price that was paid, in wei per gas.
+    pub(super) gas_price: u128,
+    /// The number of blobs; 0 for transactions of other types than 3.
+    pub(super) blob_count: u64,
+    /// The highest price that the sender accepted, in wei per blob gas.
     pub(super) blob_fee_max: u128,
 }

@@ -1,24 +1,24 @@
-//! Computes blooms of logs, with a cache of the bits of repeated values.
+//! Computes Bloom filters of logs, with a cache of the bits of repeated addresses and topics.
 
 use std::collections::HashMap;
 
 use alloy_primitives::{Address, B256, Bloom, keccak256};
 use foldhash::fast::RandomState;
 
-/// The three bits that a value sets in a bloom of 2048 bits.
+/// The numbers of the three bits that a value sets in a Bloom filter of 2048 bits.
 type Bits = [u16; 3];
 
-/// The bits of the addresses and topics of one block. Most of them repeat, and their Keccak-256 is
-/// the most expensive part of a bloom. The cache has at most one entry for each address and topic
-/// in the response.
+/// The cached bits of the addresses and topics of one block. Most of these values repeat, and their
+/// Keccak-256 is the most expensive part of a Bloom filter. The cache has at most one entry for
+/// each address and topic in the response.
 #[derive(Debug, Default)]
-pub(super) struct Bloomer {
+pub(super) struct LogBloomBuilder {
     addresses: HashMap<Address, Bits, RandomState>,
     topics: HashMap<B256, Bits, RandomState>,
 }
 
-impl Bloomer {
-    /// Adds a log's address and topics to a bloom.
+impl LogBloomBuilder {
+    /// Adds a log's address and topics to a Bloom filter.
     pub(super) fn add(&mut self, bloom: &mut Bloom, address: &Address, topics: &[B256]) {
         set_bits(
             bloom,
@@ -40,8 +40,8 @@ fn set_bits(bloom: &mut Bloom, bits: &Bits) {
     }
 }
 
-/// Returns the low 11 bits of each of the first three byte pairs of the Keccak-256 (Yellow Paper,
-/// section 4.3.1, M3:2048).
+/// Returns the bits of a value: the low 11 bits of each of the first three byte pairs of its
+/// Keccak-256 (Yellow Paper, section 4.3.1, M3:2048).
 fn bloom_bits(value: &[u8]) -> Bits {
     let hash = keccak256(value);
     [0, 2, 4].map(|index| u16::from_be_bytes([hash[index], hash[index + 1]]) & 0x7ff)

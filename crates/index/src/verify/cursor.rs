@@ -1,4 +1,5 @@
-//! Reads JSON objects and arrays in one pass. A value of another type is an [`Error`].
+//! Reads JSON objects and arrays in one pass, with a cursor of `wire` underneath. A value of
+//! another type than expected is an [`Error`].
 
 use wire::json::cursor;
 use wire::json::cursor::Malformed;
@@ -22,6 +23,7 @@ impl<'a> Cursor<'a> {
         self.open(b'{', "an object")
     }
 
+    /// Enters the next value, which must start with this bracket. `allowed` is the type in errors.
     fn open(&mut self, bracket: u8, allowed: &'static str) -> Result<(), Error> {
         if self.json.open(bracket) {
             return Ok(());
@@ -61,10 +63,10 @@ impl<'a> Cursor<'a> {
     /// value of the member, and may store it in `fields`. Returns `None` at the end of the object.
     ///
     /// # Errors
-    /// Fails if a known name occurs twice, with or without escapes, or a name differs from a known
-    /// name only in letter case. Parsers differ in which of two such members they use (Go's
-    /// `encoding/json` ignores case and uses the last member), so a check of one member would be
-    /// useless.
+    /// Fails if a known name occurs twice, with or without escapes. Fails if a name differs from a
+    /// known name only in letter case. Parsers differ in which of two such members they use: Go's
+    /// `encoding/json` ignores letter case and uses the last member. Verifying only one of the
+    /// members would be useless.
     #[inline]
     pub(super) fn member<const N: usize>(
         &mut self,
@@ -75,7 +77,7 @@ impl<'a> Cursor<'a> {
             let field = if name.escaped {
                 layout.find(&name.decode())?
             } else {
-                layout.field(fields.next_member(), name.raw)?
+                layout.field(fields.next_position(), name.raw)?
             };
             let Some(field) = field else {
                 self.value()?;
@@ -103,6 +105,7 @@ impl<'a> Cursor<'a> {
         Ok(fields)
     }
 
+    /// Returns the error for JSON that ends too early or has an unexpected structure.
     #[cold]
     fn malformed(&self, error: Malformed) -> Error {
         let rest = self.json.raw().get(error.offset..).unwrap_or_default();

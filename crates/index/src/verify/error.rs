@@ -1,9 +1,10 @@
-//! Verification errors: the wrong member of a response, and its correct value.
+//! Verification errors. An error names the wrong member of a response, and the correct value if it
+//! is known.
 
 use std::fmt;
 
-/// Maximum number of characters of a response that an error repeats: enough for a hash or a number
-/// of 256 bits with its quotes, and few enough for a log line.
+/// Maximum number of characters of a response that an error contains. A hash or a number of 256
+/// bits with its quotes fits, and the message still fits in a line of a log.
 const EXCERPT_CHARS: usize = 80;
 
 /// The first error in a node's response.
@@ -13,11 +14,11 @@ pub struct Error {
     /// The path of the member, such as `transactions[3].value`, `receipts[7].logs[2].topics[1]` or
     /// `hash`; empty for the response as a whole.
     pub field: String,
-    /// The fault of the member.
+    /// The kind of error, with the values.
     pub kind: ErrorKind,
 }
 
-/// A fault of a member.
+/// The kind of a verification error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The value is malformed, or the member is not allowed.
@@ -34,7 +35,7 @@ pub enum ErrorKind {
     },
     /// The name occurs twice in one object. Parsers differ in which of the two members they use.
     Duplicate,
-    /// The value contradicts the rest of the response, because the node lies or has a bug.
+    /// The value contradicts other members, because the node lies or has a bug.
     Mismatch {
         /// The value, shortened.
         found: String,
@@ -43,8 +44,8 @@ pub enum ErrorKind {
         /// The source of the correct value.
         from: &'static str,
     },
-    /// The encoding of this transaction type is unknown, so neither the transaction's hash nor the
-    /// block's root can be computed. The response may be true.
+    /// The encoding of this transaction type is unknown. The transaction's hash and the block's
+    /// root cannot be computed, so the response may be right or wrong.
     UnknownTransactionType {
         /// The type, shortened.
         found: String,
@@ -52,11 +53,14 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// Returns true if the response may be true, but is of a kind that cannot be verified.
+    /// Returns true if the response cannot be verified because it has an unknown transaction type.
+    /// It may be right.
     #[must_use]
     pub fn is_unverifiable(&self) -> bool {
         matches!(self.kind, ErrorKind::UnknownTransactionType { .. })
     }
+
+    // These errors have an empty path. Callers add the path with `in_member` and `in_element`.
 
     pub(super) fn malformed(found: &[u8], allowed: &'static str) -> Self {
         ErrorKind::Form { found: shorten(found), allowed }.into()
@@ -110,6 +114,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
+/// Returns the beginning of a raw value, with an ellipsis if the value is longer.
 fn shorten(found: &[u8]) -> String {
     if found.is_empty() {
         return "nothing".to_owned();

@@ -1,4 +1,5 @@
-//! The known members of a JSON object, and the types of their values.
+//! The known members of a JSON object, and the types of their values. A field is the index of a
+//! known member in the list of names of its object.
 
 use std::fmt::LowerHex;
 
@@ -6,7 +7,7 @@ use alloy_primitives::{Address, B64, B256, Bloom, Bytes, U256, hex};
 
 use super::error::Error;
 
-/// Declares a list of member names, and for each a constant with its index in the list: a field.
+/// Declares a list of member names, and a constant for each name: its field, the index in the list.
 macro_rules! names {
     ($(#[$doc:meta])* $list:ident, $index:ident: $($field:ident = $name:literal,)+) => {
         #[allow(clippy::upper_case_acronyms, non_camel_case_types)]
@@ -18,17 +19,20 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// Maximum number of members of an object whose order is stored. No known node writes more members.
-/// A search finds the members beyond this number.
+/// Number of members of an object whose order is stored. No known node writes more members. Members
+/// beyond this number are found by a search.
 const ORDER_MAX: usize = 40;
+/// Stands in the stored order for a member whose field is not known yet, or that is no known
+/// member.
 const UNKNOWN: u8 = u8::MAX;
 
-/// The names of an object's known members, and the order of the members in the last object. A node
-/// writes all objects of a kind in the same order, so one comparison finds most names.
+/// The names of an object's known members, and the order of the members in the objects read so far.
+/// A node writes all objects of a type in the same order, so one comparison usually finds the field
+/// of a name.
 #[derive(Debug)]
 pub(super) struct Layout<const N: usize> {
     names: &'static [&'static str; N],
-    /// For each member of the last object, its field; [`UNKNOWN`] for other members.
+    /// The field of each member by its position in the object, or [`UNKNOWN`].
     order: [u8; ORDER_MAX],
 }
 
@@ -42,35 +46,36 @@ impl<const N: usize> Layout<N> {
         self.names[field]
     }
 
-    /// Returns the fields of an object, all of them missing.
+    /// Returns fields without values, for an object that is about to be read.
     pub(super) fn fields<'a>(&self) -> Fields<'a, N> {
-        Fields { names: self.names, values: [&[]; N], members: 0 }
+        Fields { names: self.names, values: [&[]; N], member_count: 0 }
     }
 
-    /// Returns the field of this name, which is the member with this `index` in its object.
+    /// Returns the field of a name, or `None` for an unknown name. `position` is the position of
+    /// the member in its object.
     #[inline]
-    pub(super) fn field(&mut self, index: usize, name: &[u8]) -> Result<Option<usize>, Error> {
-        let expected = self.order.get(index).copied().unwrap_or(UNKNOWN);
-        if let Some(known) = self.names.get(usize::from(expected))
-            && known.as_bytes() == name
+    pub(super) fn field(&mut self, position: usize, name: &[u8]) -> Result<Option<usize>, Error> {
+        let expected_field = self.order.get(position).copied().unwrap_or(UNKNOWN);
+        if let Some(expected_name) = self.names.get(usize::from(expected_field))
+            && expected_name.as_bytes() == name
         {
-            return Ok(Some(usize::from(expected)));
+            return Ok(Some(usize::from(expected_field)));
         }
         let field = self.find(name)?;
-        if let (Some(order), Some(field)) = (self.order.get_mut(index), field) {
-            *order = field as u8; // below N, which is below 255
+        if let (Some(order), Some(field)) = (self.order.get_mut(position), field) {
+            *order = field as u8; // The field is below N, which is below 255.
         }
         Ok(field)
     }
 
-    /// Returns the field of a name, by a search.
+    /// Searches for the field of a name. Returns `None` for an unknown name.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<usize>, Error> {
         let is_equal = |known: &&str| known.as_bytes() == name;
         if let Some(field) = self.names.iter().position(is_equal) {
             return Ok(Some(field));
         }
-        // Some letters beyond ASCII fold to an `s` or a `k`, so a name with such a letter may be an
-        // alias too.
+        // Parsers that ignore letter case also treat some letters beyond ASCII as an `s` or a `k`.
+        // A name with such a letter may stand for a known name too.
         let is_alias = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
         if self.names.iter().any(is_alias) || !name.is_ascii() {
             return Err(Error::malformed(name, "a name that readers do not take for another")
@@ -80,25 +85,25 @@ impl<const N: usize> Layout<N> {
     }
 }
 
-/// Marks a member that was found, but whose value was not stored.
+/// The value of a member that was found, but whose raw value was not stored.
 const FOUND: &[u8] = b"?";
 
 /// The raw values of an object's known members.
 #[derive(Debug)]
 pub(super) struct Fields<'a, const N: usize> {
     names: &'static [&'static str; N],
-    /// The value of each field; empty if the member is missing.
+    /// The raw value of each field; empty if the member is missing.
     values: [&'a [u8]; N],
-    /// Members counted so far.
-    members: usize,
+    /// Number of members of the object so far, including unknown members.
+    member_count: usize,
 }
 
 impl<'a, const N: usize> Fields<'a, N> {
-    /// Counts a member, and returns how many came before.
+    /// Counts a member, and returns its position: the number of members before it.
     #[inline]
-    pub(super) fn next_member(&mut self) -> usize {
-        self.members += 1;
-        self.members - 1
+    pub(super) fn next_position(&mut self) -> usize {
+        self.member_count += 1;
+        self.member_count - 1
     }
 
     /// Marks a member as found. Returns false if it was found before.
@@ -122,7 +127,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Returns the raw value.
     ///
     /// # Errors
-    /// Fails if it is missing or null.
+    /// Fails if the value is missing or null.
     pub(super) fn required_raw(
         &self,
         field: usize,
@@ -134,7 +139,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Returns the parsed value, or `None` if it is missing or null.
     ///
     /// # Errors
-    /// Fails if it is malformed.
+    /// Fails if the value is malformed.
     #[inline]
     pub(super) fn optional<T: Value>(&self, field: usize) -> Result<Option<T>, Error> {
         let Some(raw) = self.raw(field) else { return Ok(None) };
@@ -144,10 +149,10 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
     }
 
-    /// Returns the value.
+    /// Returns the parsed value.
     ///
     /// # Errors
-    /// Fails if it is missing, null or malformed.
+    /// Fails if the value is missing, null or malformed.
     #[inline]
     pub(super) fn required<T: Value>(&self, field: usize) -> Result<T, Error> {
         match self.optional(field)? {
@@ -156,34 +161,34 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
     }
 
-    /// Checks that the value is the computed one.
+    /// Checks that the value equals the computed value. `source` describes how it was computed.
     ///
     /// # Errors
-    /// Fails if it is missing, null, malformed or different.
+    /// Fails if the value is missing, null, malformed or different.
     #[inline]
     pub(super) fn check_required<T: Value>(
         &self,
         field: usize,
         computed: &T,
-        from: &'static str,
+        source: &'static str,
     ) -> Result<(), Error> {
         let found: T = self.required(field)?;
-        if found == *computed { Ok(()) } else { Err(self.mismatch(field, computed, from)) }
+        if found == *computed { Ok(()) } else { Err(self.mismatch(field, computed, source)) }
     }
 
-    /// Checks that the value is the computed one, unless it is missing or null.
+    /// Checks that the value is missing, null or equal to the computed value.
     ///
     /// # Errors
-    /// Fails if it is malformed or different.
+    /// Fails if the value is malformed or different.
     #[inline]
     pub(super) fn check_optional<T: Value>(
         &self,
         field: usize,
         computed: &T,
-        from: &'static str,
+        source: &'static str,
     ) -> Result<(), Error> {
         match self.optional::<T>(field)? {
-            Some(found) if found != *computed => Err(self.mismatch(field, computed, from)),
+            Some(found) if found != *computed => Err(self.mismatch(field, computed, source)),
             _ => Ok(()),
         }
     }
@@ -191,7 +196,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// Checks that the value is missing or null.
     ///
     /// # Errors
-    /// Fails if it is present.
+    /// Fails if the value is present.
     pub(super) fn check_absent(&self, field: usize, allowed: &'static str) -> Result<(), Error> {
         match self.raw(field) {
             Some(raw) => Err(Error::malformed(raw, allowed).in_member(self.names[field])),
@@ -199,27 +204,28 @@ impl<'a, const N: usize> Fields<'a, N> {
         }
     }
 
-    /// Returns the error for a value that differs from the computed one.
+    /// Returns the error for a value that differs from the computed value.
     #[cold]
     pub(super) fn mismatch<T: Value>(
         &self,
         field: usize,
         computed: &T,
-        from: &'static str,
+        source: &'static str,
     ) -> Error {
-        self.mismatch_in_words(field, &format!("{computed:#x}"), from)
+        self.mismatch_in_words(field, &format!("{computed:#x}"), source)
     }
 
-    /// Returns the error for a value that differs from the computed one, which is given in words.
+    /// Returns the error for a value that differs from the computed value, which is described in
+    /// words.
     #[cold]
     pub(super) fn mismatch_in_words(
         &self,
         field: usize,
         computed: &str,
-        from: &'static str,
+        source: &'static str,
     ) -> Error {
         let found = String::from_utf8_lossy(self.values[field]);
-        Error::mismatch(found.trim_matches('"'), computed, from).in_member(self.names[field])
+        Error::mismatch(found.trim_matches('"'), computed, source).in_member(self.names[field])
     }
 
     /// Returns the error for a malformed value.
@@ -228,7 +234,7 @@ impl<'a, const N: usize> Fields<'a, N> {
         self.error(field, Error::malformed(self.values[field], allowed))
     }
 
-    /// Returns the error of a value, with its member's name.
+    /// Adds the member's name to the path of an error in its value.
     #[cold]
     pub(super) fn error(&self, field: usize, error: Error) -> Error {
         error.in_member(self.names[field])
@@ -244,7 +250,7 @@ pub(super) trait Value: Sized + PartialEq + LowerHex {
     fn read(raw: &[u8]) -> Option<Self>;
 }
 
-/// Implements [`Value`] for arrays of bytes: two hexadecimal digits for each.
+/// Implements [`Value`] for arrays of bytes, which JSON writes as two hexadecimal digits per byte.
 macro_rules! bytes {
     ($($type:ty: $allowed:literal,)+) => { $(
         impl Value for $type {
@@ -275,7 +281,7 @@ impl Value for Bytes {
     const ALLOWED: &'static str = "0x and an even number of hexadecimal digits";
 
     fn read(raw: &[u8]) -> Option<Self> {
-        // The decoder would skip a second prefix.
+        // The decoder would accept and skip a second `0x`.
         let digits = digits(raw).filter(|digits| !digits.starts_with(b"0x"))?;
         hex::decode(digits).ok().map(Bytes::from)
     }
@@ -286,7 +292,8 @@ impl Value for u64 {
 
     #[inline]
     fn read(raw: &[u8]) -> Option<Self> {
-        parse_u128(canonical_digits(raw, 16)?).map(|number| number as u64) // 16 digits fit
+        // 16 digits fit in 64 bits.
+        parse_u128(canonical_digits(raw, 16)?).map(|number| number as u64)
     }
 }
 
@@ -327,7 +334,8 @@ impl Value for Padded {
     }
 }
 
-/// Returns the digits between `"0x` and the closing quote.
+/// Returns the bytes between `"0x` and the closing quote, which may be other characters than
+/// digits.
 #[inline]
 pub(super) fn digits(raw: &[u8]) -> Option<&[u8]> {
     match raw {
@@ -348,13 +356,14 @@ fn canonical_digits(raw: &[u8], digits_max: usize) -> Option<&[u8]> {
 /// Parses at most 32 digits.
 #[inline]
 fn parse_u128(digits: &[u8]) -> Option<u128> {
-    let mut invalid = 0;
+    // The values of all digits, combined by OR. The result exceeds 0xf if a digit is invalid.
+    let mut combined = 0;
     let parsed = digits.iter().fold(0u128, |sum, digit| {
         let nibble = NIBBLES[usize::from(*digit)];
-        invalid |= nibble;
+        combined |= nibble;
         sum << 4 | u128::from(nibble & 0xf)
     });
-    (invalid & 0xf0 == 0).then_some(parsed)
+    (combined & 0xf0 == 0).then_some(parsed)
 }
 
 /// Parses at most 64 digits.
@@ -365,6 +374,7 @@ fn parse_u256(digits: &[u8]) -> Option<U256> {
     Some(U256::from_limbs([low as u64, (low >> 64) as u64, high as u64, (high >> 64) as u64]))
 }
 
+/// The value of each hexadecimal digit. Other bytes have the value 0xff.
 const NIBBLES: [u8; 256] = {
     let mut nibbles = [0xff; 256];
     let mut value = 0;

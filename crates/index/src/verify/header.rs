@@ -1,4 +1,5 @@
-//! Verifies the members of a block: its header by the hash, then withdrawals, uncles and size.
+//! Verifies the members of a block except its transactions: the header by the block's hash, then
+//! withdrawals, uncles and size.
 
 use alloy_consensus::{EMPTY_OMMER_ROOT_HASH, Header};
 use alloy_eips::eip4895::Withdrawal;
@@ -57,8 +58,8 @@ const FORK_MEMBERS: [usize; 8] = [
     SLOT,
 ];
 
-/// The source of a block's hash, as errors name it.
-const HASHED: &str = "the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, \
+/// The source of a block's hash, as errors name the source.
+const HASH_SOURCE: &str = "the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, \
     transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, \
     extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, \
     excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are \
@@ -77,10 +78,10 @@ pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Error> {
 /// # Errors
 /// Returns the first of these errors:
 /// - a malformed or missing member of the header;
-/// - a missing member, if a member of a later fork is present. The encoding is a list without
-///   names, so a value that moves from one such member to the next would not change the hash;
+/// - a missing member of a fork, if a member of a later fork is present. The hash covers only the
+///   values and not their names, so a value under a wrong name would not change the hash;
 /// - a malformed `totalDifficulty`;
-/// - `hash`, if the header hashes to another value. The wrong member is unknown then;
+/// - `hash`, if the header hashes to another value. The wrong member is then unknown;
 /// - an `author` that differs from the miner.
 pub(super) fn verify_header(fields: &BlockFields<'_>) -> Result<Header, Error> {
     let header = read_header(fields)?;
@@ -90,12 +91,13 @@ pub(super) fn verify_header(fields: &BlockFields<'_>) -> Result<Header, Error> {
     }
     // No hash covers this member, but it must not be malformed.
     fields.optional::<U256>(TOTAL_DIFFICULTY)?;
-    fields.check_required(HASH, &header.hash_slow(), HASHED)?;
-    // Some nodes write the miner under its older name as well.
+    fields.check_required(HASH, &header.hash_slow(), HASH_SOURCE)?;
+    // Some nodes write the miner under the older name, too.
     fields.check_optional(AUTHOR, &header.beneficiary, "miner")?;
     Ok(header)
 }
 
+/// Reads the members of the header.
 fn read_header(fields: &BlockFields<'_>) -> Result<Header, Error> {
     Ok(Header {
         parent_hash: fields.required(PARENT)?,
@@ -145,28 +147,30 @@ pub(super) fn check_body(
         }
         _ => {}
     }
-    let uncles = count_uncles(fields)?;
-    if (uncles == 0) != (header.ommers_hash == EMPTY_OMMER_ROOT_HASH) {
-        let computed = if uncles == 0 { "some" } else { "none" };
+    let uncle_count = count_uncles(fields)?;
+    if (uncle_count == 0) != (header.ommers_hash == EMPTY_OMMER_ROOT_HASH) {
+        let computed = if uncle_count == 0 { "some" } else { "none" };
         return Err(fields.mismatch_in_words(UNCLES, computed, "sha3Uncles"));
     }
-    if uncles == 0 {
+    if uncle_count == 0 {
         let withdrawal_bytes =
             header.withdrawals_root.and(withdrawals).map_or(0, |list| list.length());
-        let bytes =
+        // A block is a list of the header, the transactions, an empty list of uncles and, since a
+        // fork, the withdrawals.
+        let payload_bytes =
             header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawal_bytes;
-        let bytes = list_bytes(bytes) as u64;
-        fields.check_optional(SIZE, &bytes, "the length of the block in RLP")?;
+        let block_bytes = list_bytes(payload_bytes) as u64;
+        fields.check_optional(SIZE, &block_bytes, "the length of the block in RLP")?;
     } else {
         fields.optional::<u64>(SIZE)?;
     }
     Ok(())
 }
 
-/// Returns the hashes of the block's transactions, if it has these instead of full transactions.
-/// They are not verified here, because the root is computed from the encodings, not from the
-/// hashes.
-pub(super) fn hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Error> {
+/// Returns the hashes of the block's transactions. Returns an empty list if the block has full
+/// transactions or none. The hashes are not verified, because `transactionsRoot` is computed from
+/// the encodings of transactions and not from their hashes.
+pub(super) fn transaction_hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Error> {
     let Some(raw) = fields.raw(TRANSACTIONS) else { return Ok(Vec::new()) };
     let is_hash = |element: &[u8]| element.first() == Some(&b'"');
     if !wire::json::walk::elements(raw).next().is_some_and(is_hash) {
@@ -207,6 +211,7 @@ names! {
     AMOUNT = "amount",
 }
 
+/// Returns the withdrawals, or `None` if the member is missing.
 fn read_withdrawals(fields: &BlockFields<'_>) -> Result<Option<Vec<Withdrawal>>, Error> {
     let Some(raw) = fields.raw(WITHDRAWALS) else { return Ok(None) };
     let mut layout = Layout::new(&WITHDRAWAL);

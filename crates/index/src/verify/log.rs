@@ -32,7 +32,8 @@ pub(super) struct Log<'a> {
     pub(super) address: Address,
     topics: [B256; TOPICS_MAX],
     topic_count: usize,
-    /// The digits of the data. [`Log::check_data`] checks that they are hexadecimal.
+    /// The digits of the data. [`Log::check_data`] and [`Log::encode`] check that they are
+    /// hexadecimal.
     data: &'a [u8],
 }
 
@@ -67,13 +68,17 @@ impl<'a> Log<'a> {
         &self.topics[..self.topic_count]
     }
 
-    /// Verifies the log's position.
+    /// Compares the members for the log's position with its actual position.
     pub(super) fn check_position(&self, position: &LogPosition<'_>) -> Result<(), Error> {
         let (fields, block) = (&self.fields, position.block);
         fields.check_required(BLOCK_HASH, &block.hash, "the block")?;
         fields.check_required(BLOCK_NUMBER, &block.number, "the block")?;
         fields.check_optional(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
-        fields.check_required(TX_HASH, position.transaction, "the transaction at this index")?;
+        fields.check_required(
+            TX_HASH,
+            position.transaction_hash,
+            "the transaction at this index",
+        )?;
         fields.check_required(
             TX_INDEX,
             &position.transaction_index,
@@ -86,13 +91,16 @@ impl<'a> Log<'a> {
         }
     }
 
-    /// Appends the log in RLP: address, topics, data.
+    /// Appends the log in RLP: a list of address, topics and data. Checks that the data is
+    /// hexadecimal.
     pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
-        /// Bytes of a hash in RLP.
+        /// Bytes of an address in RLP: a header byte and 20 bytes.
+        const ADDRESS_BYTES: usize = 21;
+        /// Bytes of a hash in RLP: a header byte and 32 bytes.
         const HASH_BYTES: usize = 33;
         let data_bytes = self.data.len() / 2;
         let topics = RlpHeader { list: true, payload_length: HASH_BYTES * self.topic_count };
-        // Only the encoding of a single byte depends on its value: below 0x80 it has no header.
+        // Data of one byte below 0x80 has no header in RLP. All other data has a header.
         let first_byte = self.data.first_chunk::<2>().and_then(|digits| {
             let mut byte = [0];
             hex::decode_to_slice(digits, &mut byte).ok().map(|()| byte[0])
@@ -100,7 +108,7 @@ impl<'a> Log<'a> {
         let is_single_byte = data_bytes == 1 && first_byte.is_some_and(|byte| byte < 0x80);
         let data = RlpHeader { list: false, payload_length: data_bytes };
         let data_length = if is_single_byte { 1 } else { data.length_with_payload() };
-        let payload_length = 21 + topics.length_with_payload() + data_length;
+        let payload_length = ADDRESS_BYTES + topics.length_with_payload() + data_length;
         RlpHeader { list: true, payload_length }.encode(out);
         self.address.encode(out);
         topics.encode(out);
@@ -113,12 +121,14 @@ impl<'a> Log<'a> {
         self.append_data(out)
     }
 
-    /// Checks that the data is hexadecimal, which [`Log::encode`] checks too.
-    pub(super) fn check_data(&self, scratch: &mut Vec<u8>) -> Result<(), Error> {
-        scratch.clear();
-        self.append_data(scratch)
+    /// Checks that the data is hexadecimal. `buffer` is overwritten. Call this function for a log
+    /// that is not encoded.
+    pub(super) fn check_data(&self, buffer: &mut Vec<u8>) -> Result<(), Error> {
+        buffer.clear();
+        self.append_data(buffer)
     }
 
+    /// Appends the decoded data.
     fn append_data(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let start = out.len();
         out.resize(start + self.data.len() / 2, 0);
@@ -127,6 +137,7 @@ impl<'a> Log<'a> {
     }
 }
 
+/// Reads an array of topics into `topics` and returns their number.
 fn read_topics(cursor: &mut Cursor<'_>, topics: &mut [B256; TOPICS_MAX]) -> Result<usize, Error> {
     cursor.elements(|index, cursor| {
         let raw = cursor.value()?;
@@ -138,10 +149,10 @@ fn read_topics(cursor: &mut Cursor<'_>, topics: &mut [B256; TOPICS_MAX]) -> Resu
     })
 }
 
-/// The position of a log.
+/// The actual position of a log.
 pub(super) struct LogPosition<'b> {
     pub(super) block: &'b Block,
-    pub(super) transaction: &'b B256,
+    pub(super) transaction_hash: &'b B256,
     pub(super) transaction_index: u64,
     /// The index among the logs of the block.
     pub(super) log_index: u64,

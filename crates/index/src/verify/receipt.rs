@@ -1,6 +1,6 @@
-//! Verifies receipts in one pass over the JSON. They are encoded again for the header's root, and
-//! their blooms are computed from their logs. Members that follow from the block and its
-//! transactions are compared.
+//! Verifies receipts in one pass over the JSON. The module encodes each receipt again, so that the
+//! header's `receiptsRoot` can be compared with the root of the encodings. It computes the Bloom
+//! filters from the logs. Other members are compared with the block and its transactions.
 
 use alloy_consensus::Header;
 use alloy_eips::eip4844::DATA_GAS_PER_BLOB;
@@ -8,7 +8,7 @@ use alloy_primitives::{B256, Bloom};
 use alloy_rlp::{Encodable, Header as RlpHeader};
 
 use super::block::{Block, Body, Tx};
-use super::bloom::Bloomer;
+use super::bloom::LogBloomBuilder;
 use super::cursor::Cursor;
 use super::error::Error;
 use super::fields::{Fields, Layout, names};
@@ -40,7 +40,8 @@ names! {
 
 type ReceiptFields<'a> = Fields<'a, { RECEIPT.len() }>;
 
-/// Checks that the receipts are an array of one object for each transaction, with its hash.
+/// Checks that the receipts are an array with one object for each transaction. Each object must
+/// have the hash of its transaction.
 pub(super) fn check_shape(block: &Block, raw: &[u8]) -> Result<(), Error> {
     let mut layout = Layout::new(&RECEIPT);
     let count = Cursor::new(raw)
@@ -71,20 +72,22 @@ pub(super) fn check_all(block: &Block, header: &Header, raw: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Verifies the header's bloom, given the bloom of all logs.
+/// Compares the header's Bloom filter with `computed`, the Bloom filter of all logs.
 pub(super) fn check_bloom(header: &Header, computed: &Bloom) -> Result<(), Error> {
     if header.logs_bloom == *computed {
         return Ok(());
     }
-    let extra_bits = |bloom: &Bloom, other: &Bloom| {
-        bloom.iter().zip(other.iter()).map(|(a, b)| (a & !b).count_ones()).sum::<u32>()
+    let count_extra_bits = |bloom: &Bloom, other: &Bloom| {
+        let pairs = bloom.iter().zip(other.iter());
+        pairs.map(|(byte, other_byte)| (byte & !other_byte).count_ones()).sum::<u32>()
     };
-    let (extra, missing) =
-        (extra_bits(&header.logs_bloom, computed), extra_bits(computed, &header.logs_bloom));
+    let extra = count_extra_bits(&header.logs_bloom, computed);
+    let missing = count_extra_bits(computed, &header.logs_bloom);
     let found = format!("{extra} bits that no log sets and {missing} missing bits");
     Err(Error::mismatch(&found, "none of either", "the bloom of all logs").in_member("logsBloom"))
 }
 
+/// Checks that there is one receipt for each transaction.
 fn check_count(block: &Block, count: usize) -> Result<(), Error> {
     let transactions = block.transactions.len();
     if count == transactions {
@@ -94,6 +97,7 @@ fn check_count(block: &Block, count: usize) -> Result<(), Error> {
     Err(Error::mismatch(&count.to_string(), &transactions.to_string(), from).in_member("receipts"))
 }
 
+/// Returns the transaction of the receipt with this index.
 fn transaction_at(block: &Block, index: usize) -> Result<&Tx, Error> {
     let count = block.transactions.len();
     block.transactions.get(index).ok_or_else(|| {
@@ -106,16 +110,16 @@ fn transaction_at(block: &Block, index: usize) -> Result<&Tx, Error> {
 struct Verifier<'b> {
     block: &'b Block,
     encodings: Encodings,
-    /// The encodings of one receipt's logs, in a reused buffer.
+    /// A buffer for the encodings of one receipt's logs.
     encoded_logs: Vec<u8>,
-    bloomer: Bloomer,
-    /// The bloom of all logs so far.
+    bloom_builder: LogBloomBuilder,
+    /// The Bloom filter of all logs so far.
     bloom: Bloom,
     /// The number of logs in the previous receipts.
     log_count: u64,
-    /// The cumulative gas of the previous receipt.
-    gas_cumulative: u64,
-    /// The price of one blob gas in the first receipt with blobs, in wei.
+    /// `cumulativeGasUsed` of the previous receipt.
+    cumulative_gas: u64,
+    /// The price in the first receipt with blobs, in wei per blob gas; `None` before that receipt.
     blob_gas_price: Option<u128>,
     layout: Layout<{ RECEIPT.len() }>,
     log_layout: Layout<{ LOG.len() }>,
@@ -129,16 +133,17 @@ impl<'b> Verifier<'b> {
             block,
             encodings,
             encoded_logs: Vec::new(),
-            bloomer: Bloomer::default(),
+            bloom_builder: LogBloomBuilder::default(),
             bloom: Bloom::ZERO,
             log_count: 0,
-            gas_cumulative: 0,
+            cumulative_gas: 0,
             blob_gas_price: None,
             layout: Layout::new(&RECEIPT),
             log_layout: Layout::new(&LOG),
         }
     }
 
+    /// Verifies the receipt at the cursor.
     fn verify_receipt(&mut self, index: usize, cursor: &mut Cursor<'_>) -> Result<(), Error> {
         let transaction = transaction_at(self.block, index)?;
         let mut bloom = Bloom::ZERO;
@@ -155,21 +160,22 @@ impl<'b> Verifier<'b> {
         }
         fields.required_raw(LOGS, "an array of logs")?;
         self.check_position(&fields, index as u64, transaction)?;
-        let gas_cumulative = self.check_gas(&fields)?;
+        let cumulative_gas = self.check_gas(&fields)?;
         fields.check_required(BLOOM, &bloom, "the receipt's logs")?;
         if let Some(body) = &transaction.body {
             self.check_body(&fields, body)?;
         }
         let kind = read_type(&fields, transaction.body.as_ref())?;
-        self.encode(kind, &read_outcome(&fields)?, gas_cumulative, &bloom);
+        self.encode(kind, &read_outcome(&fields)?, cumulative_gas, &bloom);
         self.bloom |= bloom;
         Ok(())
     }
 
+    /// Verifies and encodes the logs of a receipt, and adds them to the receipt's Bloom filter.
     fn read_logs(
         &mut self,
-        index: usize,
-        hash: &B256,
+        transaction_index: usize,
+        transaction_hash: &B256,
         cursor: &mut Cursor<'_>,
         bloom: &mut Bloom,
     ) -> Result<(), Error> {
@@ -177,17 +183,18 @@ impl<'b> Verifier<'b> {
             let log = Log::read(cursor, &mut self.log_layout)?;
             log.check_position(&LogPosition {
                 block: self.block,
-                transaction: hash,
-                transaction_index: index as u64,
+                transaction_hash,
+                transaction_index: transaction_index as u64,
                 log_index: self.log_count,
             })?;
-            self.bloomer.add(bloom, &log.address, log.topics());
+            self.bloom_builder.add(bloom, &log.address, log.topics());
             self.log_count += 1;
             log.encode(&mut self.encoded_logs)
         })?;
         Ok(())
     }
 
+    /// Compares the position of a receipt with the block and the transaction.
     fn check_position(&self, fields: &ReceiptFields<'_>, index: u64, tx: &Tx) -> Result<(), Error> {
         fields.check_required(TX_HASH, &tx.hash, "the transaction at this index")?;
         fields.check_required(TX_INDEX, &index, "its index in the block")?;
@@ -196,23 +203,23 @@ impl<'b> Verifier<'b> {
         fields.check_optional(BLOCK_TIMESTAMP, &self.block.timestamp, "the block")
     }
 
-    /// Verifies and returns the cumulative gas.
+    /// Verifies `cumulativeGasUsed` and `gasUsed`, and returns `cumulativeGasUsed`.
     fn check_gas(&mut self, fields: &ReceiptFields<'_>) -> Result<u64, Error> {
-        let cumulative: u64 = fields.required(GAS_CUMULATIVE)?;
-        let Some(used) = cumulative.checked_sub(self.gas_cumulative) else {
-            let minimum = format!("at least {:#x}", self.gas_cumulative);
+        let cumulative_gas: u64 = fields.required(GAS_CUMULATIVE)?;
+        let Some(gas_used) = cumulative_gas.checked_sub(self.cumulative_gas) else {
+            let minimum = format!("at least {:#x}", self.cumulative_gas);
             return Err(fields.mismatch_in_words(GAS_CUMULATIVE, &minimum, "the receipt before"));
         };
         fields.check_required(
             GAS_USED,
-            &used,
+            &gas_used,
             "cumulativeGasUsed and that of the receipt before",
         )?;
-        self.gas_cumulative = cumulative;
-        Ok(cumulative)
+        self.cumulative_gas = cumulative_gas;
+        Ok(cumulative_gas)
     }
 
-    /// Verifies the members that follow from the transaction.
+    /// Compares members of the receipt with the transaction.
     fn check_body(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         fields.check_optional(KIND, &u64::from(body.kind), "the transaction")?;
         fields.check_required(FROM, &body.from, "the transaction")?;
@@ -227,21 +234,23 @@ impl<'b> Verifier<'b> {
                 fields.check_required(CONTRACT, &contract, "the sender and its nonce")?;
             }
         }
-        fields.check_optional(GAS_PRICE, &body.price, "the transaction and the base fee")?;
+        fields.check_optional(GAS_PRICE, &body.gas_price, "the transaction and the base fee")?;
         self.check_blobs(fields, body)
     }
 
-    /// Verifies the blob gas. Its price follows from the header by a parameter that changes with
-    /// forks, so only its bounds are verified.
+    /// Verifies the blob gas and its price. The price follows from the header by a parameter that
+    /// changes with forks. Only the maximum of the price is verified, and that all receipts have
+    /// the same price.
     fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         const NONE: &str = "none, because the transaction has no blobs";
+        // Only transactions of type 3 have blobs. The value 0 is accepted for other transactions.
         if body.kind != 3 {
             if fields.optional::<u64>(BLOB_GAS_USED)? != Some(0) {
                 fields.check_absent(BLOB_GAS_USED, NONE)?;
             }
             return fields.check_absent(BLOB_GAS_PRICE, NONE);
         }
-        let blob_gas = body.blobs.saturating_mul(DATA_GAS_PER_BLOB);
+        let blob_gas = body.blob_count.saturating_mul(DATA_GAS_PER_BLOB);
         fields.check_optional(BLOB_GAS_USED, &blob_gas, "the transaction's blobs")?;
         let Some(price) = fields.optional::<u128>(BLOB_GAS_PRICE)? else { return Ok(()) };
         if price > body.blob_fee_max {
@@ -252,20 +261,21 @@ impl<'b> Verifier<'b> {
         fields.check_required(BLOB_GAS_PRICE, &first_price, "the first receipt with blobs")
     }
 
-    /// Appends the receipt's encoding (EIP-2718; Yellow Paper, section 4.3.1).
-    fn encode(&mut self, kind: u8, outcome: &Outcome, gas_cumulative: u64, bloom: &Bloom) {
+    /// Appends the encoding of a receipt (EIP-2718; Yellow Paper, section 4.3.1). A legacy receipt,
+    /// of type 0, has no type byte.
+    fn encode(&mut self, kind: u8, outcome: &Outcome, cumulative_gas: u64, bloom: &Bloom) {
         let out = &mut self.encodings.bytes;
         if kind != 0 {
             out.push(kind);
         }
         let logs = RlpHeader { list: true, payload_length: self.encoded_logs.len() };
         let payload_length = outcome.length()
-            + gas_cumulative.length()
+            + cumulative_gas.length()
             + bloom.length()
             + logs.length_with_payload();
         RlpHeader { list: true, payload_length }.encode(out);
         outcome.encode(out);
-        gas_cumulative.encode(out);
+        cumulative_gas.encode(out);
         bloom.encode(out);
         logs.encode(out);
         out.extend_from_slice(&self.encoded_logs);
@@ -279,7 +289,7 @@ fn read_type(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Erro
     match (body, fields.optional::<u64>(KIND)?) {
         (Some(body), _) => Ok(body.kind),
         (None, None) => Ok(0),
-        (None, Some(kind @ 0..=4)) => Ok(kind as u8), // at most 4
+        (None, Some(kind @ 0..=4)) => Ok(kind as u8),
         (None, Some(_)) => {
             let found = fields.raw(KIND).unwrap_or_default();
             Err(fields.error(KIND, Error::unknown_type(found)))
@@ -314,8 +324,8 @@ impl Outcome {
 /// Reads the outcome. Exactly one of `status` and `root` must be present; an empty `root` counts as
 /// missing.
 fn read_outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Error> {
-    let empty = fields.raw(ROOT) == Some(b"\"0x\"");
-    let root = if empty { None } else { fields.optional::<B256>(ROOT)? };
+    let is_empty = fields.raw(ROOT) == Some(b"\"0x\"");
+    let root = if is_empty { None } else { fields.optional::<B256>(ROOT)? };
     if let Some(root) = root {
         fields.check_absent(STATUS, "none, because root is present")?;
         return Ok(Outcome::Root(root));

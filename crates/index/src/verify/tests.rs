@@ -1,7 +1,7 @@
-//! Goal: valid responses pass at every level, and every change of them is rejected. Method:
-//! recorded blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and synthetic
-//! blocks with every transaction type; then a change of each of their members (`mutation`), and
-//! random bytes (`bytes`).
+//! Goal: valid responses pass at every level, and changed responses are rejected. Method: recorded
+//! blocks of many forks (`testdata/mainnet`, `testdata/execution-apis`) and synthetic blocks with
+//! every transaction type. Then each of their members is changed (`mutation`), and random bytes are
+//! read (`bytes`).
 
 mod bytes;
 mod forms;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{Error, ErrorKind, Level, block, header, receipts};
+use super::{Error, ErrorKind, Level, verify_block, verify_header, verify_receipts};
 
 fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(path)
@@ -23,7 +23,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// The JSON files of a folder of `testdata`, in the order of their names.
+/// Returns the JSON files of a folder of `testdata`, in the order of their names.
 fn files(path: &str) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder(path)).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -49,13 +49,14 @@ fn has_full_transactions(block: &Value) -> bool {
     block["transactions"].as_array().unwrap().iter().all(Value::is_object)
 }
 
-/// The last response of a file of `testdata/execution-apis`.
+/// Returns the last response in a file of `testdata/execution-apis`.
 fn response(path: &str) -> Value {
     let text = fs::read_to_string(folder("execution-apis").join(path)).unwrap();
     let line = text.lines().rfind(|line| line.starts_with("<< ")).unwrap();
     unwrap_result(serde_json::from_str(&line[3..]).unwrap())
 }
 
+/// Returns the field of an error.
 fn error_field<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     result.unwrap_err().field
 }
@@ -94,7 +95,7 @@ fn recorded_mainnet_blocks_pass() {
     let mut transactions = 0;
     for recorded in &full_blocks {
         for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
-            let verified = block(&raw(recorded), level).unwrap();
+            let verified = verify_block(&raw(recorded), level).unwrap();
             assert_eq!(
                 verified.transactions.len(),
                 recorded["transactions"].as_array().unwrap().len()
@@ -113,9 +114,9 @@ fn recorded_mainnet_blocks_pass() {
     }
     assert_eq!(transactions, 1_574);
     for recorded in &hash_blocks {
-        header(&raw(recorded), Level::Headers).unwrap();
+        verify_header(&raw(recorded), Level::Headers).unwrap();
         // A block with hashes is rejected where full transactions are needed.
-        assert_eq!(error_field(block(&raw(recorded), Level::Off)), "transactions[0]");
+        assert_eq!(error_field(verify_block(&raw(recorded), Level::Off)), "transactions[0]");
     }
 }
 
@@ -125,7 +126,7 @@ fn recorded_mainnet_receipts_pass() {
     let recorded = json(&folder("mainnet/helios/receipts.json"));
     assert_eq!(recorded.as_array().unwrap().len(), 202);
     for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
-        receipts(&block, &raw(&recorded), level).unwrap();
+        verify_receipts(&block, &raw(&recorded), level).unwrap();
     }
     let logs: Vec<Value> = recorded
         .as_array()
@@ -134,12 +135,12 @@ fn recorded_mainnet_receipts_pass() {
         .flat_map(|receipt| receipt["logs"].as_array().unwrap().clone())
         .collect();
     assert_eq!(logs.len(), 463);
-    super::logs(&block, &raw(&Value::Array(logs)), Level::Full).unwrap();
+    super::verify_logs(&block, &raw(&Value::Array(logs)), Level::Full).unwrap();
 }
 
-/// A block that has only the hashes of its transactions.
+/// Verifies a block that has only the hashes of its transactions.
 fn block_with_hashes(recorded: &Value) -> super::Block {
-    let block = header(&raw(recorded), Level::Headers).unwrap();
+    let block = verify_header(&raw(recorded), Level::Headers).unwrap();
     let hashes: Vec<String> =
         block.transactions.iter().map(|transaction| format!("{:#x}", transaction.hash)).collect();
     assert_eq!(Value::from(hashes), recorded["transactions"]);
@@ -154,25 +155,25 @@ fn logs_are_compared_with_the_hashes_of_a_bare_block() {
     let index = receipts.as_array().unwrap().iter().position(|receipt| has_logs(&receipt)).unwrap();
     let logs = raw(&receipts[index]["logs"]);
     for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
-        assert_eq!(header(&raw(&recorded), level).unwrap().transactions.len(), 202);
+        assert_eq!(verify_header(&raw(&recorded), level).unwrap().transactions.len(), 202);
     }
     let mut changed = recorded.clone();
     changed["transactions"][index] = Value::from(format!("0x{}", "1".repeat(64)));
-    let changed = header(&raw(&changed), Level::Headers).unwrap();
+    let changed = verify_header(&raw(&changed), Level::Headers).unwrap();
     assert_eq!(
-        error_field(super::logs(&changed, &logs, Level::Headers)),
+        error_field(super::verify_logs(&changed, &logs, Level::Headers)),
         "logs[0].transactionHash"
     );
     let mut malformed = recorded.clone();
     malformed["transactions"][3] = Value::from("0x12");
-    assert_eq!(error_field(header(&raw(&malformed), Level::Headers)), "transactions[3]");
+    assert_eq!(error_field(verify_header(&raw(&malformed), Level::Headers)), "transactions[3]");
     // A header skips full transactions.
     let full_block = unwrap_result(json(&folder("mainnet/nimbus-blocks/Cancun.json")));
     assert!(has_full_transactions(&full_block));
-    assert!(header(&raw(&full_block), Level::Headers).unwrap().transactions.is_empty());
+    assert!(verify_header(&raw(&full_block), Level::Headers).unwrap().transactions.is_empty());
 }
 
-/// Blocks from before Byzantium, when a receipt held the state root, and recent ones.
+/// The blocks are recent, or older than the fork Byzantium, when receipts contained the state root.
 #[test]
 fn recorded_blocks_and_their_receipts_pass() {
     let pairs = [
@@ -183,8 +184,8 @@ fn recorded_blocks_and_their_receipts_pass() {
     let mut counts = Vec::new();
     for (block_file, receipts_file) in pairs {
         let recorded = response(&format!("eth_getBlockReceipts/{receipts_file}"));
-        let block = block(&raw(&response(block_file)), Level::Senders).unwrap();
-        receipts(&block, &raw(&recorded), Level::Senders).unwrap();
+        let block = verify_block(&raw(&response(block_file)), Level::Senders).unwrap();
+        verify_receipts(&block, &raw(&recorded), Level::Senders).unwrap();
         counts.push(recorded.as_array().unwrap().len());
     }
     assert_eq!(counts, [4, 4, 0]);
@@ -197,7 +198,7 @@ fn a_chain_through_all_forks_passes() {
     assert_eq!(blocks.len(), 54);
     let mut kinds = [0; 5];
     for recorded in &blocks {
-        let verified = block(&raw(recorded), Level::Senders).unwrap();
+        let verified = verify_block(&raw(recorded), Level::Senders).unwrap();
         for tx in &verified.transactions {
             kinds[usize::from(tx.body.as_ref().unwrap().kind)] += 1;
         }
@@ -207,11 +208,11 @@ fn a_chain_through_all_forks_passes() {
 }
 
 #[test]
-fn made_blocks_and_their_receipts_pass() {
+fn synthetic_blocks_and_their_receipts_pass() {
     let sample = test_block::TestBlock::new();
-    let block = block(&raw(&sample.block), Level::Senders).unwrap();
-    receipts(&block, &raw(&sample.receipts), Level::Senders).unwrap();
-    super::logs(&block, &raw(&sample.logs()), Level::Full).unwrap();
+    let block = verify_block(&raw(&sample.block), Level::Senders).unwrap();
+    verify_receipts(&block, &raw(&sample.receipts), Level::Senders).unwrap();
+    super::verify_logs(&block, &raw(&sample.logs()), Level::Full).unwrap();
 }
 
 /// The corrupted blocks come from another project, each with the expected error.
@@ -225,8 +226,8 @@ fn corrupted_goerli_blocks_are_rejected() {
             let metadata = json(&path);
             let recorded = json(&path.with_file_name(format!("{name}_data.json")));
             let result = match kind {
-                "blocks" => block(&raw(&recorded), Level::Senders),
-                _ => header(&raw(&recorded), Level::Senders),
+                "blocks" => verify_block(&raw(&recorded), Level::Senders),
+                _ => verify_header(&raw(&recorded), Level::Senders),
             };
             if metadata["fail"] != true {
                 result.unwrap();

@@ -1,6 +1,6 @@
-//! Verifies transactions. Each transaction is rebuilt from its members, encoded and hashed, so its
-//! hash and the block's root cover every member. Members that follow from these members or from the
-//! block are compared.
+//! Verifies transactions. The module rebuilds each transaction from its members, encodes and hashes
+//! it. The encoded members are right if this hash and the root of all encodings are right. All
+//! other members are compared with the encoded members or with the block.
 
 use alloy_consensus::transaction::{EthereumTypedTransaction, RlpEcdsaEncodableTx};
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
@@ -49,8 +49,8 @@ names! {
     INDEX = "transactionIndex",
 }
 
-/// The members that not every transaction type has, and the types that have them (EIP-2930,
-/// EIP-1559, EIP-4844, EIP-7702).
+/// The members that only some transaction types have, each with these types (EIP-2930, EIP-1559,
+/// EIP-4844, EIP-7702).
 const MEMBERS_OF_TYPES: [(usize, std::ops::RangeInclusive<u8>); 6] = [
     (ACCESS_LIST, 1..=4),
     (FEE_MAX, 2..=4),
@@ -62,9 +62,13 @@ const MEMBERS_OF_TYPES: [(usize, std::ops::RangeInclusive<u8>); 6] = [
 
 type TxFields<'a> = Fields<'a, { TRANSACTION.len() }>;
 
-/// Verifies the block's transactions at this level. Returns them, and the sum of their lengths in
-/// RLP.
-pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<Tx>, usize), Error> {
+/// Verifies the block's transactions at this level. Returns the transactions, and the sum of their
+/// lengths in RLP, which is 0 below [`Level::Full`].
+pub(super) fn verify_transactions(
+    raw: &[u8],
+    block: &Block,
+    level: Level,
+) -> Result<(Vec<Tx>, usize), Error> {
     let mut layout = Layout::new(&TRANSACTION);
     let mut transactions = Vec::new();
     let mut encodings = Encodings::default();
@@ -106,10 +110,12 @@ pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<T
 /// The encodings of transactions or receipts, one after the other (EIP-2718).
 #[derive(Debug, Default)]
 pub(super) struct Encodings {
+    /// All encodings.
     pub(super) bytes: Vec<u8>,
+    /// The end of each encoding in `bytes`.
     ends: Vec<usize>,
-    /// The sum of their lengths in RLP. A typed transaction is a string, a legacy transaction a
-    /// list.
+    /// The sum of the lengths of transactions as elements of an RLP list. The encoding of a legacy
+    /// transaction is an element as it is. A typed transaction is wrapped in a string.
     rlp_bytes: usize,
 }
 
@@ -121,7 +127,7 @@ impl Encodings {
         &self.bytes[start..]
     }
 
-    /// Returns the root of the trie that maps each index to its encoding.
+    /// Returns the Merkle root of the trie that maps each index to its encoding.
     pub(super) fn root(&self) -> B256 {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let items: Vec<&[u8]> =
@@ -130,7 +136,8 @@ impl Encodings {
     }
 }
 
-/// Verifies one transaction, and appends its encoding.
+/// Verifies one transaction, and appends its encoding. Verifies the sender by the signature if
+/// `check_sender` is true.
 fn verify_transaction(
     fields: &TxFields<'_>,
     block: &Block,
@@ -153,8 +160,12 @@ fn verify_transaction(
     fields.check_required(BLOCK_NUMBER, &block.number, "the block")?;
     fields.check_optional(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
     fields.check_required(INDEX, &index, "its index in the block")?;
-    fields.check_optional(GAS_PRICE, &body.price, "the base fee with maxFeePerGas and its tip")?;
-    // Some nodes write the input under its older name as well.
+    fields.check_optional(
+        GAS_PRICE,
+        &body.gas_price,
+        "the base fee with maxFeePerGas and its tip",
+    )?;
+    // Some nodes write the input also under its older name.
     if let (Some(data), Some(input)) = (fields.raw(DATA), fields.raw(INPUT))
         && data != input
     {
@@ -171,7 +182,7 @@ fn verify_transaction(
     Ok(transaction.body)
 }
 
-/// A transaction of a known type. Blobs are not among its members.
+/// A transaction of a known type, without the content of its blobs.
 type TypedTransaction = EthereumTypedTransaction<TxEip4844>;
 
 /// A transaction that was rebuilt from its members.
@@ -182,6 +193,7 @@ struct RebuiltTransaction {
 }
 
 impl RebuiltTransaction {
+    /// Rebuilds a transaction. `base_fee` is the base fee of the block; `None` before EIP-1559.
     fn read(fields: &TxFields<'_>, base_fee: Option<u64>) -> Result<Self, Error> {
         let kind = read_type(fields)?;
         for (field, kinds) in MEMBERS_OF_TYPES {
@@ -194,8 +206,8 @@ impl RebuiltTransaction {
             from: fields.required(FROM)?,
             to: fields.optional(TO)?,
             nonce: fields.required(NONCE)?,
-            price: 0,
-            blobs: 0,
+            gas_price: 0,
+            blob_count: 0,
             blob_fee_max: 0,
         };
         let (typed, is_y_odd) = match kind {
@@ -210,11 +222,12 @@ impl RebuiltTransaction {
     }
 }
 
-/// Returns the transaction type, or 0 if the member is missing, as before Berlin.
+/// Returns the transaction type. A missing member means type 0, because transactions had no type
+/// before the fork Berlin.
 fn read_type(fields: &TxFields<'_>) -> Result<u8, Error> {
     match fields.optional::<u64>(KIND)? {
         None => Ok(0),
-        Some(kind @ 0..=4) => Ok(kind as u8), // at most 4
+        Some(kind @ 0..=4) => Ok(kind as u8),
         Some(_) => {
             let found = fields.raw(KIND).unwrap_or_default();
             Err(fields.error(KIND, Error::unknown_type(found)))
@@ -222,8 +235,8 @@ fn read_type(fields: &TxFields<'_>) -> Result<u8, Error> {
     }
 }
 
-/// Reads the signature's parity in a typed transaction. Returns true if y is odd. `yParity` and `v`
-/// must be equal; one of them may be missing.
+/// Reads the parity of a typed transaction's signature. Returns true if the y coordinate is odd.
+/// `yParity` and `v` must be equal, and one of the two may be missing.
 fn read_parity(fields: &TxFields<'_>) -> Result<bool, Error> {
     let field = if fields.raw(Y_PARITY).is_some() { Y_PARITY } else { V };
     let is_y_odd = match fields.required::<u64>(field)? {
@@ -235,13 +248,14 @@ fn read_parity(fields: &TxFields<'_>) -> Result<bool, Error> {
     Ok(is_y_odd)
 }
 
-/// Reads a legacy transaction. Since EIP-155 its `v` contains the chain id.
+/// Reads a legacy transaction, and the parity of its signature: true if the y coordinate is odd.
+/// `v` is `27 + parity`, or `35 + 2 * chain id + parity` since EIP-155.
 fn read_legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(TypedTransaction, bool), Error> {
-    body.price = fields.required(GAS_PRICE)?;
+    body.gas_price = fields.required(GAS_PRICE)?;
     let (chain_id, is_y_odd) = match fields.required::<u128>(V)? {
         v @ (27 | 28) => (None, v == 28),
         v if v >= 35 && (v - 35) / 2 <= u128::from(u64::MAX) => {
-            (Some(((v - 35) / 2) as u64), (v - 35) % 2 == 1) // fits by the line before
+            (Some(((v - 35) / 2) as u64), (v - 35) % 2 == 1)
         }
         _ => return Err(fields.form_error(V, "0x1b, 0x1c, or from 0x23 on")),
     };
@@ -250,7 +264,7 @@ fn read_legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(TypedTransacti
     let tx = TxLegacy {
         chain_id,
         nonce: body.nonce,
-        gas_price: body.price,
+        gas_price: body.gas_price,
         gas_limit: fields.required(GAS)?,
         to: body.to.map_or(TxKind::Create, TxKind::Call),
         value: fields.required(VALUE)?,
@@ -260,11 +274,11 @@ fn read_legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(TypedTransacti
 }
 
 fn read_eip2930(fields: &TxFields<'_>, body: &mut Body) -> Result<TypedTransaction, Error> {
-    body.price = fields.required(GAS_PRICE)?;
+    body.gas_price = fields.required(GAS_PRICE)?;
     Ok(TypedTransaction::Eip2930(TxEip2930 {
         chain_id: fields.required(CHAIN)?,
         nonce: body.nonce,
-        gas_price: body.price,
+        gas_price: body.gas_price,
         gas_limit: fields.required(GAS)?,
         to: body.to.map_or(TxKind::Create, TxKind::Call),
         value: fields.required(VALUE)?,
@@ -301,7 +315,7 @@ fn read_eip4844(
     let raw = fields.required_raw(BLOB_HASHES, "an array of hashes")?;
     let blob_versioned_hashes: Vec<B256> =
         header::read_list(raw).map_err(|error| fields.error(BLOB_HASHES, error))?;
-    body.blobs = blob_versioned_hashes.len() as u64;
+    body.blob_count = blob_versioned_hashes.len() as u64;
     body.blob_fee_max = fields.required(BLOB_FEE_MAX)?;
     Ok(TypedTransaction::Eip4844(TxEip4844 {
         chain_id: fields.required(CHAIN)?,
@@ -338,17 +352,19 @@ fn read_eip7702(
     }))
 }
 
-/// The offered fees of a transaction, in wei per gas.
+/// The fees that the sender of a transaction offers, in wei per gas.
 struct Fees {
+    /// `maxFeePerGas`.
     max: u128,
+    /// `maxPriorityFeePerGas`.
     tip_max: u128,
 }
 
 impl Fees {
-    /// Reads the offered fees, and sets the price in `body`.
+    /// Reads the offered fees, and sets the gas price in `body`.
     fn read(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Self, Error> {
         let fees = Self { max: fields.required(FEE_MAX)?, tip_max: fields.required(TIP_MAX)? };
-        body.price = calc_effective_gas_price(fees.max, fees.tip_max, base_fee);
+        body.gas_price = calc_effective_gas_price(fees.max, fees.tip_max, base_fee);
         Ok(fees)
     }
 }
@@ -404,7 +420,8 @@ fn read_authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>
     Ok(authorizations)
 }
 
-/// Reads an authorization. A block may contain invalid ones, so any parity of 8 bits is allowed.
+/// Reads an authorization. A block may contain invalid authorizations, so any parity of 8 bits is
+/// allowed.
 fn read_authorization(
     fields: &Fields<'_, { AUTHORIZATION.len() }>,
 ) -> Result<SignedAuthorization, Error> {

@@ -13,8 +13,9 @@ use super::{
 
 const MS: u64 = 1_000_000;
 
-fn close(a: f64, b: f64) -> bool {
-    (a - b).abs() <= b.abs() * 0.002 + 0.001
+/// Returns true if a value equals the expected one within the precision of a histogram.
+fn close(value: f64, expected: f64) -> bool {
+    (value - expected).abs() <= expected.abs() * 0.002 + 0.001
 }
 
 #[test]
@@ -25,25 +26,31 @@ fn statistics_without_values_are_zero() {
 
 #[test]
 fn statistics_of_one_value_equal_that_value() {
-    let mut one = empty_times();
-    one.saturating_record(5 * MS);
-    let told = compute_quantiles(&one);
-    for value in [told.min_ms, told.p50_ms, told.p99_ms, told.max_ms, told.p99_interval_ms.0] {
-        assert!(close(value, 5.0), "{told:?}");
+    let mut times = empty_times();
+    times.saturating_record(5 * MS);
+    let quantiles = compute_quantiles(&times);
+    for value in [
+        quantiles.min_ms,
+        quantiles.p50_ms,
+        quantiles.p99_ms,
+        quantiles.max_ms,
+        quantiles.p99_interval_ms.0,
+    ] {
+        assert!(close(value, 5.0), "{quantiles:?}");
     }
 }
 
 #[test]
 fn ranks_and_interval_of_a_p99_are_those_of_the_formula() {
-    let mut ten_thousand = empty_times();
-    (1..=10_000).for_each(|n| ten_thousand.saturating_record(n * MS / 10));
-    let told = compute_quantiles(&ten_thousand);
-    assert!(close(told.p50_ms, 500.05), "{told:?}");
-    assert!(close(told.p99_ms, 990.001), "{told:?}");
-    // Ranks 9,900 ± 19.5.
-    assert!(close(told.p99_interval_ms.0, 988.0), "{told:?}");
-    assert!(close(told.p99_interval_ms.1, 992.0), "{told:?}");
-    assert!(told.p99_interval_ms.1 - told.p99_interval_ms.0 > 3.0, "{told:?}");
+    let mut times = empty_times();
+    (1..=10_000).for_each(|number| times.saturating_record(number * MS / 10));
+    let quantiles = compute_quantiles(&times);
+    assert!(close(quantiles.p50_ms, 500.05), "{quantiles:?}");
+    assert!(close(quantiles.p99_ms, 990.001), "{quantiles:?}");
+    // The ranks of the interval are 9,900 ± 19.5.
+    assert!(close(quantiles.p99_interval_ms.0, 988.0), "{quantiles:?}");
+    assert!(close(quantiles.p99_interval_ms.1, 992.0), "{quantiles:?}");
+    assert!(quantiles.p99_interval_ms.1 - quantiles.p99_interval_ms.0 > 3.0, "{quantiles:?}");
 }
 
 proptest! {
@@ -60,12 +67,12 @@ proptest! {
         let rank = percentile / 100.0 * (sorted.len() - 1) as f64;
         let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
         let exact = low as f64 + (high as f64 - low as f64) * rank.fract();
-        let told = percentile_ms(&recorded, percentile).unwrap() * 1e6;
-        prop_assert!((told - exact).abs() <= exact * 0.001 + 100.0, "{told} {exact}");
+        let computed = percentile_ms(&recorded, percentile).unwrap() * 1e6;
+        prop_assert!((computed - exact).abs() <= exact * 0.001 + 100.0, "{computed} {exact}");
     }
 }
 
-/// Two methods and one stage of 10 s.
+/// Returns the counts of two methods in one stage of 10 s.
 fn example_totals() -> Totals {
     let mut interval = Interval::new(0, 1, 2);
     let mut record = |method, class, count, ms: u64| {
@@ -124,7 +131,8 @@ fn iterations_after_the_end_count_in_times_and_in_no_rate() {
     let stage =
         |totals: &Totals| compute_stage_rows(&plan, totals, Duration::from_secs(10)).remove(0);
     assert_eq!((stage(&totals).rate_started, stage(&totals).overall.goodput), (10.0, 7.0));
-    // What ended in the next stage is none of this one's rate, and still one of the run's.
+    // A call that ended in the next stage counts for the rate of the run, but not for the rate of
+    // its stage.
     totals.carried.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 10);
     assert_eq!((stage(&totals).overall.goodput, stage(&totals).overall.rate), (6.0, 9.0));
     assert_eq!(compute_method_rows(&plan, &totals, 10.0).0.goodput, 7.0);

@@ -1,4 +1,4 @@
-//! A blocking WebSocket for the few calls before and after a run, which are not measured.
+//! A blocking WebSocket for the few calls before and after a run. These calls are not measured.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -13,7 +13,7 @@ use super::websocket::{Decoder, Event, HandshakeState, Masking, NORMAL_CLOSURE, 
 #[cfg(test)]
 mod tests;
 
-/// Number of bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 << 10;
 
 /// An open WebSocket.
@@ -29,7 +29,7 @@ pub struct BlockingWebSocket {
 pub enum Opened {
     /// The WebSocket is open.
     Open(BlockingWebSocket),
-    /// The server responded with this other status.
+    /// The server responded with this status instead of 101.
     Refused(u16),
 }
 
@@ -39,11 +39,11 @@ enum Stream {
 }
 
 impl BlockingWebSocket {
-    /// Opens a WebSocket. All steps together end within `timeout`.
+    /// Opens a WebSocket. `timeout` limits all steps together.
     ///
     /// # Errors
-    /// Fails if the connection or a setting of the target cannot be used. An error of the kind
-    /// `TimedOut` is a timeout. An error of TLS has the [`rustls::Error`] inside.
+    /// Fails if the connection or a setting of the target cannot be used. A timeout has the kind
+    /// `TimedOut`. A TLS error contains the [`rustls::Error`].
     pub fn open(target: &Target, tls: &Tls, timeout: Duration) -> io::Result<Opened> {
         let deadline = Instant::now() + timeout;
         let opener = Opener::new(target).map_err(io::Error::other)?;
@@ -59,10 +59,10 @@ impl BlockingWebSocket {
                 HandshakeState::Invalid => {
                     return Err(invalid("the response to the request for a WebSocket is invalid"));
                 }
-                HandshakeState::Open { rest } => {
+                HandshakeState::Open { frames } => {
                     return Ok(Opened::Open(BlockingWebSocket {
                         stream,
-                        received: rest,
+                        received: frames,
                         decoder: Decoder::default(),
                         masking: Masking::default(),
                     }));
@@ -71,12 +71,12 @@ impl BlockingWebSocket {
         }
     }
 
-    /// Sends a message and returns the next one. Replies to pings.
+    /// Sends a message and returns the next message of the server. Replies to pings.
     ///
     /// # Errors
     /// Fails if the connection ends, if the server violates the protocol, or if the message is
-    /// longer than `bytes_max`. The WebSocket cannot be used any further. An error of the kind
-    /// `TimedOut` is a timeout.
+    /// longer than `bytes_max`. A timeout has the kind `TimedOut`. After an error, the WebSocket
+    /// cannot be used any further.
     pub fn call(
         &mut self,
         body: &[u8],
@@ -160,8 +160,11 @@ impl Stream {
         Ok(Stream::Tls(Box::new(StreamOwned::new(client, socket))))
     }
 
-    /// Reads available bytes, at least one.
-    fn read(&mut self, into: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
+    /// Waits for bytes and appends them to `buffer`.
+    ///
+    /// # Errors
+    /// Fails if the server has closed the connection, or if the deadline passes.
+    fn read(&mut self, buffer: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
         self.set_timeout(deadline)?;
         let mut bytes = vec![0; READ_BYTES];
         let count = match self {
@@ -171,7 +174,7 @@ impl Stream {
         match count.map_err(as_timeout)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             count => {
-                into.extend_from_slice(&bytes[..count]);
+                buffer.extend_from_slice(&bytes[..count]);
                 Ok(())
             }
         }
@@ -186,6 +189,7 @@ impl Stream {
         written.map_err(as_timeout)
     }
 
+    /// Limits the next read or write to the time until the deadline.
     fn set_timeout(&self, deadline: Instant) -> io::Result<()> {
         let socket = match self {
             Stream::Plain(socket) => socket,
@@ -200,13 +204,14 @@ impl Stream {
 /// Returns the time until the deadline.
 ///
 /// # Errors
-/// Fails with `TimedOut` if it has passed.
+/// Fails with `TimedOut` if the deadline has passed.
 fn remaining(deadline: Instant) -> io::Result<Duration> {
     let remaining = deadline.saturating_duration_since(Instant::now());
     if remaining.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(remaining) }
 }
 
-/// Returns the error of a socket whose timeout passed as `TimedOut`.
+/// Converts `WouldBlock` to `TimedOut`, because a blocking socket reports a timeout as
+/// `WouldBlock`.
 fn as_timeout(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }

@@ -1,5 +1,6 @@
-//! A response body that arrives in pieces. A short body is stored as a whole. Of a long body only
-//! the envelope is stored.
+//! A response body that arrives in pieces. A short body is stored as a whole. A long body is
+//! scanned piece by piece, and only its envelope is stored: the JSON-RPC response without the
+//! content of its result.
 //!
 //! The cost of a piece depends only on its length, so a long response delays no other call.
 //! `crates/lab-engine/src/engine/reader.rs` finds the end of the body.
@@ -9,34 +10,34 @@ use wire::json::envelope::EnvelopeScanner;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes of a body that is stored and parsed as a whole. Parsing it
-/// at once is faster than by pieces and takes about 10 µs.
+/// Maximum number of bytes of a short body, which is stored and parsed as a whole. Parsing a whole
+/// body of this size takes about 10 µs, which is faster than scanning it piece by piece.
 pub(crate) const WHOLE_BYTES_MAX: usize = 32 << 10;
-/// Maximum number of bytes of a body that is stored for the comparison. All samples together take
-/// at most 64 MB.
+/// Maximum number of bytes of a body that is stored for the comparison with the reference node. At
+/// most 64 samples wait for the comparison, so they take at most 64 MB.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of bytes of a buffer that is reused for the next response.
+/// Maximum capacity of a buffer that is reused for the next response, in bytes.
 const REUSED_BUFFER_MAX: usize = 64 << 10;
 
 /// The part of a body that has arrived so far.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// All bytes so far, if the body is stored as a whole.
+    /// All bytes so far; empty if only the envelope is stored.
     bytes: Vec<u8>,
     /// Number of bytes so far.
     length: usize,
-    /// Scanner of a long body, which stores only the envelope.
+    /// Scanner of a long body, which stores only the envelope. `None` for a short body.
     scanner: Option<Box<EnvelopeScanner>>,
-    /// True if the body is stored for the comparison.
+    /// True if the body must be stored for the comparison with the reference node.
     sampled: bool,
 }
 
-/// A received body.
+/// A received body, or the part of it that has arrived so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedBody<'a> {
     /// The bytes to parse: the body, or the envelope of a long body.
     pub(crate) parsed: &'a [u8],
-    /// The whole body, if it was stored.
+    /// All bytes of the body; `None` if only the envelope was stored.
     pub(crate) stored: Option<&'a [u8]>,
     /// Length of the body in bytes.
     pub(crate) length: usize,
@@ -47,7 +48,7 @@ pub(crate) struct ReceivedBody<'a> {
 pub(crate) struct TooLong;
 
 impl Body {
-    /// Prepares for the next body. A small buffer is reused.
+    /// Prepares for the next body. Reuses a small buffer.
     pub(crate) fn reset(&mut self) {
         (self.length, self.scanner, self.sampled) = (0, None, false);
         if self.bytes.capacity() > REUSED_BUFFER_MAX {
@@ -57,7 +58,8 @@ impl Body {
         }
     }
 
-    /// Stores the next body for the comparison. Must be called before the body arrives.
+    /// Makes the next body be stored for the comparison with the reference node. Must be called
+    /// before the body arrives.
     pub(crate) fn store(&mut self) {
         self.sampled = true;
     }
@@ -94,6 +96,7 @@ impl Body {
         Ok(())
     }
 
+    /// Creates the scanner, unless it exists already, and feeds it the bytes so far.
     fn start_scanner(&mut self) {
         if self.scanner.is_none() {
             let mut scanner = Box::<EnvelopeScanner>::default();
@@ -107,7 +110,7 @@ impl Body {
         self.length
     }
 
-    /// Returns true if only the envelope is stored.
+    /// Returns true if the body is long and therefore scanned piece by piece.
     pub(crate) fn is_long(&self) -> bool {
         self.scanner.is_some()
     }

@@ -1,5 +1,7 @@
-//! Determines the outcome of a call from the status and the body of its response. It implements
-//! [`lab_model::record::Class`].
+//! Determines the outcome of a call from the status and the body of its response.
+//!
+//! [`lab_model::record::Class`] defines the classes of outcomes. An HTTP response, a WebSocket
+//! message and a response to a recorded call are classified by the same rules.
 
 use lab_model::plan::RecordedRequest;
 use lab_model::record::Class;
@@ -15,22 +17,21 @@ mod tests;
 /// Outcome of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallOutcome {
-    /// Its class.
     pub(crate) class: Class,
-    /// Code of a JSON-RPC error.
+    /// Code of the JSON-RPC error; `None` if the response is no JSON-RPC error.
     pub(crate) code: Option<i64>,
     /// True if the result is null.
     pub(crate) null: bool,
 }
 
 impl CallOutcome {
-    /// Returns an outcome without a JSON-RPC error.
+    /// Returns an outcome of this class without an error code.
     pub(crate) const fn of(class: Class) -> CallOutcome {
         CallOutcome { class, code: None, null: false }
     }
 
     /// Classifies a JSON-RPC response. A result with an HTTP error status counts as an HTTP error,
-    /// because most clients discard its body.
+    /// because most clients ignore the body then.
     fn of_response(status: u16, outcome: &Outcome<'_>) -> CallOutcome {
         match outcome {
             Outcome::Result(_) if status >= 400 => by_status(status),
@@ -59,7 +60,7 @@ pub(crate) fn single(status: u16, body: &[u8], id: u64) -> CallOutcome {
     classify_single(status, body, |raw| parse_decimal(raw) == Some(id))
 }
 
-/// Classifies the response to a recorded call. A call without an id accepts any id.
+/// Classifies the response to a recorded call. If the recorded call has no id, any id is accepted.
 pub(crate) fn recorded(status: u16, body: &[u8], call: &RecordedRequest) -> CallOutcome {
     classify_single(status, body, |raw| call.id.is_empty() || raw == &*call.id)
 }
@@ -77,33 +78,36 @@ fn classify_single(status: u16, body: &[u8], is_request_id: impl Fn(&[u8]) -> bo
     }
 }
 
-/// Returns true for an error with the id null: the server could not read the id (JSON-RPC 2.0,
-/// section 5).
+/// Returns true if the response is an error with the id null. A server sends that id if it could
+/// not read the id of the request (JSON-RPC 2.0, section 5).
 fn is_error_without_id(response: &Response<'_>) -> bool {
     response.id == b"null" && matches!(response.outcome, Outcome::Error { .. })
 }
 
-/// Classifies the responses to a batch. The ids of its calls begin with `first` and are `stride`
-/// apart. `outcomes` has one entry per call.
+/// Classifies the responses to a batch. The first call has the id `first_id`, and consecutive ids
+/// differ by `stride`. `outcomes` has one entry per call.
 pub(crate) fn batch(
     status: u16,
     body: &[u8],
-    first: u64,
+    first_id: u64,
     stride: u64,
     outcomes: &mut [CallOutcome],
 ) {
     let index_of = |response: &Response<'_>, _: usize| {
-        let distance = parse_decimal(response.id)?.checked_sub(first)?;
+        let distance = parse_decimal(response.id)?.checked_sub(first_id)?;
         (distance % stride == 0).then_some((distance / stride) as usize)
     };
     classify_batch(status, body, index_of, outcomes);
 }
 
-/// Classifies the responses to a recorded batch in their order, because the ids are unknown.
+/// Classifies the responses to a recorded batch. The ids of its calls are unknown, so the n-th
+/// response counts for the n-th call.
 pub(crate) fn recorded_batch(status: u16, body: &[u8], outcomes: &mut [CallOutcome]) {
     classify_batch(status, body, |_, position| Some(position), outcomes);
 }
 
+/// Classifies the responses to a batch. `index_of` returns the index of the call to which a
+/// response belongs, from the response and its position.
 fn classify_batch(
     status: u16,
     body: &[u8],
@@ -118,7 +122,7 @@ fn classify_batch(
         Err(ResponseError::TooMany(_)) => return outcomes.fill(CallOutcome::of(Class::WrongId)),
         Err(_) => return,
         Ok(Responses::Single(response)) => {
-            // An error may apply to the whole batch; a result cannot.
+            // A single error may apply to the whole batch. A single result cannot.
             if matches!(response.outcome, Outcome::Error { .. }) {
                 outcomes.fill(CallOutcome::of_response(status, &response.outcome));
             }
@@ -128,8 +132,8 @@ fn classify_batch(
     };
     outcomes.fill(CallOutcome::of(Class::Malformed));
     let mut answered = vec![false; outcomes.len()];
-    let mut unknown_ids = false;
-    let mut errors = Vec::new();
+    let mut has_unknown_ids = false;
+    let mut errors_without_id = Vec::new();
     for (position, response) in responses.iter().enumerate() {
         let Ok(response) = response else { continue };
         let index = index_of(response, position);
@@ -139,16 +143,19 @@ fn classify_batch(
                 outcomes[index] = CallOutcome::of_response(status, &response.outcome);
             }
             None if is_error_without_id(response) => {
-                errors.push(CallOutcome::of_response(status, &response.outcome))
+                errors_without_id.push(CallOutcome::of_response(status, &response.outcome))
             }
-            None => unknown_ids = true,
+            None => has_unknown_ids = true,
         }
     }
-    let mut missing = outcomes.iter_mut().zip(&answered).filter(|(_, answered)| !**answered);
-    // Errors without an id belong to the calls that have no other response.
-    errors.into_iter().zip(missing.by_ref()).for_each(|(error, (outcome, _))| *outcome = error);
-    // If there are responses with unknown ids, the missing ones have the wrong id.
-    if unknown_ids {
-        missing.for_each(|(outcome, _)| *outcome = CallOutcome::of(Class::WrongId));
+    let mut unanswered = outcomes.iter_mut().zip(&answered).filter(|(_, answered)| !**answered);
+    // Each error without an id counts for a call that has no other response.
+    errors_without_id
+        .into_iter()
+        .zip(unanswered.by_ref())
+        .for_each(|(error, (outcome, _))| *outcome = error);
+    // The responses with unknown ids count for the remaining calls.
+    if has_unknown_ids {
+        unanswered.for_each(|(outcome, _)| *outcome = CallOutcome::of(Class::WrongId));
     }
 }

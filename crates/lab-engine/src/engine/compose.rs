@@ -1,8 +1,8 @@
-//! Builds the bytes of requests. All constant parts are prepared once. A request then consists of
-//! copied pieces, random values and its length.
+//! Builds the bytes of requests for `crates/lab-engine/src/engine/thread.rs`, which sends them.
 //!
-//! A request depends only on the plan, the chain's facts, and its [`RequestKey`]. A run with the
-//! same seed therefore sends the same bytes. `crates/lab-engine/src/engine/thread.rs` sends them.
+//! The [`Composer`] prepares all constant parts once. Then it builds a request from copied parts,
+//! random values and the length. A request depends only on the plan, the chain's facts, and its
+//! [`RequestKey`], so a run with the same seed sends the same bytes.
 
 use std::sync::Arc;
 
@@ -19,27 +19,29 @@ use crate::chain::ChainFacts;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of decimal digits of a content-length.
+/// Number of decimal digits of the largest `u64`, which bounds the value of Content-Length.
 const LENGTH_DIGITS_MAX: usize = 20;
+/// The empty line between the head and the body, after the end of the last header field.
+const HEAD_END: &[u8; 4] = b"\r\n\r\n";
 
-/// The kind of a request. It decides how responses are matched to calls.
+/// The kind of a request, which decides how responses are matched to calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// One call, whose id the engine chose.
     Single {
         /// Index into the plan's methods.
         method: u16,
-        /// The id.
+        /// JSON-RPC id of the call.
         id: u64,
     },
-    /// A batch of calls. The worker has the list of their methods.
+    /// A batch of calls. [`Composer::compose`] returns their methods separately.
     Batch {
         /// Id of the first call.
-        first: u64,
+        first_id: u64,
         /// Difference between consecutive ids.
         stride: u64,
     },
-    /// A recorded body.
+    /// A body from a file: a recorded request, or a signed transaction.
     Recorded {
         /// Index into the plan's methods.
         method: u16,
@@ -60,7 +62,7 @@ impl RequestKind {
     }
 }
 
-/// Identifies a request of the run.
+/// Identifies a request of the run: a step of an iteration of a scenario.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestKey {
     /// Index into the plan's scenarios.
@@ -85,19 +87,20 @@ pub(crate) struct Composed {
     pub(crate) kind: RequestKind,
     /// Number of calls, at least 1.
     pub(crate) calls: usize,
-    /// True if the response is compared with that of the reference node.
+    /// True if the response is compared with the response of the reference node.
     pub(crate) sampled: bool,
 }
 
 /// Builds the requests of one thread.
 pub(crate) struct Composer {
     seed: u64,
+    /// Share of calls that are compared with the reference node, from 0 to 1.
     sample_share: f64,
-    /// Request head up to `content-length: `.
+    /// Head of every request, up to the value of Content-Length.
     head: Vec<u8>,
     scenarios: Vec<ScenarioRequests>,
     writer: CallWriter,
-    /// What became of the plan's transactions.
+    /// States of the plan's transactions; `None` if the plan has no transactions.
     transaction_log: Option<Arc<TransactionLog>>,
     /// Buffer with the last request.
     bytes: Vec<u8>,
@@ -111,24 +114,29 @@ pub(crate) struct Composer {
 struct ScenarioRequests {
     steps: Vec<StepSource>,
     batch: Option<Batch>,
-    /// Number of ids per iteration.
-    ids: u64,
+    /// Number of JSON-RPC ids that an iteration uses at most.
+    ids_per_iteration: u64,
 }
 
+/// The source of a step's requests.
 enum StepSource {
+    /// Each request is drawn by weight.
     Choose {
-        /// Cumulative weights; the last one is 1.
-        cumulative: Vec<f64>,
+        /// By call: the sum of the weights up to this call. The last sum is 1.
+        cumulative_weights: Vec<f64>,
         calls: Vec<Call>,
     },
+    /// Iterations send the recorded requests in order, again and again.
     Replay(Vec<RecordedRequest>),
     /// Each iteration sends the transaction with its number.
     Transactions(Arc<Transactions>),
 }
 
+/// A call that can be drawn.
 struct Call {
+    /// Index into the plan's methods.
     method: u16,
-    /// The bytes after the id.
+    /// The parts of the call after its id: constant text and random values.
     pieces: Vec<Piece>,
 }
 
@@ -143,7 +151,7 @@ impl Composer {
     /// # Errors
     /// Fails if a draw has no values, or if a header cannot be sent.
     pub(crate) fn new(plan: &Plan, chain: &Arc<ChainFacts>) -> Result<Composer, EngineFault> {
-        let closing = matches!(plan.connections.reuse, Reuse::Never);
+        let closes_connections = matches!(plan.connections.reuse, Reuse::Never);
         let writer = CallWriter { chain: Arc::clone(chain) };
         let mut scenarios = Vec::new();
         for scenario in &plan.scenarios {
@@ -151,7 +159,8 @@ impl Composer {
             let steps: Result<Vec<StepSource>, EngineFault> =
                 mix.steps.iter().map(|step| writer.prepare_step(plan, &mix.name, step)).collect();
             scenarios.push(ScenarioRequests {
-                ids: (mix.steps.len() * scenario.batch.map_or(1, |batch| batch.size)) as u64,
+                ids_per_iteration: (mix.steps.len() * scenario.batch.map_or(1, |batch| batch.size))
+                    as u64,
                 steps: steps?,
                 batch: scenario.batch,
             });
@@ -159,7 +168,7 @@ impl Composer {
         Ok(Composer {
             seed: plan.seed,
             sample_share: plan.reference.as_ref().map_or(0.0, |reference| reference.share),
-            head: build_head(&plan.target, closing)?,
+            head: build_head(&plan.target, closes_connections)?,
             scenarios,
             writer,
             transaction_log: None,
@@ -174,18 +183,21 @@ impl Composer {
         self.scenarios[usize::from(scenario)].steps.len() as u16
     }
 
-    /// Builds a request in the own buffer, which the next request replaces. Writes the methods of a
-    /// batch to `methods`.
+    /// Builds a request in the composer's buffer and overwrites the last one. If the request is a
+    /// batch, writes the methods of its calls to `methods`.
     pub(crate) fn compose(&mut self, key: RequestKey, methods: &mut Vec<u16>) -> Composed {
         let RequestKey { scenario, iteration, step } = key;
         let requests = &self.scenarios[usize::from(scenario)];
         let mut rng = Rng::new(self.seed, u64::from(scenario), iteration, u64::from(step));
-        let body_start = self.head.len() + LENGTH_DIGITS_MAX + 4;
+        let body_start = self.head.len() + LENGTH_DIGITS_MAX + HEAD_END.len();
         self.bytes.clear();
         self.bytes.resize(body_start, 0);
+        // Ids are unique in the run: each scenario counts its calls, and the scenarios take turns.
         let stride = self.scenarios.len() as u64;
-        let size = requests.ids / requests.steps.len() as u64;
-        let call_number = iteration.wrapping_mul(requests.ids).wrapping_add(u64::from(step) * size);
+        let ids_per_step = requests.ids_per_iteration / requests.steps.len() as u64;
+        let call_number = iteration
+            .wrapping_mul(requests.ids_per_iteration)
+            .wrapping_add(u64::from(step) * ids_per_step);
         let id = call_number.wrapping_mul(stride).wrapping_add(u64::from(scenario));
         let mut calls = 1;
         let kind = match &requests.steps[usize::from(step)] {
@@ -200,28 +212,28 @@ impl Composer {
                 self.bytes.extend_from_slice(&transactions.requests[index].body);
                 RequestKind::Recorded { method: transactions.method as u16, index: index as u32 }
             }
-            StepSource::Choose { cumulative, calls: choices } => match requests.batch {
+            StepSource::Choose { cumulative_weights, calls: choices } => match requests.batch {
                 Some(Batch { probability, size }) if rng.unit() < probability => {
                     methods.clear();
                     calls = size;
                     for index in 0..size as u64 {
                         self.bytes.push(if index == 0 { b'[' } else { b',' });
-                        let call = choose(cumulative, choices, &mut rng);
+                        let call = choose(cumulative_weights, choices, &mut rng);
                         methods.push(call.method);
                         let id = id.wrapping_add(index * stride);
                         self.writer.write_call(&mut self.bytes, call, id, &mut rng);
                     }
                     self.bytes.push(b']');
-                    RequestKind::Batch { first: id, stride }
+                    RequestKind::Batch { first_id: id, stride }
                 }
                 _ => {
-                    let call = choose(cumulative, choices, &mut rng);
+                    let call = choose(cumulative_weights, choices, &mut rng);
                     self.writer.write_call(&mut self.bytes, call, id, &mut rng);
                     RequestKind::Single { method: call.method, id }
                 }
             },
         };
-        // A transaction is not sent to a second node.
+        // The comparison sends the call to the reference node, which must get no transactions.
         let can_be_compared = !matches!(kind, RequestKind::Batch { .. })
             && !matches!(requests.steps[usize::from(step)], StepSource::Transactions(_));
         self.body_start = body_start;
@@ -230,11 +242,11 @@ impl Composer {
         Composed { kind, calls, sampled }
     }
 
-    /// Writes the head in front of the body, from back to front, because the number of digits of
+    /// Writes the head in front of the body. Starts at the back, because the number of digits of
     /// the length varies.
     fn write_head(&mut self) {
-        let mut offset = self.body_start - 4;
-        self.bytes[offset..self.body_start].copy_from_slice(b"\r\n\r\n");
+        let mut offset = self.body_start - HEAD_END.len();
+        self.bytes[offset..self.body_start].copy_from_slice(HEAD_END);
         let mut length = self.bytes.len() - self.body_start;
         loop {
             offset -= 1;
@@ -258,7 +270,8 @@ impl Composer {
         &self.bytes[self.body_start..]
     }
 
-    /// Returns the recorded request of a [`RequestKind::Recorded`].
+    /// Returns the recorded request with the index of a [`RequestKind::Recorded`]. Returns `None`
+    /// if the key belongs to a step without recorded requests.
     pub(crate) fn recorded(&self, key: RequestKey, index: u32) -> Option<&RecordedRequest> {
         let requests = &self.scenarios[usize::from(key.scenario)];
         match &requests.steps[usize::from(key.step)] {
@@ -273,7 +286,7 @@ impl Composer {
         self.transaction_log = log.cloned();
     }
 
-    /// Returns the log if the request is a transaction.
+    /// Returns the log of the plan's transactions if the request is a transaction.
     pub(crate) fn transaction_log(&self, key: RequestKey) -> Option<&TransactionLog> {
         let requests = &self.scenarios[usize::from(key.scenario)];
         let is_transaction =
@@ -282,17 +295,20 @@ impl Composer {
     }
 }
 
-/// Draws a call by weight. `cumulative` has the cumulative weights.
-fn choose<'a>(cumulative: &[f64], calls: &'a [Call], rng: &mut Rng) -> &'a Call {
-    if let [only] = calls {
-        return only;
+/// Draws a call by weight.
+fn choose<'a>(cumulative_weights: &[f64], calls: &'a [Call], rng: &mut Rng) -> &'a Call {
+    if let [only_call] = calls {
+        return only_call;
     }
-    let number = rng.unit();
-    &calls[cumulative.partition_point(|&weight| weight <= number).min(calls.len() - 1)]
+    let drawn = rng.unit();
+    let index = cumulative_weights.partition_point(|&weight| weight <= drawn);
+    // Rounding can leave the last sum below 1.
+    &calls[index.min(calls.len() - 1)]
 }
 
-/// Returns the head of every request, up to the value of its content-length.
-fn build_head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
+/// Returns the head of every request, up to the value of Content-Length. `closes_connections` is
+/// true if each request asks the server to close the connection.
+fn build_head(target: &Target, closes_connections: bool) -> Result<Vec<u8>, EngineFault> {
     let defaults = [
         ("Content-Type", "application/json"),
         ("Accept", "application/json"),
@@ -301,23 +317,25 @@ fn build_head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
     let reserved = ["content-length", "transfer-encoding", "connection"];
     let fields = header_fields(target, &defaults, &reserved)?;
     let mut head = format!("POST {} HTTP/1.1\r\n{fields}", target.url.target());
-    if closing {
+    if closes_connections {
         head += "Connection: close\r\n";
     }
     Ok((head + "Content-Length: ").into_bytes())
 }
 
-/// Returns the header fields of a request: the host, the defaults that the target does not set, and
-/// those of the target.
+/// Returns the header fields of a request as text: the host, the fields of the target, and the
+/// `defaults` that the target does not set.
 ///
 /// # Errors
-/// Fails if a field of the target is malformed, or if the engine sets it itself (`reserved`).
+/// Fails if a field of the target is malformed, or is in `reserved`, because the engine sets that
+/// field itself.
 pub(crate) fn header_fields(
     target: &Target,
     defaults: &[(&str, &str)],
     reserved: &[&str],
 ) -> Result<String, EngineFault> {
-    let is_set = |name: &str| target.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+    let is_set =
+        |name: &str| target.headers.iter().any(|(set_name, _)| set_name.eq_ignore_ascii_case(name));
     let mut fields = String::new();
     if !is_set("host") {
         fields += &format!("Host: {}\r\n", host_header(target));
@@ -343,7 +361,7 @@ pub(crate) fn header_fields(
     Ok(fields)
 }
 
-/// The User-Agent header of all requests of the load, unless the plan sets another one.
+/// Value of the User-Agent header of all requests, unless the plan sets another value.
 pub const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the Host header: the host, with the port unless it is the default.
@@ -354,6 +372,7 @@ pub(crate) fn host_header(target: &Target) -> String {
 }
 
 impl CallWriter {
+    /// Prepares the requests of a step of the mix with this name.
     fn prepare_step(&self, plan: &Plan, mix: &str, step: &Step) -> Result<StepSource, EngineFault> {
         let fault = |missing| EngineFault::MissingValues { mix: mix.to_owned(), missing };
         let weighted = match step {
@@ -365,44 +384,46 @@ impl CallWriter {
             Step::Choose(weighted) if weighted.is_empty() => return Err(fault("calls")),
             Step::Choose(weighted) => weighted,
         };
-        let sum: f64 = weighted.iter().map(|call| call.weight).sum();
-        let mut cumulative = Vec::new();
+        let weight_sum: f64 = weighted.iter().map(|call| call.weight).sum();
+        let mut cumulative_weights = Vec::new();
         let mut calls = Vec::new();
         for call in weighted {
-            cumulative.push(cumulative.last().copied().unwrap_or(0.0) + call.weight / sum);
+            let previous: f64 = cumulative_weights.last().copied().unwrap_or(0.0);
+            cumulative_weights.push(previous + call.weight / weight_sum);
             calls.push(self.prepare_call(plan, mix, &call.template)?);
         }
-        Ok(StepSource::Choose { cumulative, calls })
+        Ok(StepSource::Choose { cumulative_weights, calls })
     }
 
+    /// Joins the constant parts of a call into as few pieces as possible.
     fn prepare_call(
         &self,
         plan: &Plan,
         mix: &str,
         template: &Template,
     ) -> Result<Call, EngineFault> {
-        let mut constant = br#","method":"#.to_vec();
-        string::write(&mut constant, &plan.methods[template.method]);
+        let mut constant_text = br#","method":"#.to_vec();
+        string::write(&mut constant_text, &plan.methods[template.method]);
         if !template.params.is_empty() {
-            constant.extend_from_slice(br#","params":"#);
+            constant_text.extend_from_slice(br#","params":"#);
         }
         let mut pieces = Vec::new();
         for piece in &template.params {
             match piece {
-                Piece::Text(text) => constant.extend_from_slice(text),
+                Piece::Text(text) => constant_text.extend_from_slice(text),
                 Piece::Draw(draw) => {
                     self.check_values(mix, draw)?;
-                    pieces.push(Piece::Text(std::mem::take(&mut constant).into()));
+                    pieces.push(Piece::Text(std::mem::take(&mut constant_text).into()));
                     pieces.push(Piece::Draw(draw.clone()));
                 }
             }
         }
-        constant.push(b'}');
-        pieces.push(Piece::Text(constant.into()));
+        constant_text.push(b'}');
+        pieces.push(Piece::Text(constant_text.into()));
         Ok(Call { method: template.method as u16, pieces })
     }
 
-    /// Checks that the chain has at least one value for a random draw.
+    /// Checks that there is at least one value to draw from.
     fn check_values(&self, mix: &str, draw: &Draw) -> Result<(), EngineFault> {
         let missing = match draw {
             Draw::BlockHash if self.chain.block_hashes.is_empty() => "block hashes",
@@ -429,6 +450,7 @@ impl CallWriter {
         }
     }
 
+    /// Writes a random value.
     fn write_draw(&self, out: &mut Vec<u8>, draw: &Draw, rng: &mut Rng) {
         let head = self.chain.head;
         match draw {
@@ -436,11 +458,12 @@ impl CallWriter {
                 self.write_block(out, head.saturating_sub(rng.between(behind.0, behind.1)));
             }
             Draw::LogRange { blocks, behind } => {
-                let to = head.saturating_sub(rng.between(behind.0, behind.1));
+                let last_block = head.saturating_sub(rng.between(behind.0, behind.1));
+                let first_block = last_block.saturating_sub(blocks.saturating_sub(1));
                 out.extend_from_slice(br#""fromBlock":"#);
-                self.write_block(out, to.saturating_sub(blocks.saturating_sub(1)));
+                self.write_block(out, first_block);
                 out.extend_from_slice(br#","toBlock":"#);
-                self.write_block(out, to);
+                self.write_block(out, last_block);
             }
             Draw::BlockHash => write_quoted(out, pick::<Box<str>>(&self.chain.block_hashes, rng)),
             Draw::TransactionHash => {
@@ -455,6 +478,7 @@ impl CallWriter {
         }
     }
 
+    /// Writes a block number in the form that the chain uses.
     fn write_block(&self, out: &mut Vec<u8>, number: u64) {
         if self.chain.decimal {
             quantity::write_decimal(out, number);
@@ -476,16 +500,20 @@ fn write_quoted(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
+/// Writes `count` random bytes as quoted hexadecimal text.
 fn write_random(out: &mut Vec<u8>, count: usize, rng: &mut Rng) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.extend_from_slice(b"\"0x");
-    let mut bits = 0;
+    // One random number yields eight bytes.
+    let mut random_bits = 0;
     for index in 0..count {
         if index % 8 == 0 {
-            bits = rng.next();
+            random_bits = rng.next();
         }
-        out.extend_from_slice(&[DIGITS[(bits >> 4) as usize & 15], DIGITS[bits as usize & 15]]);
-        bits >>= 8;
+        let high_digit = DIGITS[(random_bits >> 4) as usize & 15];
+        let low_digit = DIGITS[random_bits as usize & 15];
+        out.extend_from_slice(&[high_digit, low_digit]);
+        random_bits >>= 8;
     }
     out.push(b'"');
 }

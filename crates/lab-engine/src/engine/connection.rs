@@ -1,7 +1,7 @@
 //! One connection: a non-blocking socket, with or without TLS.
 //!
-//! This module moves and counts bytes. `crates/lab-engine/src/engine/thread.rs` decides when to
-//! move them and interprets them.
+//! A connection sends, receives and counts bytes. `crates/lab-engine/src/engine/thread.rs` decides
+//! when to do so. Times are nanoseconds since the start of the run.
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::reader::Reader;
 use super::websocket::CallSocket;
 use super::world::{Plain, Socket};
 
-/// Maximum number of bytes that are read from one connection before other connections are served.
-/// Reading and classifying this many takes about 100 µs.
+/// Maximum number of bytes that a thread reads from one connection before it serves others. Reading
+/// and classifying this many bytes takes about 100 µs.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
 /// Phase of a connection.
@@ -35,7 +35,6 @@ pub(crate) enum Phase {
 pub(crate) struct Connection<S> {
     socket: S,
     tls: Option<Box<ClientConnection>>,
-    /// Current phase.
     pub(crate) phase: Phase,
     /// Start of the TCP connect.
     pub(crate) connect_started: u64,
@@ -43,16 +42,16 @@ pub(crate) struct Connection<S> {
     pub(crate) connected: u64,
     /// Number of requests that were sent on the connection.
     pub(crate) uses: u32,
-    /// Parser of the current response by HTTP.
+    /// Parser of the current HTTP/1.1 response.
     pub(crate) reader: Reader,
     /// The WebSocket that carries the calls; `None` for HTTP.
     pub(crate) websocket: Option<Box<CallSocket>>,
     /// Bytes of the request that the socket has not accepted yet.
     unsent: Vec<u8>,
     /// True if the connection is queued because it has more to read.
-    pub(crate) unread: bool,
+    pub(crate) read_queued: bool,
     /// True if the server has closed its side.
-    pub(crate) ending: bool,
+    pub(crate) server_closed: bool,
 }
 
 /// TLS settings for connections to the target.
@@ -90,8 +89,8 @@ impl<S: Socket> Connection<S> {
             reader: Reader::default(),
             websocket: None,
             unsent: Vec::new(),
-            unread: false,
-            ending: false,
+            read_queued: false,
+            server_closed: false,
         }
     }
 
@@ -145,7 +144,7 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Returns true if the handshake resumed a session, and `None` without TLS.
+    /// Returns true if the TLS handshake resumed a session. Returns `None` without TLS.
     pub(crate) fn resumed(&self) -> Option<bool> {
         let kind = self.tls.as_ref()?.handshake_kind()?;
         Some(kind == HandshakeKind::Resumed)
@@ -194,21 +193,21 @@ impl<S: Socket> Connection<S> {
         self.unsent.is_empty() && self.tls.as_ref().is_none_or(|tls| !tls.wants_write())
     }
 
-    /// Reads available data into `into`.
-    pub(crate) fn receive(&mut self, into: &mut [u8], traffic: &mut Traffic) -> ReadResult {
+    /// Reads available data into `buffer`.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8], traffic: &mut Traffic) -> ReadResult {
         let Some(tls) = &mut self.tls else {
-            return match self.socket.read(into) {
+            return match self.socket.read(buffer) {
                 Ok(0) => ReadResult::End,
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
-                    ReadResult::Bytes { count, drained: count < into.len() }
+                    ReadResult::Bytes { count, drained: count < buffer.len() }
                 }
                 Err(error) if would_block(&error) => ReadResult::Nothing,
                 Err(_) => ReadResult::End,
             };
         };
         loop {
-            match tls.reader().read(into) {
+            match tls.reader().read(buffer) {
                 Ok(0) => return ReadResult::End,
                 Ok(count) => return ReadResult::Bytes { count, drained: false },
                 Err(error) if would_block(&error) => {}
@@ -235,7 +234,7 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Sends a TLS close_notify.
+    /// Sends the TLS alert `close_notify`, if the connection uses TLS and is open.
     pub(crate) fn close_notify(&mut self, traffic: &mut Traffic) {
         if let Some(tls) = &mut self.tls
             && self.phase == Phase::Open
@@ -247,6 +246,7 @@ impl<S: Socket> Connection<S> {
     }
 }
 
+/// Sends pending TLS data as far as the socket accepts it.
 fn flush<S: Socket>(
     tls: &mut ClientConnection,
     socket: &S,
@@ -262,6 +262,7 @@ fn flush<S: Socket>(
     Ok(())
 }
 
+/// Writes as many bytes as the socket accepts, and returns their number.
 fn write<S: Socket>(socket: &S, bytes: &[u8], traffic: &mut Traffic) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

@@ -1,54 +1,62 @@
-//! Deadlines of workers, in queues. All workers of a queue have the same timeout, so the first
-//! worker of a queue is always the next to expire.
+//! Deadlines of workers, in one queue per timeout. All workers of a queue have the same timeout, so
+//! the first worker of a queue is always the next to expire.
 //!
-//! Setting and removing a deadline takes constant time. The memory depends only on the number of
-//! workers. A worker has at most one deadline.
+//! Setting and removing a deadline takes constant time. A worker has at most one deadline, so the
+//! memory depends only on the number of workers. Times are nanoseconds since the start of the run.
 
-/// Marks the end of a queue.
+/// Id that marks the end of a queue.
 const NO_WORKER: u32 = u32::MAX;
-/// Marks a worker without a deadline.
+/// Index that marks a worker without a deadline.
 const NO_QUEUE: u16 = u16::MAX;
 
-/// A worker's deadline, as an element of a doubly linked list.
+/// A worker's deadline. The entries of a queue form a doubly linked list.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// Index of the queue, or [`NO_QUEUE`].
     queue: u16,
+    /// Worker before this one in the queue, or [`NO_WORKER`].
     previous: u32,
+    /// Worker after this one in the queue, or [`NO_WORKER`].
     next: u32,
-    until: u64,
+    expires_at: u64,
 }
 
+/// A queue of workers in the order of their deadlines.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
+    /// First worker, or [`NO_WORKER`] if the queue is empty.
     first: u32,
+    /// Last worker, or [`NO_WORKER`] if the queue is empty.
     last: u32,
-    timeout: u64,
+    timeout_ns: u64,
 }
 
-/// All queues of a thread. Times are nanoseconds since the start of the run.
+/// All queues of a thread.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
+    /// By worker id.
     entries: Vec<Entry>,
     queues: Vec<Queue>,
 }
 
 impl Deadlines {
-    /// Creates one queue for each of `timeouts`, in nanoseconds.
-    pub(crate) fn new(workers: usize, timeouts: &[u64]) -> Deadlines {
-        let unset = Entry { queue: NO_QUEUE, previous: NO_WORKER, next: NO_WORKER, until: 0 };
-        let queue = |&timeout: &u64| Queue { first: NO_WORKER, last: NO_WORKER, timeout };
-        Deadlines { entries: vec![unset; workers], queues: timeouts.iter().map(queue).collect() }
+    /// Creates one queue per timeout, in the order of `timeouts_ns`.
+    pub(crate) fn new(workers: usize, timeouts_ns: &[u64]) -> Deadlines {
+        let unset = Entry { queue: NO_QUEUE, previous: NO_WORKER, next: NO_WORKER, expires_at: 0 };
+        let queue = |&timeout_ns: &u64| Queue { first: NO_WORKER, last: NO_WORKER, timeout_ns };
+        Deadlines { entries: vec![unset; workers], queues: timeouts_ns.iter().map(queue).collect() }
     }
 
-    /// Sets the worker's deadline to `now` plus the queue's timeout. `now` must not decrease.
+    /// Sets the worker's deadline to `now` plus the queue's timeout. `now` must not decrease from
+    /// call to call.
     pub(crate) fn set(&mut self, queue: usize, worker: u32, now: u64) {
         self.remove(worker);
-        let Queue { last, timeout, .. } = self.queues[queue];
+        let Queue { last, timeout_ns, .. } = self.queues[queue];
         self.entries[worker as usize] = Entry {
             queue: queue as u16,
             previous: last,
             next: NO_WORKER,
-            until: now.saturating_add(timeout),
+            expires_at: now.saturating_add(timeout_ns),
         };
         if last == NO_WORKER {
             self.queues[queue].first = worker;
@@ -78,14 +86,14 @@ impl Deadlines {
         self.entries[worker as usize].queue = NO_QUEUE;
     }
 
-    /// If the deadline of a queue's first worker has passed, removes the worker and returns it with
-    /// its deadline.
+    /// Removes the first worker of a queue and returns it with its deadline. Returns `None` if no
+    /// deadline of the queue has passed.
     pub(crate) fn take_expired(&mut self, queue: usize, now: u64) -> Option<(u32, u64)> {
-        let until = self.until(queue)?;
+        let expires_at = self.earliest(queue)?;
         let first = self.queues[queue].first;
-        (until <= now).then(|| {
+        (expires_at <= now).then(|| {
             self.remove(first);
-            (first, until)
+            (first, expires_at)
         })
     }
 
@@ -94,10 +102,10 @@ impl Deadlines {
         self.entries[worker as usize].queue != NO_QUEUE
     }
 
-    /// Returns the first deadline of a queue.
-    pub(crate) fn until(&self, queue: usize) -> Option<u64> {
+    /// Returns the earliest deadline of a queue, or `None` if the queue is empty.
+    pub(crate) fn earliest(&self, queue: usize) -> Option<u64> {
         let first = self.queues[queue].first;
-        (first != NO_WORKER).then(|| self.entries[first as usize].until)
+        (first != NO_WORKER).then(|| self.entries[first as usize].expires_at)
     }
 }
 

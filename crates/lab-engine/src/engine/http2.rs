@@ -1,6 +1,7 @@
-//! One HTTP/2 connection and its exchanges. The engine's own loop drives the h2 crate.
+//! One HTTP/2 connection and its exchanges: requests with their responses, one stream each.
 //!
-//! h2 uses tokio's IO traits and wakers, neither of which needs a runtime.
+//! The h2 crate implements the protocol. The engine's loop polls it without a tokio runtime,
+//! because h2 needs only tokio's IO traits and wakers.
 //! `crates/lab-engine/src/engine/thread/h2_pool.rs` assigns workers to connections.
 
 use std::io;
@@ -25,15 +26,18 @@ use super::connection::{Connection, PIECE_BYTES, ReadResult};
 use super::reader;
 use super::world::Socket;
 
-/// Flow-control windows of a stream and of a connection, in bytes. They are large, so that they do
-/// not limit the throughput.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 64 << 20;
+/// Flow-control window of a stream, in bytes. A large window does not limit the throughput.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Flow-control window of a connection, in bytes: enough for 16 full stream windows.
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 
 /// An HTTP/2 connection.
 pub(crate) struct Session<S> {
+    /// Opens streams.
     sender: SendRequest<Bytes>,
+    /// Reads and writes frames when it is polled.
     h2: H2Connection<Pipe<S>, Bytes>,
+    /// Shared with the [`Pipe`], which h2 owns.
     pipe_state: Arc<Mutex<PipeState>>,
 }
 
@@ -41,18 +45,18 @@ pub(crate) struct Session<S> {
 #[derive(Default)]
 struct PipeState {
     traffic: Traffic,
-    /// Bytes that may still be read in this turn.
+    /// Number of bytes that may still be read in this turn of the loop.
     read_budget: usize,
-    /// True if the limit ended the last read.
-    more: bool,
+    /// True if the budget was used up, so that more data may be available.
+    has_more: bool,
 }
 
 /// State of a connection after [`Session::drive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriveResult {
-    /// No data for now.
+    /// The socket has no more data for now.
     Idle,
-    /// More data to read in the next turn.
+    /// The next turn must read more data.
     More,
     /// The connection has ended.
     Ended,
@@ -61,8 +65,11 @@ pub(crate) enum DriveResult {
 /// A request in flight.
 pub(crate) struct Exchange {
     response: ResponseFuture,
+    /// Status and Retry-After; `None` until the head has arrived.
     head: Option<(u16, Option<Duration>)>,
+    /// Source of the body; `None` until the head has arrived.
     body: Option<RecvStream>,
+    /// The part of the body that has arrived.
     received: Body,
 }
 
@@ -73,12 +80,11 @@ pub(crate) enum Progress {
     Incomplete,
     /// The response is complete.
     Complete {
-        /// Its status.
         status: u16,
-        /// Value of Retry-After.
+        /// Value of Retry-After; `None` if it is absent or invalid.
         retry_after: Option<Duration>,
     },
-    /// The response exceeds the plan's limit.
+    /// The body exceeds the plan's limit.
     TooLong,
     /// The stream or the connection has ended.
     Broken,
@@ -94,13 +100,13 @@ impl<S: Socket> Session<S> {
         let pipe = Pipe { connection, pipe_state: Arc::clone(&pipe_state) };
         let mut builder = Builder::new();
         builder
-            .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .enable_push(false);
         let mut handshake = Box::pin(builder.handshake(pipe));
         match handshake.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result.map(|(sender, h2)| Session { sender, h2, pipe_state }),
-            // A new socket accepts the few bytes of the preface.
+            // This does not happen, because a new socket accepts the few bytes of the preface.
             Poll::Pending => Err(h2::Reason::INTERNAL_ERROR.into()),
         }
     }
@@ -125,8 +131,8 @@ impl<S: Socket> Session<S> {
         *request.uri_mut() = head.uri().clone();
         *request.headers_mut() = head.headers().clone();
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-        // A request above the server's limit of streams blocks its `SendRequest`. So each exchange
-        // uses a clone.
+        // A request above the server's limit of streams blocks further requests on the same
+        // `SendRequest`. So each exchange uses a clone.
         let (response, mut stream) = self.sender.clone().send_request(request, false)?;
         stream.send_data(Bytes::copy_from_slice(body), true)?;
         Ok(Exchange { response, head: None, body: None, received: Body::default() })
@@ -138,7 +144,7 @@ impl<S: Socket> Session<S> {
         let ended = Pin::new(&mut self.h2).poll(&mut Context::from_waker(Waker::noop()));
         let mut pipe_state = self.pipe_state.lock();
         traffic.add(std::mem::take(&mut pipe_state.traffic));
-        match (ended, std::mem::take(&mut pipe_state.more)) {
+        match (ended, std::mem::take(&mut pipe_state.has_more)) {
             (Poll::Ready(_), _) => DriveResult::Ended,
             (Poll::Pending, true) => DriveResult::More,
             (Poll::Pending, false) => DriveResult::Idle,
@@ -147,13 +153,14 @@ impl<S: Socket> Session<S> {
 }
 
 impl Exchange {
-    /// Stores the response body for the comparison. Must be called before the response arrives.
+    /// Makes the exchange store the response body for the comparison with the reference node. Must
+    /// be called before the response arrives.
     pub(crate) fn store_body(&mut self) {
         self.received.store();
     }
 
-    /// Reads the available part of the response. `waker` fires when more arrives.
-    pub(crate) fn advance(&mut self, waker: &Waker, bytes_max: usize) -> Progress {
+    /// Reads the available part of the response. h2 calls `waker` when more data arrives.
+    pub(crate) fn advance(&mut self, waker: &Waker, body_bytes_max: usize) -> Progress {
         let mut context = Context::from_waker(waker);
         let body = match &mut self.body {
             Some(body) => body,
@@ -174,10 +181,10 @@ impl Exchange {
                 Poll::Pending => return Progress::Incomplete,
                 Poll::Ready(Some(Err(_))) => return Progress::Broken,
                 Poll::Ready(Some(Ok(piece))) => {
-                    if self.received.append(&piece, bytes_max).is_err() {
+                    if self.received.append(&piece, body_bytes_max).is_err() {
                         return Progress::TooLong;
                     }
-                    // A stream that ended with this piece has no window to release.
+                    // The release fails if the stream has ended. No window is needed then.
                     let _ignored = body.flow_control().release_capacity(piece.len());
                 }
                 Poll::Ready(None) => {
@@ -194,7 +201,7 @@ impl Exchange {
     }
 }
 
-/// Returns the head of every request, without its length.
+/// Returns the head of every request, without Content-Length.
 ///
 /// # Errors
 /// Fails if a header of the plan cannot be sent.
@@ -219,6 +226,7 @@ pub(crate) fn build_head(target: &Target) -> Result<Request<()>, EngineFault> {
             }
         }
     }
+    // The plan's headers replace the defaults.
     for key in plan_headers.keys() {
         headers.remove(key);
     }
@@ -232,16 +240,17 @@ pub(crate) fn build_head(target: &Target) -> Result<Request<()>, EngineFault> {
     Ok(request)
 }
 
-/// The waker of one worker, which appends the worker to a list.
+/// The waker of one worker, which appends the worker's id to a list.
 pub(crate) struct WorkerWaker {
-    worker: u32,
-    list: Arc<Mutex<Vec<u32>>>,
+    worker_id: u32,
+    /// Workers whose exchange can advance.
+    woken: Arc<Mutex<Vec<u32>>>,
 }
 
 impl WorkerWaker {
     /// Creates the waker.
-    pub(crate) fn waker(worker: u32, list: &Arc<Mutex<Vec<u32>>>) -> Waker {
-        Arc::new(WorkerWaker { worker, list: Arc::clone(list) }).into()
+    pub(crate) fn waker(worker_id: u32, woken: &Arc<Mutex<Vec<u32>>>) -> Waker {
+        Arc::new(WorkerWaker { worker_id, woken: Arc::clone(woken) }).into()
     }
 }
 
@@ -251,12 +260,12 @@ impl Wake for WorkerWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.list.lock().push(self.worker);
+        self.woken.lock().push(self.worker_id);
     }
 }
 
-/// A connection behind tokio's IO traits. It registers no wakers, because the loop polls again
-/// after each socket event.
+/// Adapts a connection to tokio's IO traits for h2. The adapter ignores wakers, because the loop
+/// polls again after each socket event.
 struct Pipe<S> {
     connection: Connection<S>,
     pipe_state: Arc<Mutex<PipeState>>,
@@ -266,20 +275,20 @@ impl<S: Socket> AsyncRead for Pipe<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
         let mut pipe_state = pipe.pipe_state.lock();
         if pipe_state.read_budget == 0 {
-            pipe_state.more = true;
+            pipe_state.has_more = true;
             return Poll::Pending;
         }
-        match pipe.connection.receive(into.initialize_unfilled(), &mut pipe_state.traffic) {
+        match pipe.connection.receive(buffer.initialize_unfilled(), &mut pipe_state.traffic) {
             ReadResult::Nothing => Poll::Pending,
             ReadResult::End => Poll::Ready(Ok(())),
             ReadResult::Bytes { count, .. } => {
                 pipe_state.read_budget = pipe_state.read_budget.saturating_sub(count);
-                into.advance(count);
+                buffer.advance(count);
                 Poll::Ready(Ok(()))
             }
         }

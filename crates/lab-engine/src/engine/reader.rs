@@ -1,8 +1,8 @@
-//! An incremental parser of HTTP/1.1 responses.
+//! An incremental parser of HTTP/1.1 responses (RFC 9112).
 //!
-//! Most responses arrive in one piece and are returned without a copy.
-//! `crates/lab-engine/src/engine/body.rs` collects the bodies of others. RFC 9112 defines the end
-//! of a body. `crates/lab-engine/src/engine/classify.rs` interprets the body.
+//! Most responses arrive in one piece, and the parser returns them without a copy.
+//! `crates/lab-engine/src/engine/body.rs` collects the other bodies.
+//! `crates/lab-engine/src/engine/classify.rs` interprets the body.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, SystemTime};
@@ -14,31 +14,34 @@ use super::body::{Body, ReceivedBody, TooLong};
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes of a response head, in the range of other clients and proxies (nginx: 4
-/// × 8 kB; hyper: about 400 kB; Go: 1 MB).
+/// Maximum number of bytes of a response head. Other clients and proxies have similar limits
+/// (nginx: 4 × 8 kB; hyper: about 400 kB; Go: 1 MB).
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of header fields.
 const FIELDS_MAX: usize = 128;
-/// Maximum number of bytes of a chunk's size line with extensions, and of all trailers.
+/// Maximum number of bytes of the size line of a chunk, extensions included. Also limits all
+/// trailers together.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
 /// The parts of a response head that the engine needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Status.
     pub(crate) status: u16,
-    /// True if the server keeps the connection open.
+    /// True if the server keeps the connection open after the response.
     pub(crate) keep_alive: bool,
-    /// Value of Retry-After.
+    /// Value of Retry-After; `None` if it is absent or invalid.
     pub(crate) retry_after: Option<Duration>,
-    end: BodyEnd,
+    body_end: BodyEnd,
 }
 
-/// How the end of the body is determined.
+/// Determines where the body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyEnd {
+    /// The body has this many bytes.
     Length(usize),
+    /// The last chunk ends the body.
     Chunked,
+    /// The end of the connection ends the body.
     Close,
 }
 
@@ -51,16 +54,16 @@ pub(crate) enum ParseError {
     TooLong,
 }
 
-/// Result of parsing some bytes.
+/// The result of [`Reader::feed`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read<'a> {
     /// The response is incomplete.
     Incomplete,
     /// The response is complete.
     Complete {
-        /// Its head.
+        /// Head of the response.
         head: Head,
-        /// Its body.
+        /// Body of the response.
         body: ReceivedBody<'a>,
         /// True if further bytes follow the response.
         extra: bool,
@@ -72,9 +75,10 @@ pub(crate) enum Read<'a> {
 /// Parser state of one response.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
+    /// `None` until the head is complete.
     head: Option<Head>,
-    /// Bytes of an incomplete head.
-    start: Vec<u8>,
+    /// Bytes of the incomplete head.
+    head_bytes: Vec<u8>,
     body: Body,
     chunks: Chunks,
 }
@@ -85,89 +89,101 @@ struct Chunks {
     state: ChunkState,
     /// Remaining bytes of the current chunk.
     remaining: usize,
-    /// Bytes of the current line.
+    /// Number of bytes of the current line.
     line_bytes: usize,
 }
 
+/// The part of a chunked body that the next byte belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ChunkState {
+    /// The first digit of a chunk's size.
     #[default]
     Size,
+    /// The remaining digits of the size.
     SizeDigits,
+    /// A chunk extension, which is ignored.
     Extension,
+    /// The data of the chunk.
     Bytes,
+    /// The end of the line after the data.
     AfterBytes,
+    /// The start of a trailer line, or the empty line that ends the body.
     Trailer,
+    /// The rest of a trailer line, which is ignored.
     TrailerLine,
+    /// The body is complete.
     Done,
 }
 
 impl Reader {
-    /// Prepares for the next response. A small buffer is reused.
+    /// Prepares for the next response. Reuses small buffers.
     pub(crate) fn reset(&mut self) {
         self.head = None;
         self.chunks = Chunks::default();
-        self.start.clear();
+        self.head_bytes.clear();
         self.body.reset();
     }
 
-    /// Stores the next response body for the comparison.
+    /// Makes the reader store the next response body, for the comparison with the reference node.
     pub(crate) fn store_body(&mut self) {
         self.body.store();
     }
 
-    /// Returns true if the body is long and therefore parsed piece by piece.
+    /// Returns true if the body is long, so that only its envelope is stored.
     pub(crate) fn is_long(&self) -> bool {
         self.body.is_long()
     }
 
-    /// Parses the next bytes. `bytes_max` limits the body.
-    pub(crate) fn feed<'a>(&'a mut self, bytes: &'a [u8], bytes_max: usize) -> Read<'a> {
+    /// Parses the next bytes. The response is invalid if its body has more than `body_bytes_max`
+    /// bytes.
+    pub(crate) fn feed<'a>(&'a mut self, bytes: &'a [u8], body_bytes_max: usize) -> Read<'a> {
         if self.head.is_some() {
-            return self.feed_body(bytes, bytes_max);
+            return self.feed_body(bytes, body_bytes_max);
         }
-        if self.start.is_empty() {
-            return self.feed_first(bytes, bytes_max);
+        if self.head_bytes.is_empty() {
+            return self.feed_first(bytes, body_bytes_max);
         }
-        // The head is incomplete. It is parsed again only once its end may have arrived, because
-        // parsing at every byte would take quadratic time.
-        let searched = self.start.len().saturating_sub(3);
-        self.start.extend_from_slice(bytes);
-        if !ends_head(&self.start[searched..]) {
+        // The head is incomplete. Parsing the head at every call could take quadratic time, so the
+        // reader first searches the new bytes for the end of the head.
+        let search_start = self.head_bytes.len().saturating_sub(3);
+        self.head_bytes.extend_from_slice(bytes);
+        if !ends_head(&self.head_bytes[search_start..]) {
             return self.await_head();
         }
-        let bytes = std::mem::take(&mut self.start);
+        let bytes = std::mem::take(&mut self.head_bytes);
         match final_head(&bytes) {
-            Ok(Some((head, length))) => {
+            Ok(Some((head, body_start))) => {
                 self.head = Some(head);
-                self.feed_body(&bytes[length..], bytes_max)
+                self.feed_body(&bytes[body_start..], body_bytes_max)
             }
             Ok(None) => {
-                self.start = bytes;
+                self.head_bytes = bytes;
                 self.await_head()
             }
             Err(error) => Read::Invalid(error),
         }
     }
 
+    /// Returns `Incomplete`, or `Invalid` if the head is too long.
     fn await_head(&self) -> Read<'_> {
-        if self.start.len() > HEAD_BYTES_MAX {
+        if self.head_bytes.len() > HEAD_BYTES_MAX {
             Read::Invalid(ParseError::NotHttp)
         } else {
             Read::Incomplete
         }
     }
 
-    fn feed_first<'a>(&'a mut self, bytes: &'a [u8], bytes_max: usize) -> Read<'a> {
+    /// Parses the first bytes of a response. Returns a complete response without copying its body.
+    fn feed_first<'a>(&'a mut self, bytes: &'a [u8], body_bytes_max: usize) -> Read<'a> {
         match final_head(bytes) {
             Err(error) => Read::Invalid(error),
             Ok(None) => {
-                self.start.extend_from_slice(bytes);
+                self.head_bytes.extend_from_slice(bytes);
                 self.await_head()
             }
             Ok(Some((head, body_start))) => {
-                if let BodyEnd::Length(length) = head.end {
-                    if length > bytes_max {
+                if let BodyEnd::Length(length) = head.body_end {
+                    if length > body_bytes_max {
                         return Read::Invalid(ParseError::TooLong);
                     }
                     if let Some(body) = bytes[body_start..].get(..length) {
@@ -181,21 +197,22 @@ impl Reader {
                     self.body.expect_length(length);
                 }
                 self.head = Some(head);
-                self.feed_body(&bytes[body_start..], bytes_max)
+                self.feed_body(&bytes[body_start..], body_bytes_max)
             }
         }
     }
 
-    fn feed_body(&mut self, bytes: &[u8], bytes_max: usize) -> Read<'_> {
+    /// Parses bytes of the body. The head is complete.
+    fn feed_body(&mut self, bytes: &[u8], body_bytes_max: usize) -> Read<'_> {
         let Some(head) = self.head else { return Read::Invalid(ParseError::NotHttp) };
         let extra;
-        match head.end {
-            BodyEnd::Length(length) if length > bytes_max => {
+        match head.body_end {
+            BodyEnd::Length(length) if length > body_bytes_max => {
                 return Read::Invalid(ParseError::TooLong);
             }
             BodyEnd::Length(length) => {
                 let count = bytes.len().min(length - self.body.length());
-                if self.body.append(&bytes[..count], bytes_max).is_err() {
+                if self.body.append(&bytes[..count], body_bytes_max).is_err() {
                     return Read::Invalid(ParseError::TooLong);
                 }
                 extra = bytes.len() > count;
@@ -203,13 +220,13 @@ impl Reader {
                     return Read::Incomplete;
                 }
             }
-            BodyEnd::Chunked => match self.chunks.feed(bytes, &mut self.body, bytes_max) {
+            BodyEnd::Chunked => match self.chunks.feed(bytes, &mut self.body, body_bytes_max) {
                 Err(error) => return Read::Invalid(error),
                 Ok(_) if self.chunks.state != ChunkState::Done => return Read::Incomplete,
                 Ok(consumed) => extra = consumed < bytes.len(),
             },
             BodyEnd::Close => {
-                return match self.body.append(bytes, bytes_max) {
+                return match self.body.append(bytes, body_bytes_max) {
                     Err(TooLong) => Read::Invalid(ParseError::TooLong),
                     Ok(()) => Read::Incomplete,
                 };
@@ -218,9 +235,9 @@ impl Reader {
         Read::Complete { head, body: self.body.received(), extra }
     }
 
-    /// Returns the response if the end of the connection completes it.
+    /// Returns the response if the end of the connection completes the body.
     pub(crate) fn at_end(&self) -> Option<(Head, ReceivedBody<'_>)> {
-        let head = self.head.filter(|head| head.end == BodyEnd::Close)?;
+        let head = self.head.filter(|head| head.body_end == BodyEnd::Close)?;
         Some((head, self.body.received()))
     }
 }
@@ -231,16 +248,18 @@ impl From<TooLong> for ParseError {
     }
 }
 
+/// Returns true if `bytes` contain the empty line that ends a head.
 fn ends_head(bytes: &[u8]) -> bool {
-    // A bare line feed ends a line too (RFC 9112, 2.2).
+    // A line feed without a carriage return ends a line too (RFC 9112, 2.2).
     memmem::find(bytes, b"\n\r\n").is_some() || memmem::find(bytes, b"\n\n").is_some()
 }
 
-/// Returns the final head, after any interim ones, and the offset of its body.
+/// Parses the final head and skips interim heads (status 1xx). Also returns the offset of the body.
+/// Returns `None` if the final head is incomplete.
 fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     let mut head_end = 0;
     loop {
-        let Some((head, length)) = parse(&bytes[head_end..])? else { return Ok(None) };
+        let Some((head, length)) = parse_head(&bytes[head_end..])? else { return Ok(None) };
         head_end += length;
         if head_end > HEAD_BYTES_MAX {
             return Err(ParseError::NotHttp);
@@ -254,7 +273,8 @@ fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
+/// Parses one head and returns it with its length in bytes, or `None` if it is incomplete.
+fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut []);
     let status = httparse::ParserConfig::default()
@@ -263,10 +283,11 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
     let httparse::Status::Complete(length) = status else { return Ok(None) };
     let status = response.code.ok_or(ParseError::NotHttp)?;
     let is_http11 = response.version == Some(1);
-    let mut head = Head { status, keep_alive: is_http11, retry_after: None, end: BodyEnd::Close };
+    let mut head =
+        Head { status, keep_alive: is_http11, retry_after: None, body_end: BodyEnd::Close };
     let (mut content_length, mut chunked) = (None, false);
     for field in response.headers.iter() {
-        // Comparing the length first is faster, because few fields are relevant.
+        // Few fields are relevant, and comparing lengths first rules out most others quickly.
         match field.name.len() {
             14 if field.name.eq_ignore_ascii_case("content-length") => {
                 let value = parse_number(field.value).ok_or(ParseError::NotHttp)?;
@@ -291,24 +312,24 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
         }
     }
     // 204 and 304 have no body. Transfer-Encoding overrides Content-Length (RFC 9112, 6.3).
-    head.end = match (status, chunked, content_length) {
+    head.body_end = match (status, chunked, content_length) {
         (100..=199 | 204 | 304, _, _) => BodyEnd::Length(0),
         (_, true, _) => BodyEnd::Chunked,
         (_, false, Some(length)) => BodyEnd::Length(length),
         (_, false, None) => BodyEnd::Close,
     };
-    head.keep_alive &= head.end != BodyEnd::Close;
+    head.keep_alive &= head.body_end != BodyEnd::Close;
     Ok(Some((head, length)))
 }
 
-/// Parses an unsigned decimal number without a sign.
+/// Parses a decimal number that has digits only.
 fn parse_number(text: &[u8]) -> Option<usize> {
     let text = text.trim_ascii();
     let is_decimal = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| is_decimal)?.parse().ok()
 }
 
-/// Returns true if the value of a Connection header keeps the connection open. `default` applies if
+/// Returns true if the value of a Connection header keeps the connection open. Returns `default` if
 /// the value has neither `close` nor `keep-alive`.
 fn parse_keep_alive(value: &[u8], default: bool) -> bool {
     let contains = |word: &[u8]| {
@@ -317,7 +338,8 @@ fn parse_keep_alive(value: &[u8], default: bool) -> bool {
     if contains(b"close") { false } else { default || contains(b"keep-alive") }
 }
 
-/// Parses Retry-After: seconds, or a date (RFC 9110, 10.2.3).
+/// Parses Retry-After: seconds, or a date (RFC 9110, 10.2.3). A date in the past gives zero.
+/// Returns `None` if the value is invalid.
 pub(crate) fn parse_retry_after(value: &[u8]) -> Option<Duration> {
     if let Some(seconds) = parse_number(value) {
         return Some(Duration::from_secs(seconds as u64));
@@ -327,19 +349,19 @@ pub(crate) fn parse_retry_after(value: &[u8]) -> Option<Duration> {
 }
 
 impl Chunks {
-    /// Parses a chunked body up to its end and appends the data to `body`. Returns the number of
-    /// bytes consumed.
+    /// Parses bytes of a chunked body and appends the data to `body`. Stops at the end of the body.
+    /// Returns the number of bytes consumed.
     fn feed(
         &mut self,
         bytes: &[u8],
         body: &mut Body,
-        bytes_max: usize,
+        body_bytes_max: usize,
     ) -> Result<usize, ParseError> {
         let mut consumed = 0;
         while consumed < bytes.len() && self.state != ChunkState::Done {
             if self.state == ChunkState::Bytes {
                 let count = self.remaining.min(bytes.len() - consumed);
-                body.append(&bytes[consumed..consumed + count], bytes_max)?;
+                body.append(&bytes[consumed..consumed + count], body_bytes_max)?;
                 self.remaining -= count;
                 consumed += count;
                 if self.remaining == 0 {
@@ -353,7 +375,7 @@ impl Chunks {
         Ok(consumed)
     }
 
-    /// Parses a byte outside of the data of a chunk.
+    /// Parses a byte that is not part of a chunk's data.
     fn parse_byte(&mut self, byte: u8) -> Result<(), ParseError> {
         self.line_bytes += 1;
         if self.line_bytes > LINE_BYTES_MAX {

@@ -1,10 +1,11 @@
-//! A simulated network for the engine, with virtual time. A seed determines every byte, delay and
-//! fault of the simulated server. The engine's loop is the real one. The same seed gives the same
-//! run, byte for byte.
+//! A simulated network and server for the engine, with virtual time.
 //!
-//! The server decides the outcome of a request at its first byte and counts it in [`ServerCounts`],
-//! which must match the engine's counts. Each fault has exactly one class, because all bytes of a
-//! response arrive well before the timeout. The server speaks HTTP/1.1 without TLS.
+//! The engine's real loop runs on this network. A seed determines every byte, delay and fault, so
+//! the same seed gives the same run, byte for byte. The server speaks HTTP/1.1 without TLS.
+//!
+//! The server chooses the outcome of a request at the first byte of the request, and counts it in
+//! [`ServerCounts`]. Tests compare these counts with the engine's counts. All bytes of a response
+//! arrive well before the timeout, so each fault leads to exactly one class.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -23,15 +24,15 @@ use super::rng::Rng;
 use super::thread::EngineThread;
 use super::world::{Socket, World};
 
-const MICROSECOND: u64 = 1_000;
-/// Bytes of a socket's send buffer.
+const MICROSECOND_NS: u64 = 1_000;
+/// Size of a socket's send buffer.
 const BUFFER_BYTES: usize = 4 << 10;
-/// Maximum time that reading the clock takes, in nanoseconds.
-const CLOCK_MAX: u64 = 2 * MICROSECOND;
-/// Maximum wake-up delay on an idle core, in nanoseconds.
-const WAKE_MAX: u64 = 60 * MICROSECOND;
-/// Maximum wake-up delay if another process occupies the core, in nanoseconds.
-const STALL_MAX: u64 = 5_000 * MICROSECOND;
+/// Maximum time that reading the clock takes.
+const CLOCK_READ_MAX_NS: u64 = 2 * MICROSECOND_NS;
+/// Maximum wake-up delay on an idle core.
+const WAKE_DELAY_MAX_NS: u64 = 60 * MICROSECOND_NS;
+/// Maximum wake-up delay while another process occupies the core.
+const STALL_DELAY_MAX_NS: u64 = 5_000 * MICROSECOND_NS;
 
 /// Fault probabilities, each in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub struct ServerCounts {
     pub calls: BTreeMap<Class, u64>,
     /// Connects that failed or never completed.
     pub unconnected: u64,
-    /// Connections made.
+    /// Connections that were opened.
     pub connections: u64,
     /// Bytes that clients wrote.
     pub received: u64,
@@ -69,7 +70,7 @@ impl Network {
         Network(Rc::new(RefCell::new(NetworkState {
             now: 0,
             rng: Rng::new(seed, 0, 0, 0),
-            timeout: super::thread::pace::nanos(timeout),
+            timeout_ns: super::thread::pace::nanos(timeout),
             faults,
             endpoints: Vec::new(),
             queue: BinaryHeap::new(),
@@ -85,7 +86,7 @@ impl Network {
     }
 }
 
-/// An engine thread that runs turn by turn.
+/// An engine thread on the simulated network, which its owner runs turn by turn.
 pub(crate) struct SteppedThread {
     thread: Option<EngineThread<Network>>,
     events: Vec<Event>,
@@ -97,8 +98,8 @@ impl SteppedThread {
         SteppedThread { thread: Some(thread), events: Vec::new() }
     }
 
-    /// Runs one turn. The last turn hands over the last interval. Returns false once the thread has
-    /// ended.
+    /// Runs one turn of the loop. The last turn also hands over the last interval. Returns false if
+    /// the thread had ended before.
     pub(crate) fn step(&mut self) -> bool {
         let Some(thread) = &mut self.thread else { return false };
         // A simulated wait cannot fail.
@@ -111,17 +112,19 @@ impl SteppedThread {
 }
 
 struct NetworkState {
+    /// The virtual time, in nanoseconds since the start of the run.
     now: u64,
     rng: Rng,
-    timeout: u64,
+    /// Call timeout of the plan, in nanoseconds.
+    timeout_ns: u64,
     faults: FaultRates,
     /// Connections by number.
     endpoints: Vec<Endpoint>,
-    /// Future events, each with its time, its number and the number of its connection.
+    /// Future events: time, number of the event, number of the connection, and the event.
     queue: BinaryHeap<Reverse<(u64, u64, usize, SimEvent)>>,
     /// Number of events so far, which orders events of the same time.
     event_count: u64,
-    /// Connections with unreported events.
+    /// Numbers of connections whose events [`World::wait`] has still to report.
     ready: VecDeque<usize>,
     counts: ServerCounts,
 }
@@ -129,41 +132,61 @@ struct NetworkState {
 /// An event on the client's end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimEvent {
+    /// The connect succeeds.
     Connected,
+    /// The server refuses the connect.
     Refused,
+    /// These bytes arrive.
     Bytes(Vec<u8>),
+    /// The send buffer takes this many more bytes.
     Writable(usize),
+    /// The server closes the connection.
     Closed,
-    /// Closes the connection if it is still idle: it has had exactly this many requests.
+    /// The server closes the connection if it has had exactly this many requests, which means that
+    /// it is still idle.
     ClosedIdle(u64),
+    /// The server resets the connection.
     Reset,
 }
 
-/// A connection.
+/// The client's end of a connection.
 struct Endpoint {
+    /// Token of the connection's events; `None` if the client does not watch the connection.
     token: Option<u64>,
+    /// Events that were not reported yet.
     flags: EventFlags,
     state: State,
-    /// Bytes that the client can read.
-    inbox: VecDeque<u8>,
-    /// Bytes that the client can write.
+    /// Bytes that have arrived and were not read yet.
+    readable_bytes: VecDeque<u8>,
+    /// Number of bytes that the send buffer takes.
     writable: usize,
     /// Number of requests so far.
     requests: u64,
-    /// Remaining bytes of the current request, and the server's actions after it, each with its
-    /// delay.
-    request: Option<(usize, Vec<(u64, SimEvent)>)>,
+    /// The request that is being sent; `None` between requests.
+    request: Option<IncomingRequest>,
 }
 
+/// A request that the server has not received in full.
+struct IncomingRequest {
+    /// Number of bytes that are still to be received.
+    remaining_bytes: usize,
+    /// The server's actions after the request, each with its delay in nanoseconds after the
+    /// previous one.
+    actions: Vec<(u64, SimEvent)>,
+}
+
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connecting,
+    /// The server has refused the connect.
     Refused,
     Open,
-    /// The server has closed. Data that it sent before can still be read.
+    /// The server has closed the connection. The client can still read earlier data.
     Closed,
+    /// The server has reset the connection.
     Reset,
-    /// The client has closed.
+    /// The client has closed the connection.
     Gone,
 }
 
@@ -175,16 +198,17 @@ pub(crate) struct SimSocket {
 
 impl NetworkState {
     /// Returns true with this probability, in thousandths.
-    fn chance(&mut self, thousandths: u64) -> bool {
+    fn draw(&mut self, thousandths: u64) -> bool {
         self.rng.between(0, 999) < thousandths
     }
 
+    /// Schedules an event of the connection with this number.
     fn schedule(&mut self, time: u64, number: usize, event: SimEvent) {
         self.event_count += 1;
         self.queue.push(Reverse((time, self.event_count, number, event)));
     }
 
-    /// Applies all events up to now.
+    /// Applies all events up to the present virtual time.
     fn apply_due(&mut self) {
         while let Some(Reverse((time, ..))) = self.queue.peek()
             && *time <= self.now
@@ -194,6 +218,7 @@ impl NetworkState {
         }
     }
 
+    /// Applies an event to the connection with this number.
     fn apply(&mut self, number: usize, event: SimEvent) {
         let endpoint = &mut self.endpoints[number];
         if matches!(endpoint.state, State::Gone | State::Reset) {
@@ -210,7 +235,7 @@ impl NetworkState {
                 EventFlags::ERR | EventFlags::HUP | EventFlags::OUT
             }
             SimEvent::Bytes(bytes) => {
-                endpoint.inbox.extend(bytes);
+                endpoint.readable_bytes.extend(bytes);
                 EventFlags::IN
             }
             SimEvent::Writable(bytes) => {
@@ -224,7 +249,7 @@ impl NetworkState {
             }
             SimEvent::Reset => {
                 endpoint.state = State::Reset;
-                endpoint.inbox.clear();
+                endpoint.readable_bytes.clear();
                 EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR
             }
         };
@@ -234,7 +259,8 @@ impl NetworkState {
         endpoint.flags |= flags;
     }
 
-    /// Decides the outcome of a request when its first byte is sent.
+    /// Chooses and counts the outcome of a request when the client sends its first byte. `request`
+    /// is the whole request.
     fn start_request(&mut self, number: usize, request: &[u8]) {
         let calls = find_ids(request);
         self.endpoints[number].requests += 1;
@@ -244,74 +270,78 @@ impl NetworkState {
             _ => self.plan_response(&calls, request, self.endpoints[number].requests),
         };
         *self.counts.calls.entry(class).or_default() += calls.len() as u64;
-        self.endpoints[number].request = Some((request.len(), actions));
+        self.endpoints[number].request =
+            Some(IncomingRequest { remaining_bytes: request.len(), actions });
     }
 
-    /// Returns the class of the calls, and the server's actions after the request, each with its
-    /// delay in nanoseconds.
+    /// Chooses a response. Returns the class that the engine must count, and the server's actions
+    /// after the request, each with its delay in nanoseconds. `calls` are the ids of the request's
+    /// calls, and `requests` is the number of requests on the connection.
     fn plan_response(
         &mut self,
         calls: &[u64],
         request: &[u8],
         requests: u64,
     ) -> (Class, Vec<(u64, SimEvent)>) {
-        let batch = request.ends_with(b"]");
+        let is_batch = request.ends_with(b"]");
         let result = r#""result":"0x1""#;
         let error = r#""error":{"code":-32000,"message":"no"}"#;
-        let respond = |outcome: &str, shift: u64| {
+        let respond = |outcome: &str, id_offset: u64| {
             let response =
-                |id: &u64| format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id + shift);
+                |id: &u64| format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id + id_offset);
             let joined = calls.iter().map(response).collect::<Vec<_>>().join(",");
-            if batch { format!("[{joined}]") } else { joined }
+            if is_batch { format!("[{joined}]") } else { joined }
         };
-        let fault = if self.chance(self.faults.request) { self.rng.between(1, 9) } else { 0 };
+        let fault = if self.draw(self.faults.request) { self.rng.between(1, 9) } else { 0 };
         let (class, status, body) = match fault {
             1 => (Class::RpcError, 200, respond(error, 0)),
             2 => (Class::Limited, 429, "slow down".to_owned()),
             3 => (Class::Http5xx, 503, "no".to_owned()),
             4 => (Class::Http4xx, 404, "no".to_owned()),
             5 => (Class::Malformed, 200, "<html>".to_owned()),
-            6 if !batch => (Class::WrongId, 200, respond(result, 1_000_000)),
+            6 if !is_batch => (Class::WrongId, 200, respond(result, 1_000_000)),
             7 => (Class::Timeout, 200, respond(result, 0)),
             8 => (Class::Reset, 200, respond(result, 0)),
             _ => (Class::Ok, 200, respond(result, 0)),
         };
-        let form = self.rng.between(0, 9);
-        let (mut bytes, closes) = encode_response(status, &body, form);
+        let framing = self.rng.between(0, 9);
+        let (mut bytes, closes_after) = encode_response(status, &body, framing);
         let mut actions = Vec::new();
         match class {
-            // No response, or an incomplete one.
+            // The server sends no response, or only a part.
             Class::Timeout => bytes.truncate(self.rng.between(0, bytes.len() as u64 - 1) as usize),
-            // Send only a part of the head. A cut in a body that ends with the connection would not
-            // be detected.
+            // The server sends only a part of the head. If the end of the connection ends the body,
+            // a client cannot detect that a part of the body is missing.
             Class::Reset => bytes.truncate(self.rng.between(0, 12) as usize),
             _ => {}
         }
         // All delays together stay well below the timeout.
         let pieces = self.rng.between(1, 4);
-        let delay_max = (self.timeout / 2 / (pieces + 1)).max(2);
-        for remaining in (1..=pieces).rev() {
-            let delay_max =
-                if self.chance(100) { delay_max } else { delay_max.min(300 * MICROSECOND) };
-            let delay = self.rng.between(1, delay_max);
+        let longest_delay_ns = (self.timeout_ns / 2 / (pieces + 1)).max(2);
+        for remaining_pieces in (1..=pieces).rev() {
+            let delay_max_ns = match self.draw(100) {
+                true => longest_delay_ns,
+                false => longest_delay_ns.min(300 * MICROSECOND_NS),
+            };
+            let delay_ns = self.rng.between(1, delay_max_ns);
             let unsent = bytes.len() as u64;
-            let length = if remaining == 1 { unsent } else { self.rng.between(0, unsent) };
-            let rest = bytes.split_off(length as usize);
-            let piece = std::mem::replace(&mut bytes, rest);
+            let length = if remaining_pieces == 1 { unsent } else { self.rng.between(0, unsent) };
+            let later_bytes = bytes.split_off(length as usize);
+            let piece = std::mem::replace(&mut bytes, later_bytes);
             if !piece.is_empty() {
-                actions.push((delay, SimEvent::Bytes(piece)));
+                actions.push((delay_ns, SimEvent::Bytes(piece)));
             }
         }
-        let close_delay = self.rng.between(1, 100 * MICROSECOND);
+        let close_delay_ns = self.rng.between(1, 100 * MICROSECOND_NS);
         match class {
             Class::Timeout => {}
-            Class::Reset if self.chance(500) => actions.push((close_delay, SimEvent::Reset)),
-            Class::Reset => actions.push((close_delay, SimEvent::Closed)),
-            _ if closes => actions.push((close_delay, SimEvent::Closed)),
+            Class::Reset if self.draw(500) => actions.push((close_delay_ns, SimEvent::Reset)),
+            Class::Reset => actions.push((close_delay_ns, SimEvent::Closed)),
+            _ if closes_after => actions.push((close_delay_ns, SimEvent::Closed)),
             // The server closes an idle connection.
-            _ if self.chance(self.faults.request / 4) => {
-                let idle_time = self.rng.between(1, self.timeout);
-                actions.push((idle_time, SimEvent::ClosedIdle(requests)));
+            _ if self.draw(self.faults.request / 4) => {
+                let idle_ns = self.rng.between(1, self.timeout_ns);
+                actions.push((idle_ns, SimEvent::ClosedIdle(requests)));
             }
             _ => {}
         }
@@ -319,12 +349,12 @@ impl NetworkState {
     }
 }
 
-/// Returns the bytes of a response, and true if the server closes the connection after it. `form`
-/// selects one of the ways in which HTTP/1.1 marks the end of a body.
-fn encode_response(status: u16, body: &str, form: u64) -> (Vec<u8>, bool) {
+/// Returns the bytes of a response, and true if the server closes the connection after the
+/// response. `framing`, from 0 to 9, selects how the response marks the end of its body.
+fn encode_response(status: u16, body: &str, framing: u64) -> (Vec<u8>, bool) {
     let retry = if status == 429 { "retry-after: 1\r\n" } else { "" };
     let length = body.len();
-    let (framing, body) = match form {
+    let (framing_fields, body) = match framing {
         0 => ("connection: close".to_owned(), body.to_owned()),
         1 => (format!("connection: close\r\ncontent-length: {length}"), body.to_owned()),
         2 | 3 => {
@@ -338,18 +368,19 @@ fn encode_response(status: u16, body: &str, form: u64) -> (Vec<u8>, bool) {
         }
         _ => (format!("content-length: {length}"), body.to_owned()),
     };
-    let text = format!("HTTP/1.1 {status} x\r\n{retry}{framing}\r\n\r\n{body}");
-    (text.into_bytes(), form < 2)
+    let text = format!("HTTP/1.1 {status} x\r\n{retry}{framing_fields}\r\n\r\n{body}");
+    (text.into_bytes(), framing < 2)
 }
 
 /// Returns the ids of all calls of a request.
 fn find_ids(request: &[u8]) -> Vec<u64> {
-    let name = br#""id":"#;
-    let id = |offset: usize| {
-        let digits = request[offset + name.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+    let id_member = br#""id":"#;
+    let id_at = |offset: usize| {
+        let id_text = &request[offset + id_member.len()..];
+        let digits = id_text.iter().take_while(|byte| byte.is_ascii_digit());
         digits.fold(0, |id: u64, digit| id.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
     };
-    memmem::find_iter(request, name).map(id).collect()
+    memmem::find_iter(request, id_member).map(id_at).collect()
 }
 
 impl World for Network {
@@ -357,7 +388,7 @@ impl World for Network {
 
     fn now(&mut self) -> u64 {
         let mut net = self.0.borrow_mut();
-        net.now += net.rng.between(1, CLOCK_MAX);
+        net.now += net.rng.between(1, CLOCK_READ_MAX_NS);
         net.now
     }
 
@@ -372,22 +403,22 @@ impl World for Network {
             token: None,
             flags: EventFlags::empty(),
             state: State::Connecting,
-            inbox: VecDeque::new(),
+            readable_bytes: VecDeque::new(),
             writable: BUFFER_BYTES,
             requests: 0,
             request: None,
         });
-        let (now, delay) = (net.now, net.rng.between(1, 500 * MICROSECOND));
-        let faults = net.faults.connect;
-        if !net.chance(faults) {
-            net.schedule(now + delay, number, SimEvent::Connected);
+        let (now, delay_ns) = (net.now, net.rng.between(1, 500 * MICROSECOND_NS));
+        let fault_rate = net.faults.connect;
+        if !net.draw(fault_rate) {
+            net.schedule(now + delay_ns, number, SimEvent::Connected);
         } else {
             net.counts.unconnected += 1;
             match net.rng.between(0, 3) {
                 0 => return Err(io::ErrorKind::ConnectionRefused.into()),
                 // The connect never completes.
                 1 => {}
-                _ => net.schedule(now + delay, number, SimEvent::Refused),
+                _ => net.schedule(now + delay_ns, number, SimEvent::Refused),
             }
         }
         drop(net);
@@ -404,15 +435,16 @@ impl World for Network {
         Ok(())
     }
 
-    fn wait(&mut self, events: &mut Vec<Event>, timeout: u64) -> Result<(), EngineFault> {
+    fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: u64) -> Result<(), EngineFault> {
         let mut net = self.0.borrow_mut();
         net.apply_due();
-        if net.ready.is_empty() && timeout > 0 {
-            let until = net.now.saturating_add(timeout);
-            let next = net.queue.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
-            let faults = net.faults.stall;
-            let delay_max = if net.chance(faults) { STALL_MAX } else { WAKE_MAX };
-            net.now = until.min(next) + net.rng.between(1, delay_max);
+        if net.ready.is_empty() && timeout_ns > 0 {
+            let wait_end = net.now.saturating_add(timeout_ns);
+            let next_event = net.queue.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
+            let stall_rate = net.faults.stall;
+            let delay_max_ns =
+                if net.draw(stall_rate) { STALL_DELAY_MAX_NS } else { WAKE_DELAY_MAX_NS };
+            net.now = wait_end.min(next_event) + net.rng.between(1, delay_max_ns);
             net.apply_due();
         }
         while let Some(number) = net.ready.pop_front() {
@@ -431,14 +463,15 @@ impl World for Network {
 }
 
 impl Socket for SimSocket {
-    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let net = &mut *self.net.borrow_mut();
         let endpoint = &mut net.endpoints[self.number];
-        let count = endpoint.inbox.len().min(into.len());
+        let count = endpoint.readable_bytes.len().min(buffer.len());
         if count > 0 {
-            into.iter_mut()
-                .zip(endpoint.inbox.drain(..count))
-                .for_each(|(into, byte)| *into = byte);
+            buffer
+                .iter_mut()
+                .zip(endpoint.readable_bytes.drain(..count))
+                .for_each(|(slot, byte)| *slot = byte);
             net.counts.sent += count as u64;
             return Ok(count);
         }
@@ -468,7 +501,7 @@ impl Socket for SimSocket {
         if count_max == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let is_partial = net.chance(50);
+        let is_partial = net.draw(50);
         let count = match is_partial {
             true => net.rng.between(1, count_max as u64) as usize,
             false => count_max,
@@ -478,21 +511,21 @@ impl Socket for SimSocket {
         if is_partial {
             // The buffer stays full until the server reads.
             endpoint.writable = 0;
-            let delay = net.rng.between(1, 200 * MICROSECOND);
-            net.schedule(now + delay, self.number, SimEvent::Writable(BUFFER_BYTES));
+            let delay_ns = net.rng.between(1, 200 * MICROSECOND_NS);
+            net.schedule(now + delay_ns, self.number, SimEvent::Writable(BUFFER_BYTES));
         } else {
             endpoint.writable = BUFFER_BYTES;
         }
         net.counts.received += count as u64;
         let endpoint = &mut net.endpoints[self.number];
-        if let Some((remaining, _)) = &mut endpoint.request {
-            *remaining -= count;
-            if *remaining == 0
-                && let Some((_, actions)) = endpoint.request.take()
+        if let Some(request) = &mut endpoint.request {
+            request.remaining_bytes -= count;
+            if request.remaining_bytes == 0
+                && let Some(request) = endpoint.request.take()
             {
                 let mut time = now;
-                for (delay, event) in actions {
-                    time += delay;
+                for (delay_ns, event) in request.actions {
+                    time += delay_ns;
                     net.schedule(time, self.number, event);
                 }
             }
@@ -510,7 +543,7 @@ impl Drop for SimSocket {
     fn drop(&mut self) {
         let endpoint = &mut self.net.borrow_mut().endpoints[self.number];
         (endpoint.state, endpoint.token) = (State::Gone, None);
-        endpoint.inbox = VecDeque::new();
+        endpoint.readable_bytes = VecDeque::new();
         endpoint.request = None;
     }
 }

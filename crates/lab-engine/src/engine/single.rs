@@ -1,5 +1,5 @@
-//! The calls of a plan one by one, for a caller that sends them itself. The requests and the
-//! classes of responses are those of a run.
+//! The calls of a plan one by one, for a caller that sends them itself. The requests, and the
+//! classes of the responses, are the same as in a run of the engine.
 
 use std::sync::Arc;
 
@@ -14,17 +14,19 @@ use crate::chain::ChainFacts;
 #[cfg(test)]
 mod tests;
 
-/// The calls of the first scenario of a plan, without end.
+/// An endless sequence of the calls of a plan's first scenario.
 pub struct SingleCalls {
     composer: Composer,
+    /// Identifies the current call.
     key: RequestKey,
+    /// Kind of the current call.
     kind: RequestKind,
     /// Buffer for the methods of a batch; single calls leave it empty.
     batch_methods: Vec<u16>,
 }
 
 impl SingleCalls {
-    /// Prepares the calls. Batches that the plan makes of single calls are not made.
+    /// Prepares the calls. Ignores the plan's batch setting: every request is a single call.
     ///
     /// # Errors
     /// Fails if the plan draws values that the chain lacks, or replays recorded batches.
@@ -37,10 +39,11 @@ impl SingleCalls {
             return Err(EngineFault::Transactions { mix: mix.name.clone() });
         }
         let is_batch = |request: &RecordedRequest| request.calls > 1;
-        if mix.steps.iter().any(|step| match step {
+        let has_batch = mix.steps.iter().any(|step| match step {
             Step::Replay(requests) => requests.iter().any(is_batch),
             Step::Choose(_) | Step::Transactions(_) => false,
-        }) {
+        });
+        if has_batch {
             return Err(EngineFault::RecordedBatch { mix: mix.name.clone() });
         }
         Ok(SingleCalls {
@@ -51,15 +54,15 @@ impl SingleCalls {
         })
     }
 
-    /// Builds the next call. Returns the index of its method in the plan, and its body.
+    /// Builds the current call. Returns the index of its method in the plan, and its body.
     pub fn next_call(&mut self) -> (usize, &[u8]) {
         self.kind = self.composer.compose(self.key, &mut self.batch_methods).kind;
-        // `new` disables batches, so there is a method.
+        // `new` excludes batches, so the call has a method.
         let method = self.kind.method().unwrap_or_default();
         (usize::from(method), self.composer.request_body())
     }
 
-    /// Classifies the response to the last call.
+    /// Classifies the response to the current call.
     pub fn classify(&self, status: u16, body: &[u8]) -> Class {
         let outcome = match self.kind {
             RequestKind::Recorded { index, .. } => {

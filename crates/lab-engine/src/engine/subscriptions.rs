@@ -1,9 +1,10 @@
-//! Holds WebSocket connections that subscribe to new blocks or logs, and counts their
+//! Opens WebSocket connections that subscribe to new blocks or logs, and counts their
 //! notifications.
 //!
-//! One thread reads all connections, so its times of arrival are in one order. A connection that
-//! ends is counted and not opened again. The memory of a connection is bounded: it stores one
-//! message of at most [`MESSAGE_BYTES_MAX`] and a fixed window of what it received.
+//! One thread reads all connections, so one clock orders all arrivals. The thread counts a
+//! connection that ends and does not open it again. The memory of a connection is bounded: it
+//! stores one message of at most [`MESSAGE_BYTES_MAX`], and marks a fixed number of the latest
+//! blocks or logs as received.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,18 +34,18 @@ mod tests;
 /// Maximum number of bytes of a message. A longer message ends its connection.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// The subscriptions of a run. Dropping it closes all connections.
+/// The subscriptions of a run. Dropping this value closes all connections.
 pub struct Subscriptions {
     stop: Arc<AtomicBool>,
     wakeup: Wakeup,
-    /// `None` once it was joined.
+    /// `None` once the thread was joined.
     thread: Option<JoinHandle<Result<Vec<SubscriptionRow>, EngineFault>>>,
 }
 
 impl Subscriptions {
     /// Starts the subscriptions of a plan. `addresses` has the addresses of each subscription's
-    /// server. Times count from `origin`, which may be in the future. Returns `None` if the plan
-    /// has no subscriptions.
+    /// server. `origin` is the start of the run, and may be in the future. Returns `None` if the
+    /// plan has no subscriptions.
     ///
     /// # Errors
     /// Fails if a header or TLS setting cannot be used, or if the system lacks epoll.

@@ -1,5 +1,5 @@
-//! Goal: the counts of the engine are right. Method: small servers in this process that fail in
-//! known ways, and the expected sums.
+//! Goal: the counts of the engine are right. Method: small servers in this process fail in known
+//! ways, and the tests compare the counts with the expected sums.
 
 mod classes;
 mod connections;
@@ -24,7 +24,8 @@ use server::Server;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A closed plan of one worker that makes `iterations` calls of one method without parameters.
+/// Returns a closed plan of one worker that makes `iterations` calls of one method without
+/// parameters.
 fn plan(server: &Server, iterations: u64) -> Plan {
     let mut plan = samples::closed(1, 0, 20, &["eth_blockNumber"]);
     plan.seed = 7;
@@ -37,7 +38,7 @@ fn plan(server: &Server, iterations: u64) -> Plan {
     plan
 }
 
-/// Changes a plan to an open plan with this rate.
+/// Changes a plan to an open plan with this constant rate.
 fn open(
     mut plan: Plan,
     rate: f64,
@@ -55,7 +56,7 @@ fn open(
     plan
 }
 
-fn facts() -> ChainFacts {
+fn chain_facts() -> ChainFacts {
     ChainFacts {
         head: 1000,
         decimal: false,
@@ -65,15 +66,16 @@ fn facts() -> ChainFacts {
     }
 }
 
-/// Results of a run.
-struct Ran {
+/// The counts and samples of a run.
+struct RunOutcome {
     totals: Totals,
     samples: Vec<Sample>,
+    /// Number of intervals that the threads handed over.
     intervals: usize,
-    took: Duration,
+    elapsed: Duration,
 }
 
-impl Ran {
+impl RunOutcome {
     fn count(&self, class: Class) -> u64 {
         self.totals.count(|slot| slot.class == class)
     }
@@ -87,31 +89,35 @@ impl Ran {
 }
 
 fn start(plan: Plan, server: &Server) -> Result<Engine, EngineFault> {
-    Engine::start(Arc::new(plan), Arc::new(facts()), vec![server.address], Instant::now())
+    Engine::start(Arc::new(plan), Arc::new(chain_facts()), vec![server.address], Instant::now())
 }
 
-fn run(plan: Plan, server: &Server) -> Ran {
+fn run(plan: Plan, server: &Server) -> RunOutcome {
     let engine = start(plan, server).unwrap();
     collect(engine)
 }
 
-fn collect(mut engine: Engine) -> Ran {
-    let began = Instant::now();
-    let mut ran =
-        Ran { totals: Totals::new(8), samples: Vec::new(), intervals: 0, took: Duration::ZERO };
+fn collect(mut engine: Engine) -> RunOutcome {
+    let started = Instant::now();
+    let mut outcome = RunOutcome {
+        totals: Totals::new(8),
+        samples: Vec::new(),
+        intervals: 0,
+        elapsed: Duration::ZERO,
+    };
     loop {
         match engine.next(Duration::from_secs(30)) {
             Next::Interval(interval) => {
-                ran.totals.merge(&interval);
-                ran.intervals += 1;
+                outcome.totals.merge(&interval);
+                outcome.intervals += 1;
                 engine.give_back(interval);
             }
             Next::Nothing => panic!("no interval in 30 s"),
             Next::Ended => break,
         }
-        ran.samples.extend(engine.samples().try_iter());
+        outcome.samples.extend(engine.samples().try_iter());
     }
     engine.finish().unwrap();
-    ran.took = began.elapsed();
-    ran
+    outcome.elapsed = started.elapsed();
+    outcome
 }

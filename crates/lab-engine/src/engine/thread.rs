@@ -1,10 +1,17 @@
 //! One engine thread: a loop over socket events and planned send times.
 //!
-//! Only [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations,
-//! expire deadlines, hand over the interval, wait, handle socket events. `thread/pace.rs` schedules
-//! iterations, `thread/call.rs` sends calls and classifies responses, `thread/read.rs` reads
-//! responses, `thread/dial.rs` opens and closes connections, `thread/h2_pool.rs` shares those of
-//! HTTP/2, and `thread/websocket_calls.rs` sends and receives the messages of WebSockets.
+//! [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations, fail
+//! requests whose deadline has passed, hand over the counts of a second, wait, handle socket
+//! events. Each file of `thread/` has one concern:
+//!
+//! - `pace.rs` starts and ends iterations.
+//! - `call.rs` sends calls and classifies responses.
+//! - `read.rs` reads responses.
+//! - `dial.rs` opens and closes connections.
+//! - `h2_pool.rs` shares HTTP/2 connections among workers.
+//! - `websocket_calls.rs` sends and receives WebSocket messages.
+//!
+//! Times of type `u64` are nanoseconds since the start of the run.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -39,34 +46,37 @@ pub(crate) mod pace;
 mod read;
 mod websocket_calls;
 
-/// Bounds of the spin time, in nanoseconds. Before a planned send, the thread sleeps until only the
-/// spin time is left. Then it spins. Waking from a timer takes a few µs on an idle core and tens of
-/// µs in a virtual machine, so the thread measures the delay continuously. Spinning does not help
-/// against longer delays, which the scheduler causes.
-const SPIN_MIN: u64 = 5_000;
-const SPIN_MAX: u64 = 250_000;
-/// Divisor of the spin time: each punctual wake-up reduces the spin time by this fraction. The
-/// fraction is small, because one late wake-up in a hundred determines the p99.
-const SPIN_DECAY: u64 = 2_048;
-/// Spin time before the first measurement, in nanoseconds.
-const SPIN_FIRST: u64 = 50_000;
-/// Minimum wait that counts as idle time, in nanoseconds. A system call alone takes this long.
-const WAIT_MIN: u64 = 2_000;
+/// Minimum spin time. The thread sleeps until shortly before a planned send, and then spins: the
+/// loop polls without sleeping. A timer wakes a few µs late on an idle core, and tens of µs late
+/// in a virtual machine. The thread measures this delay and adjusts the spin time to it.
+const SPIN_MIN_NS: u64 = 5_000;
+/// Maximum spin time. The scheduler causes longer delays, and spinning does not prevent those.
+const SPIN_MAX_NS: u64 = 250_000;
+/// Each punctual wake-up reduces the spin time by one part in this many. The decay is slow, because
+/// one late wake-up in a hundred determines the p99.
+const SPIN_DECAY_DIVISOR: u64 = 2_048;
+/// Spin time before the first measurement.
+const SPIN_INITIAL_NS: u64 = 50_000;
+/// Minimum wait that counts as idle time. A system call alone takes this long.
+const IDLE_MIN_NS: u64 = 2_000;
 /// Maximum number of events that one turn of the loop handles.
 const EVENTS_MAX: usize = 256;
 
-/// Queues of [`Deadlines`]: workers that wait for a response.
+// Indexes of the queues of [`Deadlines`].
+
+/// Queue of workers that wait for a response.
 const RESPONSE_QUEUE: usize = 0;
-/// Workers that wait for a connection.
+/// Queue of workers that wait for a connection.
 const DIAL_QUEUE: usize = 1;
-/// Workers of the closed model that could not connect.
+/// Queue of workers of closed scenarios that could not connect.
 const BACK_OFF_QUEUE: usize = 2;
-/// First of the queues, one per scenario, of workers that pause between iterations.
+/// Queue of workers of the first scenario that pause between iterations. The other scenarios use
+/// the queues after it, one each.
 const FIRST_PAUSE_QUEUE: usize = 3;
 
-/// Pause of a closed-model worker after a failed connect, in nanoseconds. Without it a worker would
+/// Pause of a closed scenario's worker after a failed connect. Without the pause, a worker would
 /// count millions of refused connections per second and starve the target.
-const BACK_OFF_WAIT: u64 = 100_000_000;
+const BACK_OFF_NS: u64 = 100_000_000;
 
 /// Arguments of [`EngineThread::new`].
 pub(crate) struct ThreadArgs<'a> {
@@ -75,9 +85,13 @@ pub(crate) struct ThreadArgs<'a> {
     pub(crate) addresses: &'a [SocketAddr],
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) shared: &'a Arc<Shared>,
+    /// Index of the thread, from 0.
     pub(crate) index: usize,
+    /// Number of engine threads of the run.
     pub(crate) threads: usize,
+    /// The thread sends its counts of each second here.
     pub(crate) filled: SyncSender<Interval>,
+    /// The thread gets emptied intervals back from here.
     pub(crate) spare: Receiver<Interval>,
     pub(crate) samples: SyncSender<Sample>,
 }
@@ -85,11 +99,12 @@ pub(crate) struct ThreadArgs<'a> {
 /// The clock of a run, with the [`World`] that it reads.
 struct Clock<W> {
     world: W,
-    /// The last reading, in nanoseconds since the start of the run.
+    /// The last reading. It can be older than the actual time.
     now: u64,
 }
 
 impl<W: World> Clock<W> {
+    /// Reads the clock and stores the time in `now`.
     fn read(&mut self) -> u64 {
         self.now = self.world.now();
         self.now
@@ -99,8 +114,8 @@ impl<W: World> Clock<W> {
 /// State of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerState {
-    /// No call in flight: the worker is free, paused, or above the scenario's number of active
-    /// workers.
+    /// The worker has no call in flight: it is free, it pauses, or its scenario currently uses
+    /// fewer workers.
     Idle,
     /// Waits for its connection before it sends a call.
     Dialing,
@@ -112,37 +127,40 @@ enum WorkerState {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     key: RequestKey,
+    /// Index over all stages of the plan.
     stage: u16,
     kind: RequestKind,
     /// Number of calls, at least 1.
     calls: usize,
 }
 
-/// A worker (k6: VU). It runs one iteration at a time on its own connection.
+/// A worker (k6: VU). It runs one iteration at a time. Over HTTP/1.1 and WebSockets it has its own
+/// connection.
 struct Worker<S> {
     state: WorkerState,
     connection: Option<Connection<S>>,
-    /// Number of connections that the worker has opened. An event with an older generation is
-    /// stale.
+    /// Number of connections that the worker has opened. Tokens of socket events hold it, so events
+    /// of an earlier connection are recognized and ignored.
     generation: u32,
-    /// Index of the address that this connect tried first.
+    /// Index of the address that the current connect tried first.
     first_address: usize,
-    /// Number of addresses that this connect tried without success.
-    tried: usize,
+    /// Number of addresses that the current connect tried without success.
+    addresses_failed: usize,
     /// Index among the scenario's workers over all threads, from 0.
     worker_index: usize,
     request: Request,
-    /// Scheduled time of the iteration.
-    scheduled: u64,
-    /// Start of the call's latency.
-    call_scheduled: u64,
-    /// Time from which the call could have been sent. The scheduling delay starts here.
-    ready: u64,
-    /// When the call was sent, or when connecting began if it was not.
-    sent: u64,
+    /// Scheduled start of the iteration.
+    scheduled_at: u64,
+    /// Scheduled time of the call, from which its latency counts.
+    call_scheduled_at: u64,
+    /// Earliest time at which the worker could have sent the call. The scheduling delay counts from
+    /// here.
+    ready_at: u64,
+    /// When the call was sent. Until then, when the connect began.
+    sent_at: u64,
     /// Methods of the calls in a batch.
     methods: Vec<u16>,
-    /// Body of the request, if the call is sampled for the comparison.
+    /// Body of the request if the call is sampled for the comparison with the reference node.
     sample: Option<Vec<u8>>,
 }
 
@@ -150,13 +168,14 @@ struct Worker<S> {
 pub(crate) struct EngineThread<W: World> {
     shared: Arc<Shared>,
     clock: Clock<W>,
-    /// Spin time before a planned send, in nanoseconds.
-    spin: u64,
+    /// Spin time before a planned send.
+    spin_ns: u64,
     addresses: Vec<SocketAddr>,
-    /// Index of the address to try first.
-    address: usize,
+    /// Index of the address that the next connect tries first.
+    preferred_address: usize,
     peer: Arc<Peer>,
     reuse: Reuse,
+    /// Maximum number of bytes of a response body.
     response_bytes_max: usize,
     scenarios: Vec<ScenarioState>,
     /// End of each stage of the plan.
@@ -170,13 +189,15 @@ pub(crate) struct EngineThread<W: World> {
     input: Vec<u8>,
     /// Outcomes of the current request's calls.
     outcomes: Vec<CallOutcome>,
-    /// Connections that the server is about to close, each with the time when the wait began.
+    /// Connections that the server is about to close, each with the time since which the thread
+    /// waits for that.
     draining: VecDeque<(u64, Connection<W::Socket>)>,
-    /// Ids of workers whose connection has more to read, each with the connection's generation.
-    unread: VecDeque<(u32, u32)>,
+    /// Workers whose connection has more to read: id of the worker, and generation of the
+    /// connection.
+    read_queue: VecDeque<(u32, u32)>,
     /// The HTTP/2 connections; `None` for HTTP/1.1 and WebSockets.
     pool: Option<H2Pool<W::Socket>>,
-    /// What all WebSockets share; `None` for HTTP.
+    /// The shared state of all WebSockets; `None` for HTTP.
     websocket: Option<WebSocketCalls>,
     gauges: Gauges,
 }
@@ -193,11 +214,11 @@ impl<W: World> EngineThread<W> {
         let mut timeouts = vec![
             pace::nanos(plan.target.timeout),
             pace::nanos(plan.target.connect_timeout),
-            BACK_OFF_WAIT,
+            BACK_OFF_NS,
         ];
         for (index, scenario) in plan.scenarios.iter().enumerate() {
             let first_id = workers.len();
-            let threads = pace::threads_of(scenario, args.threads);
+            let threads = pace::assigned_threads(scenario, args.threads);
             workers.extend(
                 pace::worker_indexes(scenario, args.index, threads)
                     .map(|worker_index| Worker::new(index, worker_index)),
@@ -224,9 +245,9 @@ impl<W: World> EngineThread<W> {
         Ok(EngineThread {
             shared: Arc::clone(args.shared),
             clock: Clock { world, now: 0 },
-            spin: SPIN_FIRST,
+            spin_ns: SPIN_INITIAL_NS,
             addresses: args.addresses.to_vec(),
-            address: 0,
+            preferred_address: 0,
             peer: Arc::clone(args.peer),
             reuse: plan.connections.reuse,
             response_bytes_max: plan.target.response_bytes_max,
@@ -240,7 +261,7 @@ impl<W: World> EngineThread<W> {
             input: vec![0; PIECE_BYTES],
             outcomes: Vec::new(),
             draining: VecDeque::new(),
-            unread: VecDeque::new(),
+            read_queue: VecDeque::new(),
             pool,
             websocket: WebSocketCalls::new(&plan.target)?,
             gauges: Gauges::default(),
@@ -256,7 +277,7 @@ impl<W: World> EngineThread<W> {
         let _ignored = set_current_timer_slack(NonZeroU64::new(1));
         let mut events = Vec::with_capacity(EVENTS_MAX);
         self.await_origin(&mut events)?;
-        self.recorder.begin();
+        self.recorder.start_cost_clock();
         while self.run_once(&mut events)? {}
         self.end();
         Ok(())
@@ -289,19 +310,19 @@ impl<W: World> EngineThread<W> {
             return Ok(false);
         }
         self.start_due();
-        self.expire();
+        self.fail_expired();
         self.interrupt_overdue();
         self.close_drained();
         self.drive_dirty();
-        let gauges = self.gauges();
-        self.recorder.tick(self.clock.now, gauges);
+        let gauges = self.update_gauges();
+        self.recorder.hand_over_if_due(self.clock.now, gauges);
         if self.is_over() {
             return Ok(false);
         }
         self.wait(events)?;
         for event in events.drain(..) {
             self.handle_event(event);
-            // Handling takes time, so iterations due meanwhile start before the next event.
+            // Handling an event takes time. Iterations that became due start before the next event.
             self.start_due();
             self.drive_dirty();
         }
@@ -309,50 +330,54 @@ impl<W: World> EngineThread<W> {
         Ok(true)
     }
 
-    fn gauges(&mut self) -> Gauges {
-        self.gauges.waiting = self.scenarios.iter().map(ScenarioState::queued).sum();
+    /// Counts the queued iterations and returns all gauges.
+    fn update_gauges(&mut self) -> Gauges {
+        self.gauges.queued = self.scenarios.iter().map(ScenarioState::queued).sum();
         self.gauges
     }
 
-    /// Sleeps until the next socket event or planned time. Spins instead if sleeping would be late.
+    /// Sleeps until the next socket event or until shortly before the next planned time. Returns at
+    /// once if the thread has work or must spin.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
-        let has_work = !self.unread.is_empty() || self.has_dirty();
-        let until = match has_work {
+        let has_work = !self.read_queue.is_empty() || self.has_dirty();
+        let wake_at = match has_work {
             true => 0,
-            false => self.next_planned().saturating_sub(self.spin).min(self.next_other()),
+            false => self.next_planned().saturating_sub(self.spin_ns).min(self.next_deadline()),
         };
         // The time since the last clock reading was work, not idle time.
         let wait_started = self.clock.read();
-        self.clock.world.wait(events, until.saturating_sub(wait_started))?;
-        if events.is_empty() && until <= wait_started && !has_work {
+        self.clock.world.wait(events, wake_at.saturating_sub(wait_started))?;
+        if events.is_empty() && wake_at <= wait_started && !has_work {
             self.clock.world.yield_now();
         }
         let now = self.clock.read();
         // A spin without events is idle time, however short it is.
-        if now - wait_started > WAIT_MIN || (events.is_empty() && !has_work) {
-            self.recorder.idle += now - wait_started;
+        if now - wait_started > IDLE_MIN_NS || (events.is_empty() && !has_work) {
+            self.recorder.idle_ns += now - wait_started;
         }
-        if events.is_empty() && until > wait_started {
-            self.adjust_spin(now.saturating_sub(until));
+        if events.is_empty() && wake_at > wait_started {
+            self.adjust_spin(now.saturating_sub(wake_at));
         }
         Ok(())
     }
 
-    /// Adjusts the spin time to a timer that fired `delay` nanoseconds late. The spin time rises
-    /// at once and falls slowly.
-    fn adjust_spin(&mut self, delay: u64) {
-        let needed = (delay + delay / 4).clamp(SPIN_MIN, SPIN_MAX);
-        self.spin = needed.max(self.spin - self.spin / SPIN_DECAY).max(SPIN_MIN);
+    /// Adjusts the spin time to a timer that fired `delay_ns` late. The spin time rises at once and
+    /// falls slowly.
+    fn adjust_spin(&mut self, delay_ns: u64) {
+        // A margin of a quarter covers delays that are slightly longer than this one.
+        let needed_ns = (delay_ns + delay_ns / 4).clamp(SPIN_MIN_NS, SPIN_MAX_NS);
+        let decayed_ns = self.spin_ns - self.spin_ns / SPIN_DECAY_DIVISOR;
+        self.spin_ns = needed_ns.max(decayed_ns).max(SPIN_MIN_NS);
     }
 
-    /// Returns the earliest time of a planned action other than a send.
-    fn next_other(&self) -> u64 {
-        let deadlines = [RESPONSE_QUEUE, DIAL_QUEUE]
+    /// Returns the earliest time at which the thread must act although no send is planned.
+    fn next_deadline(&self) -> u64 {
+        let timeouts = [RESPONSE_QUEUE, DIAL_QUEUE]
             .into_iter()
-            .filter_map(|queue| self.deadlines.until(queue));
-        let ends = self.scenarios.iter().filter_map(ScenarioState::interrupt_at);
-        let draining = self.draining.front().map(|(since, _)| since + dial::DRAIN_WAIT);
-        deadlines.chain(ends).chain(draining).fold(self.recorder.until, u64::min)
+            .filter_map(|queue| self.deadlines.earliest(queue));
+        let interrupts = self.scenarios.iter().filter_map(ScenarioState::interrupt_at);
+        let drain_end = self.draining.front().map(|(since, _)| since + dial::DRAIN_WAIT_NS);
+        timeouts.chain(interrupts).chain(drain_end).fold(self.recorder.interval_end, u64::min)
     }
 
     /// Handles one socket event.
@@ -361,6 +386,7 @@ impl<W: World> EngineThread<W> {
         if token == WAKEUP {
             return self.clock.world.clear_wakeup();
         }
+        // `dial_next` builds the token from these two.
         let (worker_id, generation) = (token as u32, (token >> 32) as u32);
         let worker = &mut self.workers[worker_id as usize];
         if worker.generation != generation {
@@ -373,10 +399,10 @@ impl<W: World> EngineThread<W> {
             return;
         };
         match connection.phase {
-            Phase::Connecting => self.connected(worker_id),
+            Phase::Connecting => self.on_connected(worker_id),
             Phase::Handshaking => self.continue_handshake(worker_id),
             Phase::Upgrading | Phase::Open => {
-                let ending = flags.intersects(
+                let server_closed = flags.intersects(
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
                 if flags.contains(epoll::EventFlags::OUT) {
@@ -384,22 +410,23 @@ impl<W: World> EngineThread<W> {
                     let _ignored = connection.flush(&mut self.recorder.interval.traffic);
                     self.send_pong(worker_id);
                 }
-                if ending || flags.contains(epoll::EventFlags::IN) {
-                    self.receive(worker_id, ending);
+                if server_closed || flags.contains(epoll::EventFlags::IN) {
+                    self.receive(worker_id, server_closed);
                 }
             }
         }
     }
 
-    /// Fails the calls and connects whose deadline has passed.
-    fn expire(&mut self) {
-        while let Some((worker_id, until)) =
+    /// Fails the requests and connects whose deadline has passed.
+    fn fail_expired(&mut self) {
+        while let Some((worker_id, expired_at)) =
             self.deadlines.take_expired(RESPONSE_QUEUE, self.clock.now)
         {
-            self.close(worker_id);
-            self.fail(worker_id, Class::Timeout, until);
+            self.close_connection(worker_id);
+            self.fail_request(worker_id, Class::Timeout, expired_at);
         }
-        while let Some((worker_id, until)) = self.deadlines.take_expired(DIAL_QUEUE, self.clock.now)
+        while let Some((worker_id, expired_at)) =
+            self.deadlines.take_expired(DIAL_QUEUE, self.clock.now)
         {
             let connection = self.workers[worker_id as usize].connection.as_ref();
             let phase = connection.map(|connection| connection.phase);
@@ -412,14 +439,14 @@ impl<W: World> EngineThread<W> {
                 self.skip_address(worker_id);
             }
             self.recorder.interval.traffic.connections_failed += 1;
-            self.close(worker_id);
-            self.fail(worker_id, class, until);
+            self.close_connection(worker_id);
+            self.fail_request(worker_id, class, expired_at);
         }
     }
 }
 
 impl<S> Worker<S> {
-    /// Builds the worker's request. The composer holds its bytes until the next request.
+    /// Builds the worker's request. The composer holds the bytes until it builds the next request.
     fn compose(&mut self, composer: &mut Composer) {
         let composed = composer.compose(self.request.key, &mut self.methods);
         (self.request.kind, self.request.calls) = (composed.kind, composed.calls);
@@ -432,7 +459,7 @@ impl<S> Worker<S> {
             connection: None,
             generation: 0,
             first_address: 0,
-            tried: 0,
+            addresses_failed: 0,
             worker_index,
             request: Request {
                 key: RequestKey { scenario: scenario as u16, ..RequestKey::default() },
@@ -440,10 +467,10 @@ impl<S> Worker<S> {
                 kind: RequestKind::Single { method: 0, id: 0 },
                 calls: 1,
             },
-            scheduled: 0,
-            call_scheduled: 0,
-            ready: 0,
-            sent: 0,
+            scheduled_at: 0,
+            call_scheduled_at: 0,
+            ready_at: 0,
+            sent_at: 0,
             methods: Vec::new(),
             sample: None,
         }

@@ -1,7 +1,9 @@
-//! Counters of one thread, which it hands over once per second.
+//! Counts the calls of one engine thread, and hands the counts to the recorder of the run once per
+//! second.
 //!
-//! No hand-over but the last one blocks. If the receiver is late, the interval becomes longer, and
-//! no count is lost.
+//! A hand-over does not block, except for the last one. If the receiver is late, the current
+//! interval continues, so no count is lost. Times of type `u64` are nanoseconds since the start of
+//! the run.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,29 +22,33 @@ const SECOND: u64 = 1_000_000_000;
 /// Gauges of a thread at the end of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gauges {
-    /// Calls in flight.
+    /// Number of calls in flight.
     pub(crate) in_flight: u64,
-    /// Workers in an iteration.
+    /// Number of workers that run an iteration.
     pub(crate) workers_busy: u64,
-    /// Queued iterations.
-    pub(crate) waiting: u64,
+    /// Number of queued iterations.
+    pub(crate) queued: u64,
 }
 
 /// Records the current interval of a thread.
 pub(crate) struct ThreadRecorder {
     /// The current interval.
     pub(crate) interval: Interval,
+    /// Number of stages of the plan.
     stages: usize,
+    /// Number of methods of the plan.
     methods: usize,
+    /// Takes the completed intervals.
     filled: SyncSender<Interval>,
+    /// Returns emptied intervals for reuse.
     spare: Receiver<Interval>,
-    /// An empty interval that is ready for use.
-    next: Option<Interval>,
-    /// End of the current interval, in nanoseconds since the start of the run.
-    pub(crate) until: u64,
-    /// Idle time in the current interval, in nanoseconds.
-    pub(crate) idle: u64,
-    /// `None` in a simulated run.
+    /// An empty interval that was not needed, because the last hand-over failed.
+    reserve: Option<Interval>,
+    /// Planned end of the current interval.
+    pub(crate) interval_end: u64,
+    /// Idle time of the thread in the current interval.
+    pub(crate) idle_ns: u64,
+    /// `None` in a simulated run, whose CPU time is not measured.
     cost: Option<ThreadCost>,
 }
 
@@ -61,76 +67,81 @@ impl ThreadRecorder {
             methods,
             filled,
             spare,
-            next: None,
-            until: SECOND,
-            idle: 0,
+            reserve: None,
+            interval_end: SECOND,
+            idle_ns: 0,
             cost: None,
         }
     }
 
     /// Starts to measure the CPU time of the calling thread.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn start_cost_clock(&mut self) {
         self.cost = Some(ThreadCost::of_this_thread());
     }
 
-    /// Counts a call. `latency` and `service` are in nanoseconds.
-    pub(crate) fn call(
+    /// Counts a call. The latency counts from the scheduled time of the call, and the service time
+    /// from its send.
+    pub(crate) fn record_call(
         &mut self,
         stage: u16,
         method: u16,
         outcome: CallOutcome,
-        latency: u64,
-        service: u64,
+        latency_ns: u64,
+        service_ns: u64,
     ) {
-        self.interval.record(Slot { stage, method, class: outcome.class }, latency, service);
+        let slot = Slot { stage, method, class: outcome.class };
+        self.interval.record(slot, latency_ns, service_ns);
         self.interval.nulls[usize::from(method)] += u64::from(outcome.null);
         if let Some(code) = outcome.code {
             self.interval.record_code(method, code);
         }
     }
 
-    /// Marks a counted call as ended after its scenario if `after_scenario` is true, and otherwise
-    /// as ended after its stage.
-    pub(crate) fn ended_late(&mut self, slot: Slot, after_scenario: bool) {
+    /// Counts a call that ended after its stage. `after_scenario` is true if the call ended even
+    /// after its scenario.
+    pub(crate) fn record_late_end(&mut self, slot: Slot, after_scenario: bool) {
         let interval = &mut self.interval;
-        let counts =
+        let late_calls =
             if after_scenario { &mut interval.ended_after_end } else { &mut interval.carried };
-        *counts.entry(slot).or_default() += 1;
+        *late_calls.entry(slot).or_default() += 1;
     }
 
     /// Counts the status of a response, and the Retry-After of a 429.
-    pub(crate) fn response(&mut self, status: u16, retry_after: Option<Duration>) {
+    pub(crate) fn record_response(&mut self, status: u16, retry_after: Option<Duration>) {
         *self.interval.statuses.entry(status).or_default() += 1;
         if let Some(delay) = retry_after.filter(|_| status == 429) {
             self.interval.retry_after.saturating_record(nanos(delay));
         }
     }
 
-    /// Counts the bytes of a response. The calls of a batch get equal shares.
-    pub(crate) fn bytes(&mut self, kind: RequestKind, methods: &[u16], count: usize) {
+    /// Counts the bytes of a response. The calls of a batch get equal shares. `methods` has the
+    /// methods of these calls.
+    pub(crate) fn record_bytes(&mut self, kind: RequestKind, methods: &[u16], count: usize) {
         match kind.method() {
             Some(method) => self.interval.record_bytes(method, count as u64),
             None => {
-                let each = (count / methods.len().max(1)) as u64;
-                methods.iter().for_each(|method| self.interval.record_bytes(*method, each));
+                let bytes_per_call = (count / methods.len().max(1)) as u64;
+                methods
+                    .iter()
+                    .for_each(|method| self.interval.record_bytes(*method, bytes_per_call));
             }
         }
     }
 
-    /// Hands over the interval at the end of each second.
-    pub(crate) fn tick(&mut self, now: u64, gauges: Gauges) {
-        if now >= self.until {
+    /// Hands over the current interval if its second has ended.
+    pub(crate) fn hand_over_if_due(&mut self, now: u64, gauges: Gauges) {
+        if now >= self.interval_end {
             let end = now - now % SECOND;
-            self.until = end + SECOND;
-            self.close(end, gauges);
+            self.interval_end = end + SECOND;
+            self.complete_interval(end, gauges);
             let empty = self.take_empty();
             let filled = std::mem::replace(&mut self.interval, empty);
             self.interval.from = filled.to;
             match self.filled.try_send(filled) {
                 Ok(()) => {}
-                // The receiver is late. The interval continues until the next hand-over.
+                // The receiver is late. The interval continues until the end of the next second.
                 Err(TrySendError::Full(unsent) | TrySendError::Disconnected(unsent)) => {
-                    self.next = Some(std::mem::replace(&mut self.interval, unsent));
+                    self.reserve = Some(std::mem::replace(&mut self.interval, unsent));
                 }
             }
         }
@@ -139,22 +150,24 @@ impl ThreadRecorder {
     /// Returns an empty interval, reused if possible.
     fn take_empty(&mut self) -> Interval {
         let thread = self.interval.thread;
-        let reused = self.next.take().or_else(|| self.spare.try_recv().ok());
+        let reused = self.reserve.take().or_else(|| self.spare.try_recv().ok());
         reused.unwrap_or_else(|| Interval::new(thread, self.stages, self.methods))
     }
 
-    /// Hands over the last interval. Blocks until there is room; a closed channel is ignored.
+    /// Hands over the last interval. Blocks until the channel has room.
     pub(crate) fn finish(mut self, now: u64, gauges: Gauges) {
-        self.close(now, gauges);
+        self.complete_interval(now, gauges);
+        // The send fails if the receiver was dropped. Nobody needs the interval then.
         let _ignored = self.filled.send(self.interval);
     }
 
-    fn close(&mut self, end: u64, gauges: Gauges) {
+    /// Sets the end, the gauges, the idle time and the CPU time of the current interval.
+    fn complete_interval(&mut self, end: u64, gauges: Gauges) {
         self.interval.to = Duration::from_nanos(end);
         self.interval.in_flight = gauges.in_flight;
         self.interval.workers_busy = gauges.workers_busy;
-        self.interval.waiting = gauges.waiting;
-        self.interval.idle += Duration::from_nanos(std::mem::take(&mut self.idle));
+        self.interval.waiting = gauges.queued;
+        self.interval.idle += Duration::from_nanos(std::mem::take(&mut self.idle_ns));
         if let Some(cost) = &mut self.cost {
             let (cpu, run_delay) = cost.since_last();
             self.interval.cpu += cpu;
@@ -163,10 +176,14 @@ impl ThreadRecorder {
     }
 }
 
-/// CPU time and run delay of this thread, as the kernel reports them.
+/// CPU time and run delay of this thread, as the kernel reports them. The run delay is the time for
+/// which the thread was ready to run but had no core.
 struct ThreadCost {
+    /// The thread's `schedstat` file; `None` if the kernel has none.
     schedstat: Option<File>,
+    /// CPU time at the last reading.
     cpu: Duration,
+    /// Run delay at the last reading.
     run_delay: Duration,
 }
 
@@ -182,7 +199,7 @@ impl ThreadCost {
         cost
     }
 
-    /// Returns the CPU time and the run delay since the last call.
+    /// Returns the CPU time and the run delay since the last call of this function.
     fn since_last(&mut self) -> (Duration, Duration) {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let cpu = Duration::new(
@@ -195,8 +212,8 @@ impl ThreadCost {
         increase
     }
 
-    /// Reads the second number of the file: nanoseconds on a run queue (kernel documentation,
-    /// `scheduler/sched-stats`).
+    /// Reads the thread's run delay: the second number of the file, in nanoseconds (kernel
+    /// documentation, `scheduler/sched-stats`).
     fn read_run_delay(&self) -> Option<Duration> {
         let mut text = [0; 96];
         let count = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;

@@ -19,10 +19,12 @@ use rustls::{
 use super::EngineFault;
 use super::connection::Peer;
 
-/// Maximum number of sessions that are stored for resumption. There is one server with one name.
+/// Maximum number of sessions that rustls stores for resumption. All of them belong to the one
+/// server name of the target.
 const SESSIONS_MAX: usize = 256;
 
-/// Returns the server name and the TLS settings of a target.
+/// Returns the server name and the TLS settings of a target, or [`Peer`] without them if the target
+/// does not use TLS.
 ///
 /// # Errors
 /// Fails if a name, file or cipher of the plan cannot be used.
@@ -47,11 +49,11 @@ fn build_config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, Engin
         Some(TlsVersion::Tls12) => vec![&version::TLS12],
         Some(TlsVersion::Tls13) => vec![&version::TLS13],
     };
-    let unverified = Arc::new(Unverified { provider: Arc::clone(&provider) });
+    let accept_any = Arc::new(AcceptAnyCertificate { provider: Arc::clone(&provider) });
     let builder =
         ClientConfig::builder_with_provider(provider).with_protocol_versions(&versions)?;
     let mut config = if settings.insecure {
-        builder.dangerous().with_custom_certificate_verifier(unverified).with_no_client_auth()
+        builder.dangerous().with_custom_certificate_verifier(accept_any).with_no_client_auth()
     } else {
         let anchors = read_anchors(settings.ca.as_deref())?;
         builder.with_root_certificates(anchors).with_no_client_auth()
@@ -68,6 +70,7 @@ fn build_config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, Engin
     Ok(config)
 }
 
+/// Returns the trust anchors of Mozilla's list, and those in the plan's file.
 fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     let mut anchors = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let Some(path) = file else { return Ok(anchors) };
@@ -87,6 +90,7 @@ fn read_anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     Ok(anchors)
 }
 
+/// Returns the cryptography of aws-lc-rs, restricted to the plan's cipher suites if it names any.
 fn build_provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     let mut provider = aws_lc_rs::default_provider();
     if settings.ciphers.is_empty() {
@@ -115,13 +119,14 @@ fn build_provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     Ok(provider)
 }
 
-/// Returns the IANA name. rustls adds the version to the names of TLS 1.3.
+/// Returns the IANA name of a cipher suite. rustls writes `TLS13_` in the names of TLS 1.3, where
+/// the IANA name has `TLS_`.
 fn iana_name(suite: CipherSuite) -> String {
     format!("{suite:?}").replace("TLS13_", "TLS_")
 }
 
-/// Returns the OpenSSL name, which for TLS 1.3 is the IANA name
-/// (<https://docs.openssl.org/master/man1/openssl-ciphers/>).
+/// Returns the OpenSSL name of a cipher suite
+/// (<https://docs.openssl.org/master/man1/openssl-ciphers/>). For TLS 1.3 both names are the same.
 fn openssl_name(iana: &str) -> String {
     let Some((exchange, cipher)) = iana.trim_start_matches("TLS_").split_once("_WITH_") else {
         return iana.to_owned();
@@ -131,13 +136,13 @@ fn openssl_name(iana: &str) -> String {
     format!("{exchange}-{cipher}").replace('_', "-")
 }
 
-/// Accepts any certificate, for plans with `tls_insecure`.
+/// Accepts any server certificate, for plans with `tls_insecure`.
 #[derive(Debug)]
-struct Unverified {
+struct AcceptAnyCertificate {
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Unverified {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -1,8 +1,9 @@
-//! Signed transactions of a run: which one is sent next, and what became of each.
+//! The signed transactions of a run: chooses the next one to send, and stores the state of each.
 //!
-//! [`TransactionQueue`] belongs to the one engine thread that sends all of them, so it needs no
-//! lock and its order depends on the responses alone. [`TransactionLog`] is shared with the thread
-//! that looks for the transactions in blocks. Its size depends on the file, not on the server.
+//! One engine thread sends all transactions and owns the [`TransactionQueue`]. So the queue needs
+//! no lock, and its order depends on the responses alone. The [`TransactionLog`] is shared with the
+//! thread that searches new blocks for the transactions. The size of both depends on the plan's
+//! file of transactions, not on the server.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,22 +21,22 @@ use super::classify::CallOutcome;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of distinct messages of errors. Further ones are counted under [`OTHERS`].
+/// Maximum number of distinct error messages that are counted separately.
 const MESSAGES_MAX: usize = 32;
-/// Maximum number of characters of a message.
+/// Maximum number of characters of a stored message.
 const MESSAGE_CHARS_MAX: usize = 120;
-/// Name of the messages above [`MESSAGES_MAX`].
-const OTHERS: &str = "other messages";
+/// Name under which further messages are counted together.
+const OTHER_MESSAGES: &str = "other messages";
 
-/// Decides which transaction is sent next: the first of the file whose sender has no transaction
-/// in flight.
+/// Chooses the next transaction to send: the first one in the file whose sender account has no
+/// transaction in flight.
 pub(super) struct TransactionQueue {
     transactions: Arc<Transactions>,
     log: Arc<TransactionLog>,
-    /// The next transaction of each sender without one in flight, with the time from which it could
-    /// be sent.
+    /// The next transaction of each sender that has none in flight: index of the transaction, and
+    /// time since which it could be sent.
     ready: BinaryHeap<Reverse<(u32, u64)>>,
-    /// Transactions that were not sent.
+    /// Number of transactions that were not sent yet.
     unsent: usize,
 }
 
@@ -45,48 +46,49 @@ impl TransactionQueue {
         transactions: &Arc<Transactions>,
         log: &Arc<TransactionLog>,
     ) -> TransactionQueue {
-        let first = transactions.first_of_senders.iter();
+        let first_indexes = transactions.first_of_senders.iter();
         TransactionQueue {
-            ready: first.map(|&index| Reverse((index, 0))).collect(),
+            ready: first_indexes.map(|&index| Reverse((index, 0))).collect(),
             unsent: transactions.len(),
             transactions: Arc::clone(transactions),
             log: Arc::clone(log),
         }
     }
 
-    /// Returns the number of transactions that were not sent.
+    /// Returns the number of transactions that were not sent yet.
     pub(super) fn unsent(&self) -> usize {
         self.unsent
     }
 
-    /// Returns the time from which the next transaction could be sent, or `None` if each sender
-    /// waits for a response or has sent all of its transactions.
+    /// Returns the time since which the next transaction could be sent. Returns `None` if every
+    /// sender waits for a response or has sent all of its transactions.
     pub(super) fn ready_since(&self) -> Option<u64> {
         self.ready.peek().map(|Reverse((_, since))| *since)
     }
 
-    /// Takes the next transaction to send it. `scheduled` is the scheduled time of its iteration,
-    /// unless that of the transaction is later in the closed model.
-    pub(super) fn take(&mut self, scheduled: u64) -> Option<u32> {
+    /// Takes the next transaction to send it and returns its index. `scheduled_at` is the scheduled
+    /// time of the iteration; the inclusion time counts from it.
+    pub(super) fn take(&mut self, scheduled_at: u64) -> Option<u32> {
         let Reverse((index, _)) = self.ready.pop()?;
         self.unsent -= 1;
-        self.log.start(index, scheduled);
+        self.log.start(index, scheduled_at);
         Some(index)
     }
 
-    /// Ends the wait for a response. The sender's next transaction may be sent from `now` on.
-    pub(super) fn end(&mut self, index: u32, now: u64) {
+    /// Ends a sender's wait for the response to this transaction. The sender's next transaction may
+    /// be sent from `now` on.
+    pub(super) fn release_sender(&mut self, index: u32, now: u64) {
         if let Some(next) = self.transactions.next[index as usize] {
             self.ready.push(Reverse((next, now)));
         }
     }
 
-    /// Marks a transaction that was not sent and will not be, because the run ends.
+    /// Marks a taken transaction as unsent, because the run ended before it was sent.
     pub(super) fn cancel(&self, index: u32) {
         self.log.cancel(index);
     }
 
-    /// Puts a transaction back that was not sent, because no connection could be opened.
+    /// Puts a taken transaction back, because no connection could be opened.
     pub(super) fn put_back(&mut self, index: u32, now: u64) {
         self.log.states[index as usize].set(State::Unsent);
         self.unsent += 1;
@@ -94,7 +96,7 @@ impl TransactionQueue {
     }
 }
 
-/// What became of a transaction.
+/// State of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -108,12 +110,13 @@ pub enum State {
     Refused = 3,
 }
 
-/// A [`State`] that one thread sets and others read.
+/// A transaction's state, which one thread sets and others read.
 #[derive(Debug)]
 struct StateCell {
+    /// The number of a [`State`].
     state: AtomicU8,
     /// Scheduled time in nanoseconds since the start of the run.
-    scheduled: AtomicU64,
+    scheduled_at: AtomicU64,
 }
 
 impl StateCell {
@@ -147,14 +150,17 @@ pub struct StateCounts {
 pub struct TransactionLog {
     transactions: Arc<Transactions>,
     states: Vec<StateCell>,
-    /// Messages of JSON-RPC errors with their numbers.
+    /// Messages of JSON-RPC errors, each with the number of its errors.
     messages: Mutex<BTreeMap<String, u64>>,
 }
 
 impl TransactionLog {
     /// Creates a log of unsent transactions.
     pub fn new(transactions: &Arc<Transactions>) -> Arc<TransactionLog> {
-        let unsent = || StateCell { state: AtomicU8::new(0), scheduled: AtomicU64::new(0) };
+        let unsent = || StateCell {
+            state: AtomicU8::new(State::Unsent as u8),
+            scheduled_at: AtomicU64::new(0),
+        };
         Arc::new(TransactionLog {
             states: transactions.hashes.iter().map(|_| unsent()).collect(),
             transactions: Arc::clone(transactions),
@@ -162,7 +168,7 @@ impl TransactionLog {
         })
     }
 
-    /// Returns the hashes of all transactions, in their order.
+    /// Returns the hashes of all transactions, in the order of the file.
     pub fn hashes(&self) -> &[Hash] {
         &self.transactions.hashes
     }
@@ -171,7 +177,7 @@ impl TransactionLog {
     /// start of the run.
     pub fn state(&self, index: usize) -> (State, u64) {
         let cell = &self.states[index];
-        (cell.get(), cell.scheduled.load(Ordering::Relaxed))
+        (cell.get(), cell.scheduled_at.load(Ordering::Relaxed))
     }
 
     /// Counts the transactions by state.
@@ -185,7 +191,8 @@ impl TransactionLog {
         counts
     }
 
-    /// Returns the messages of JSON-RPC errors with their numbers, the most frequent one first.
+    /// Returns the messages of JSON-RPC errors, each with the number of its errors. The most
+    /// frequent message is first.
     pub fn messages(&self) -> Vec<(String, u64)> {
         let messages = self.messages.lock();
         let mut list: Vec<_> =
@@ -194,10 +201,12 @@ impl TransactionLog {
         list
     }
 
-    /// Marks a transaction as sent, before its first byte is, so that no block has it earlier.
-    pub fn start(&self, index: u32, scheduled: u64) {
+    /// Marks a transaction as sent. Must be called before the first byte is sent, because a block
+    /// could contain the transaction right after that. `scheduled_at` is in nanoseconds since the
+    /// start of the run.
+    pub fn start(&self, index: u32, scheduled_at: u64) {
         let cell = &self.states[index as usize];
-        cell.scheduled.store(scheduled, Ordering::Relaxed);
+        cell.scheduled_at.store(scheduled_at, Ordering::Relaxed);
         cell.set(State::Sent);
     }
 
@@ -205,7 +214,8 @@ impl TransactionLog {
         self.states[index as usize].set(State::Unsent);
     }
 
-    /// Records the response to a transaction.
+    /// Records the response to a transaction. A response that is no JSON-RPC response leaves the
+    /// state unchanged.
     pub(super) fn record_response(&self, index: u32, outcome: CallOutcome, body: &[u8]) {
         let state = match outcome.class {
             Class::Ok => State::Accepted,
@@ -222,27 +232,28 @@ impl TransactionLog {
             let message = normalize(&message);
             let mut messages = self.messages.lock();
             let has_room = messages.len() < MESSAGES_MAX || messages.contains_key(&message);
-            let message = if has_room { message } else { OTHERS.to_owned() };
+            let message = if has_room { message } else { OTHER_MESSAGES.to_owned() };
             *messages.entry(message).or_default() += 1;
         }
     }
 }
 
-/// Replaces the numbers and hashes of a message by `N`, so that the same refusals are counted
-/// together. Shortens long messages.
+/// Replaces the numbers and hashes of a message by `N`, so that errors with the same reason are
+/// counted together. Shortens long messages.
 fn normalize(message: &str) -> String {
     let mut text = String::new();
     for (index, word) in message.split(' ').enumerate() {
         if index > 0 {
             text.push(' ');
         }
-        let bare = word.trim_matches(|letter: char| !letter.is_ascii_alphanumeric());
-        let digits = bare.strip_prefix("0x").unwrap_or(bare);
+        let trimmed = word.trim_matches(|letter: char| !letter.is_ascii_alphanumeric());
+        let digits = trimmed.strip_prefix("0x").unwrap_or(trimmed);
+        let has_prefix = trimmed.len() > digits.len();
         let is_number = !digits.is_empty()
             && (digits.bytes().all(|byte| byte.is_ascii_digit())
-                || (bare.len() > digits.len() && digits.bytes().all(|b| b.is_ascii_hexdigit())));
+                || (has_prefix && digits.bytes().all(|byte| byte.is_ascii_hexdigit())));
         match is_number {
-            true => text.push_str(&word.replacen(bare, "N", 1)),
+            true => text.push_str(&word.replacen(trimmed, "N", 1)),
             false => text.push_str(word),
         }
     }

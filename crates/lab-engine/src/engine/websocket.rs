@@ -1,15 +1,15 @@
-//! A WebSocket client (RFC 6455) without input and output: the opening handshake, and frames.
+//! A WebSocket client (RFC 6455): encodes and decodes the opening handshake and frames. The caller
+//! reads and writes the socket.
 //!
-//! Extensions are not offered, so messages are not compressed.
+//! The client offers no extensions, so messages are not compressed.
 
 mod call_socket;
 mod frame;
 mod handshake;
 
-/// The close code of an endpoint that has no further use of the connection (RFC 6455, section
-/// 7.4.1).
+/// Close code of an endpoint that needs the connection no more (RFC 6455, section 7.4.1).
 pub(crate) const NORMAL_CLOSURE: u16 = 1000;
-/// The code that stands for a close frame without one (RFC 6455, section 7.4.1).
+/// Code under which a close frame without a code is counted (RFC 6455, section 7.4.1).
 pub(crate) const NO_CLOSE_CODE: u16 = 1005;
 
 #[cfg(test)]

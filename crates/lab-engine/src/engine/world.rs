@@ -1,7 +1,7 @@
 //! The clock and the sockets of an engine thread, as a trait.
 //!
-//! [`System`] uses the kernel's. `engine/simulated.rs` simulates both, so that a run can be
-//! replayed from its seed. The loop is compiled for each of the two.
+//! [`System`] uses the clock and the sockets of the kernel. `engine/simulated.rs` simulates both,
+//! so that a run can be replayed from its seed. The engine's loop is generic over the trait.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -30,7 +30,7 @@ pub(crate) trait World {
     /// Returns nanoseconds since the start of the run, or 0 before it.
     fn now(&mut self) -> u64;
 
-    /// Returns nanoseconds until the start of the run.
+    /// Returns nanoseconds until the start of the run, or 0 once it has started.
     fn until_start(&mut self) -> u64;
 
     /// Starts a non-blocking connect.
@@ -39,7 +39,7 @@ pub(crate) trait World {
     /// Fails with the system's error, such as no free local port.
     fn connect(&mut self, address: SocketAddr) -> io::Result<Self::Socket>;
 
-    /// Registers a socket for edge-triggered events with this token.
+    /// Registers a socket for edge-triggered events. Each event holds `token`.
     ///
     /// # Errors
     /// Fails if the system refuses.
@@ -51,43 +51,44 @@ pub(crate) trait World {
     /// Fails if the system refuses.
     fn unwatch(&mut self, socket: &Self::Socket) -> io::Result<()>;
 
-    /// Waits up to `timeout` nanoseconds for events.
+    /// Waits up to `timeout_ns` nanoseconds for events, and appends them to `events`.
     ///
     /// # Errors
     /// Fails if the system refuses.
-    fn wait(&mut self, events: &mut Vec<Event>, timeout: u64) -> Result<(), EngineFault>;
+    fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: u64) -> Result<(), EngineFault>;
 
-    /// Yields the core while spinning, as the target may run on it.
+    /// Yields the core to other threads while this thread spins. The target may run on the same
+    /// core.
     fn yield_now(&mut self);
 
-    /// Clears the wake-up after its event, [`WAKEUP`].
+    /// Clears the wake-up. Must be called after an event with the token [`WAKEUP`].
     fn clear_wakeup(&mut self);
 }
 
 /// A non-blocking socket.
 pub(crate) trait Socket: Unpin {
-    /// Reads available data. Returns 0 at the end.
+    /// Reads available data. Returns 0 if the peer has closed the connection.
     ///
     /// # Errors
     /// Fails with `WouldBlock` if there is no data, and otherwise if the connection is broken.
-    fn read(&self, into: &mut [u8]) -> io::Result<usize>;
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes as much as fits.
+    /// Writes as many bytes as the send buffer takes, and returns their number.
     ///
     /// # Errors
     /// Fails with `WouldBlock` if the buffer is full, and otherwise if the connection is broken.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Returns the error of a failed connect, or `None`.
+    /// Returns the error of a failed connect, or `None` if the connect succeeded.
     fn connect_fault(&self) -> Option<io::Error>;
 }
 
-/// A socket as a `Read` and `Write` for TLS.
+/// Adapts a socket to `Read` and `Write`, which rustls needs.
 pub(crate) struct Plain<'a, S>(pub(crate) &'a S);
 
 impl<S: Socket> io::Read for Plain<'_, S> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.read(into)
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
     }
 }
 
@@ -173,10 +174,10 @@ impl World for System {
         Ok(epoll::delete(&self.epoll, socket)?)
     }
 
-    fn wait(&mut self, events: &mut Vec<Event>, timeout: u64) -> Result<(), EngineFault> {
+    fn wait(&mut self, events: &mut Vec<Event>, timeout_ns: u64) -> Result<(), EngineFault> {
         let timeout = Timespec {
-            tv_sec: (timeout / 1_000_000_000).cast_signed(),
-            tv_nsec: (timeout % 1_000_000_000).cast_signed(),
+            tv_sec: (timeout_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (timeout_ns % 1_000_000_000).cast_signed(),
         };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -189,15 +190,16 @@ impl World for System {
     }
 
     fn clear_wakeup(&mut self) {
-        // The event needs no further action, because every turn of the loop checks the stop flag.
+        // Every turn of the loop checks the stop flag, so reading the eventfd is enough.
         let _ignored = rustix::io::read(&self.wakeup.0, &mut [0; 8]);
     }
 }
 
 impl Socket for TcpStream {
-    fn read(&self, into: &mut [u8]) -> io::Result<usize> {
-        // The raw system call. libc's wrapper is a thread cancellation point, which costs time.
-        Ok(rustix::io::read(self, into)?)
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // rustix makes the system call directly. The wrapper of libc costs time, because it is a
+        // thread cancellation point.
+        Ok(rustix::io::read(self, buffer)?)
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -205,6 +207,7 @@ impl Socket for TcpStream {
     }
 
     fn connect_fault(&self) -> Option<io::Error> {
+        // If the kernel cannot report the error, this failure is the error.
         self.take_error().unwrap_or_else(Some)
     }
 }

@@ -1,10 +1,12 @@
-//! Samples limits and pressure of a process's cgroup. Version 2 is supported in full. Of version 1,
-//! which many hosts still have, the CPU quota and the memory and disk limits are supported.
+//! Samples limits and pressure of a process's cgroup. Version 2 of cgroups is supported in full.
+//! Many hosts still have version 1, of which only the CPU quota and the limits of memory and disk
+//! are supported.
 //!
-//! Version 2 has one hierarchy of folders, version 1 one for each controller (kind of resource). A
-//! limit can be set at any level of a hierarchy. All levels below the root are read. The lowest CPU
-//! quota counts, and the memory and disk limits of which the most is used.
-//! <https://docs.kernel.org/admin-guide/cgroup-v2.html>
+//! A controller limits one kind of resource. Version 2 has one hierarchy of folders for all
+//! controllers, and version 1 has a hierarchy for each. A limit can be set at any level of a
+//! hierarchy, so all levels below the root are read. The sample reports the lowest CPU quota.
+//! For memory and for disk, it reports the limit that is closest to being reached
+//! (<https://docs.kernel.org/admin-guide/cgroup-v2.html>).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +21,11 @@ use super::values::{Values, larger, rate, share};
 /// Maximum number of levels of a hierarchy. Hosts usually have fewer.
 const LEVELS_MAX: usize = 16;
 
-/// Key of version 2 in [`Mounts`], whose hierarchy has all controllers.
+/// Key in [`Mounts`] of version 2, whose hierarchy has all controllers.
 const VERSION_2: &str = "";
 
-/// Mount point of each hierarchy by controller: `cpu`, `memory`, `blkio`, or [`VERSION_2`].
+/// By controller: the mount point of its hierarchy. The key is `cpu`, `memory`, `blkio`, or
+/// [`VERSION_2`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mounts(BTreeMap<String, PathBuf>);
 
@@ -32,10 +35,11 @@ impl Mounts {
         Mounts::parse(&text::read("/proc/self/mountinfo").unwrap_or_default())
     }
 
+    /// Parses the text of a `mountinfo` file.
     fn parse(mountinfo: &str) -> Mounts {
         let mut mounts = BTreeMap::new();
         for line in mountinfo.lines() {
-            // The separator ends the optional fields. The type of the file system follows it.
+            // The type of the file system follows the separator.
             let Some((mount_fields, type_fields)) = line.split_once(" - ") else { continue };
             let Some(mount_point) = mount_fields.split(' ').nth(4) else { continue };
             let type_fields: Vec<&str> = type_fields.split(' ').collect();
@@ -53,7 +57,7 @@ impl Mounts {
     }
 
     /// Returns the mount point of a controller's hierarchy, and the path of a process in it.
-    /// `membership` is the process's `/proc/PID/cgroup`.
+    /// `membership` is the text of the process's `/proc/PID/cgroup`.
     fn find<'a>(&'a self, membership: &'a str, controller: &str) -> Option<(&'a Path, &'a str)> {
         let mount = self.0.get(controller)?;
         Some((mount, find_path(membership, controller)?))
@@ -63,42 +67,48 @@ impl Mounts {
 /// The cgroup of a process, with its counters at the last reading.
 #[derive(Debug)]
 pub(super) struct Cgroup {
-    /// Directories of version 2, from the process's own up to the one below the root.
+    /// Folders of version 2, from the process's cgroup up to the level below the root.
     unified: Vec<PathBuf>,
-    /// The same for three controllers of version 1.
+    /// Folders of the `cpu` controller of version 1, in the same order.
     cpu: Vec<PathBuf>,
+    /// Folders of the `memory` controller of version 1, in the same order.
     memory: Vec<PathBuf>,
+    /// Folders of the `blkio` controller of version 1, in the same order.
     disk: Vec<PathBuf>,
     /// Time and counters of the last reading.
     previous: Option<(Instant, Counters)>,
-    /// Lowest CPU quota, in cores.
+    /// Lowest CPU quota in cores; `None` without a quota.
     pub(super) cpu_limit: Option<f64>,
 }
 
+/// Counters of a cgroup.
 #[derive(Debug, Default)]
 struct Counters {
-    /// Throttling by each level of the hierarchy that has a CPU quota.
+    /// By level that has a CPU quota.
     quotas: BTreeMap<PathBuf, Throttling>,
-    /// CPU seconds used (version 2).
+    /// CPU seconds used. Only version 2 reports them.
     cpu_used: Option<f64>,
-    /// Total stall time of each resource, in the order of [`STALLS`].
+    /// Total stall time of each resource, in the order of [`STALLS`]. Only version 2 reports it.
     stalls: [Option<StallMicros>; 3],
-    /// Number of times that a memory limit was reached.
+    /// Number of times that a memory limit was reached; `None` if the kernel does not report it.
     memory_hits: Option<f64>,
-    /// Bytes and operations by level, device and direction.
+    /// Numbers of bytes and operations, each under the key of the limit that applies to it.
     disk: BTreeMap<DiskLimitKey, f64>,
 }
 
 /// Counters of a CPU quota.
 #[derive(Clone, Copy, Debug)]
 struct Throttling {
-    /// Enforcement periods, and those in which the quota was used up.
+    /// Number of periods in which the kernel enforced the quota.
     periods: f64,
+    /// Number of periods in which the quota was used up.
     throttled_periods: f64,
+    /// Time for which tasks had to wait, because the quota was used up.
     throttled_seconds: f64,
 }
 
-/// Key of a disk limit: level, device, and one of `rbps`, `wbps`, `riops`, `wiops`.
+/// Key of a disk limit: level, device, and the name of the limit in `io.max`: `rbps` or `wbps`
+/// (bytes read or written per second), `riops` or `wiops` (operations per second).
 type DiskLimitKey = (PathBuf, String, &'static str);
 
 /// Each resource with its file in a cgroup and its metrics.
@@ -126,7 +136,8 @@ impl Cgroup {
         }
     }
 
-    /// Adds the changes since the last call as `cgroup.NAME.…`.
+    /// Adds the changes since the last call, as metrics `cgroup.NAME.…`. `name` is the name of the
+    /// process.
     pub(super) fn sample(&mut self, now: Instant, name: &str, values: &mut Values) {
         let counters = self.read_counters();
         let limits = self.read_disk_limits();
@@ -139,16 +150,18 @@ impl Cgroup {
         self.previous = Some((now, counters));
     }
 
+    /// Reads all counters, and sets `cpu_limit`.
     fn read_counters(&mut self) -> Counters {
         let mut counters = Counters::default();
         self.cpu_limit = None;
         for level in self.unified.iter().chain(&self.cpu) {
             let Some(limit) = read_quota(level) else { continue };
-            self.cpu_limit = Some(self.cpu_limit.map_or(limit, |known: f64| known.min(limit)));
+            self.cpu_limit = Some(self.cpu_limit.map_or(limit, |lowest: f64| lowest.min(limit)));
             let cpu_stat = text::read(level.join("cpu.stat")).unwrap_or_default();
             let read = |name: &str| text::find_value(&cpu_stat, name);
-            let micros = read("throttled_usec").map(|micros| micros / 1e6);
-            let seconds = micros.or(read("throttled_time").map(|nanos| nanos / 1e9));
+            // Version 2 reports microseconds, and version 1 nanoseconds.
+            let seconds_v2 = read("throttled_usec").map(|micros| micros / 1e6);
+            let seconds = seconds_v2.or(read("throttled_time").map(|nanos| nanos / 1e9));
             let throttling = Throttling {
                 periods: read("nr_periods").unwrap_or(0.0),
                 throttled_periods: read("nr_throttled").unwrap_or(0.0),
@@ -163,25 +176,25 @@ impl Cgroup {
             counters.stalls =
                 STALLS.map(|(file, _)| text::parse_stalls(&text::read(level.join(file))?));
         }
-        let events =
+        let hits_v2 =
             |level: &PathBuf| text::find_value(&text::read(level.join("memory.events"))?, "max");
-        let failures = |level: &PathBuf| parse_number(&text::read(level.join("memory.failcnt"))?);
-        let events = self.unified.iter().filter_map(events);
-        let hits = events.chain(self.memory.iter().filter_map(failures));
+        let hits_v1 = |level: &PathBuf| parse_number(&text::read(level.join("memory.failcnt"))?);
+        let levels_v2 = self.unified.iter().filter_map(hits_v2);
+        let hits = levels_v2.chain(self.memory.iter().filter_map(hits_v1));
         counters.memory_hits = hits.reduce(|sum, count| sum + count);
         self.read_disk_counts(&mut counters.disk);
         counters
     }
 
-    /// Reads the bytes and operations of all levels.
+    /// Reads the numbers of bytes and operations of all levels.
     fn read_disk_counts(&self, counts: &mut BTreeMap<DiskLimitKey, f64>) {
         for level in &self.unified {
             for line in text::read(level.join("io.stat")).unwrap_or_default().lines() {
-                let Some((device, rest)) = line.split_once(' ') else { continue };
+                let Some((device, settings)) = line.split_once(' ') else { continue };
                 for (key, limit) in
                     [("rbytes", "rbps"), ("wbytes", "wbps"), ("rios", "riops"), ("wios", "wiops")]
                 {
-                    if let Some(count) = find_setting(rest, key) {
+                    if let Some(count) = find_setting(settings, key) {
                         counts.insert((level.clone(), device.to_owned(), limit), count);
                     }
                 }
@@ -210,13 +223,14 @@ impl Cgroup {
         }
     }
 
+    /// Reads the disk limits of all levels.
     fn read_disk_limits(&self) -> BTreeMap<DiskLimitKey, f64> {
         let mut limits = BTreeMap::new();
         for level in &self.unified {
             for line in text::read(level.join("io.max")).unwrap_or_default().lines() {
-                let Some((device, rest)) = line.split_once(' ') else { continue };
+                let Some((device, settings)) = line.split_once(' ') else { continue };
                 for key in ["rbps", "wbps", "riops", "wiops"] {
-                    if let Some(limit) = find_setting(rest, key) {
+                    if let Some(limit) = find_setting(settings, key) {
                         limits.insert((level.clone(), device.to_owned(), key), limit);
                     }
                 }
@@ -241,7 +255,7 @@ impl Cgroup {
         limits
     }
 
-    /// Adds memory use and limit of the level that has used the largest part of its limit.
+    /// Adds the used memory and the limit of the level that uses the largest part of its limit.
     fn add_memory(&self, name: &str, values: &mut Values) {
         let version_2 = self.unified.iter().map(|level| (level, "memory.current", "memory.max"));
         let version_1 = self.memory.iter();
@@ -250,7 +264,7 @@ impl Cgroup {
         let limited = version_2.chain(version_1).filter_map(|(level, used_file, limit_file)| {
             let read = |file: &str| parse_number(&text::read(level.join(file))?);
             let (used, limit) = read(used_file).zip(read(limit_file))?;
-            // Version 1 writes "no limit" as the largest number of pages.
+            // Without a limit, version 1 reports the largest possible number of pages, in bytes.
             (limit > 0.0 && limit < 9e18).then_some((used, limit))
         });
         let fullest = limited.reduce(|fullest, level| {
@@ -265,6 +279,7 @@ impl Cgroup {
 }
 
 impl Counters {
+    /// Adds the changes since `previous`, which was read `elapsed` earlier.
     fn add_values(
         &self,
         previous: &Counters,
@@ -273,18 +288,18 @@ impl Counters {
         name: &str,
         values: &mut Values,
     ) {
-        let (mut periods, mut throttled) = (None::<f64>, None::<f64>);
+        let (mut period_share, mut time_share) = (None::<f64>, None::<f64>);
         for (level, now) in &self.quotas {
             let Some(previous) = previous.quotas.get(level) else { continue };
             let new_throttled = (now.throttled_periods - previous.throttled_periods).max(0.0);
             let new_periods = (now.periods - previous.periods).max(0.0);
-            // A short sample may contain no end of a period. Then the share is unknown, not zero.
-            periods = larger(periods, share(new_throttled, new_periods));
-            let seconds = (now.throttled_seconds, previous.throttled_seconds);
-            throttled = larger(throttled, Some(rate(seconds.0, seconds.1, elapsed)));
+            // If no period ended since the last sample, the share is unknown and not zero.
+            period_share = larger(period_share, share(new_throttled, new_periods));
+            let level_share = rate(now.throttled_seconds, previous.throttled_seconds, elapsed);
+            time_share = larger(time_share, Some(level_share));
         }
-        values.add_of(host!("cgroup.*.throttled_periods"), name, periods);
-        values.add_of(host!("cgroup.*.throttled"), name, throttled);
+        values.add_of(host!("cgroup.*.throttled_periods"), name, period_share);
+        values.add_of(host!("cgroup.*.throttled"), name, time_share);
         let per_second = |now: Option<f64>, previous: Option<f64>| {
             now.zip(previous).map(|(now, previous)| rate(now, previous, elapsed))
         };
@@ -304,20 +319,20 @@ impl Counters {
     }
 }
 
-/// Returns the path of a process in a controller's hierarchy. The line of version 2 names no
-/// controller: `0::PATH`.
+/// Returns the path of a process in a controller's hierarchy. A line is `ID:CONTROLLERS:PATH`. The
+/// line of version 2 has no controllers.
 fn find_path<'a>(membership: &'a str, controller: &str) -> Option<&'a str> {
     membership.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
+        let (_, after_id) = line.split_once(':')?;
+        let (controllers, path) = after_id.split_once(':')?;
         controllers.split(',').any(|name| name == controller).then_some(path)
     })
 }
 
-/// Returns the directories from a cgroup up to the one below the root, which has no limits.
+/// Returns the folders from a cgroup up to the level below the root. The root has no limits.
 fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
     let path = path.trim_matches('/');
-    // In a container the path may be outside of the mount.
+    // In a container, the path may be outside of the mount point.
     if path.is_empty() || path.split('/').any(|part| part == "..") {
         return Vec::new();
     }
@@ -326,7 +341,7 @@ fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
     leaf.ancestors().take_while(is_below_mount).take(LEVELS_MAX).map(Path::to_owned).collect()
 }
 
-/// Returns the CPU quota of a level in cores.
+/// Returns the CPU quota of a level in cores, or `None` without a quota.
 fn read_quota(level: &Path) -> Option<f64> {
     let (quota, period) = if let Some(text) = text::read(level.join("cpu.max")) {
         let (quota, period) = text.trim().split_once(' ')?;
@@ -335,11 +350,12 @@ fn read_quota(level: &Path) -> Option<f64> {
         let read = |file: &str| parse_number(&text::read(level.join(file))?);
         (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?)
     };
-    // Version 1 writes "no quota" as -1, version 2 as "max".
+    // Without a quota, version 1 reports -1. Version 2 reports `max`, which does not parse.
     (quota > 0.0).then(|| share(quota, period)).flatten()
 }
 
-/// Returns the number after `key=` in a line of settings, or `None` for `max`.
+/// Returns the number after `key=` in a line of settings. Returns `None` if the key is absent or
+/// its value is `max`.
 fn find_setting(line: &str, key: &str) -> Option<f64> {
     let mut words = line.split_whitespace();
     words.find_map(|word| parse_number(word.strip_prefix(key)?.strip_prefix('=')?))
@@ -349,7 +365,7 @@ fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse::<f64>().ok().filter(|number| number.is_finite())
 }
 
-/// Returns the CPU quota of this process, in cores.
+/// Returns the CPU quota of this process in cores, or `None` without a quota.
 pub fn own_cpu_limit() -> Option<f64> {
     let mut cgroup = Cgroup::of(std::process::id(), &Mounts::read());
     // Sets `cpu_limit`.
@@ -358,8 +374,8 @@ pub fn own_cpu_limit() -> Option<f64> {
 }
 
 /// Returns the folders in which a cgroup with a CPU quota may be created: the cgroup of this
-/// process, and the one above it. In version 2 a cgroup with processes may have no children with
-/// quotas.
+/// process, and its parent. The parent is needed, because in version 2 a cgroup with processes may
+/// not have children with quotas.
 pub fn own_cpu_cgroups() -> Vec<PathBuf> {
     let mounts = Mounts::read();
     let membership = text::read("/proc/self/cgroup").unwrap_or_default();

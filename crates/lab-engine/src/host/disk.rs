@@ -1,10 +1,10 @@
-//! Samples disks: utilization, latency and queue of each device. Partitions, virtual devices (loop,
-//! ram) and optical drives are left out. Stacked devices (dm, md) are included besides the devices
-//! below them.
+//! Samples disks: utilization, latency and queue of each device. Excludes partitions, virtual
+//! devices (loop, ram) and optical drives. Includes stacked devices (dm, md), and the devices below
+//! them.
 //!
-//! Formulas: <https://docs.kernel.org/admin-guide/iostats.html>. Since kernel 5.0, utilization is
-//! sampled by ticks and can be too low. 100 % is not the limit of a device that works in parallel.
-//! The analysis therefore also uses queue and pressure.
+//! The formulas are in <https://docs.kernel.org/admin-guide/iostats.html>. Since version 5.0, the
+//! kernel measures utilization by ticks, so it can be too low. A device that works in parallel can
+//! do more at a utilization of 100 %. Therefore the analysis also uses queue and pressure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,9 +15,9 @@ use procfs::{Current, DiskStat, DiskStats};
 
 use super::values::{Values, float, rate, share};
 
-/// Maximum number of devices in a sample. Hosts with more are rare.
+/// Maximum number of devices in a sample. Hosts with more devices are rare.
 const DEVICES_MAX: usize = 32;
-/// Bytes of a sector in diskstats, for all devices.
+/// Size of a sector in diskstats, which is the same for all devices.
 const SECTOR_BYTES: f64 = 512.0;
 
 /// Counters of all devices.
@@ -25,7 +25,7 @@ const SECTOR_BYTES: f64 = 512.0;
 pub(super) struct Disks {
     /// Time and counters of the last reading.
     previous: Option<(Instant, BTreeMap<String, DiskStat>)>,
-    /// By name: true for a whole disk, false for the devices that are left out.
+    /// By device name: true for a whole disk, false for an excluded device.
     is_whole: BTreeMap<String, bool>,
 }
 
@@ -63,6 +63,7 @@ impl Disks {
     }
 }
 
+/// Adds the changes of a device between two readings.
 fn add_values(now: &DiskStat, previous: &DiskStat, elapsed: Duration, values: &mut Values) {
     let name = &now.name;
     let growth = |now: u64, previous: u64| float(counter_growth(now, previous));
@@ -88,13 +89,14 @@ fn add_values(now: &DiskStat, previous: &DiskStat, elapsed: Duration, values: &m
     }
 }
 
-/// Returns the growth of a counter. Some kernels have 32-bit counters, which wrap around. A device
-/// that was replaced starts again at zero, which counts as no growth.
+/// Returns the growth of a counter. On some kernels the counters have 32 bits and wrap around. The
+/// counters of a replaced device start again at 0, which counts as no growth.
 pub(super) fn counter_growth(now: u64, previous: u64) -> u64 {
-    const WIDTH: u64 = 1 << 32;
+    const WRAP: u64 = 1 << 32;
     match now.checked_sub(previous) {
         Some(growth) => growth,
-        None if previous < WIDTH && previous > WIDTH / 2 => now + WIDTH - previous,
+        // A counter that was close to the wrap has wrapped around.
+        None if previous < WRAP && previous > WRAP / 2 => now + WRAP - previous,
         None => 0,
     }
 }

@@ -1,46 +1,51 @@
-//! Bounded storage for the samples of a run of any length. If there are too many samples,
-//! neighbours are merged, so that the whole run stays visible at a lower resolution.
+//! Stores the samples of a run of any length in bounded memory. If there are too many samples, the
+//! store merges neighbours, so that the whole run stays visible at a lower resolution.
 //!
-//! A sample has about a hundred values with long names. Each name is stored once, and a value takes
-//! eight bytes.
+//! A sample has about a hundred values with long names. The store holds each name once, and a value
+//! takes eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use lab_model::results::run::HostSample;
 
-/// Maximum number of samples per host. At the default interval of 500 ms these cover 8 minutes in
-/// full, and two hours at one sample per 8 seconds. They take less than a megabyte.
+/// Maximum number of samples per host. At the default interval of 500 ms, they cover 8 minutes in
+/// full, and two hours with one sample per 8 seconds. They take less than a megabyte.
 pub const SAMPLES_MAX: usize = 1_000;
 
 /// The samples of a run by host, evenly downsampled.
 #[derive(Debug)]
 pub struct HostSamples {
+    /// Maximum number of samples per host.
     max: usize,
     names: Names,
+    /// By host.
     hosts: BTreeMap<String, HostSeries>,
 }
 
-/// All names by number.
+/// Names of metrics. Each name has a number, which is its index in `list`.
 #[derive(Debug, Default)]
 struct Names {
     list: Vec<String>,
     numbers: HashMap<String, u16>,
 }
 
+/// The samples of one host.
 #[derive(Debug)]
 struct HostSeries {
     points: Vec<Point>,
-    /// Number of samples that are merged into one.
+    /// Number of samples per point.
     stride: usize,
-    /// The sample that is being merged, and the number of samples merged so far.
+    /// The incomplete point, and the number of samples in it.
     merging: Option<(Point, usize)>,
 }
 
-/// The values of a sample, ordered by the numbers of their names. Single precision has seven
-/// digits, which is enough.
+/// One sample, or the mean of several.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
+    /// Seconds since the start of the run.
     at: f64,
+    /// Numbers of names with their values, ordered by number. Single precision has seven digits,
+    /// which is enough.
     values: Box<[(u16, f32)]>,
 }
 
@@ -72,12 +77,13 @@ impl HostSamples {
             let points = series.points.iter().chain(merging);
             samples.extend(points.map(|point| self.names.sample(point, host)));
         }
-        samples.sort_by(|a, b| a.at.total_cmp(&b.at));
+        samples.sort_by(|first, second| first.at.total_cmp(&second.at));
         samples
     }
 }
 
 impl Names {
+    /// Converts a sample to a point.
     #[expect(clippy::cast_possible_truncation)]
     fn point(&mut self, sample: &HostSample) -> Point {
         let values = sample.values.iter();
@@ -87,7 +93,8 @@ impl Names {
         Point { at: sample.at, values: values.into() }
     }
 
-    /// Returns a name's number, or `None` if there are too many names.
+    /// Returns the number of a name, and adds the name if it is new. Returns `None` if there are
+    /// too many names.
     fn number(&mut self, name: &str) -> Option<u16> {
         if let Some(number) = self.numbers.get(name) {
             return Some(*number);
@@ -98,17 +105,19 @@ impl Names {
         Some(number)
     }
 
+    /// Converts a point to a sample.
     fn sample(&self, point: &Point, host: &str) -> HostSample {
         let values = point.values.iter();
         let mut values: Vec<_> = values
             .map(|(number, value)| (self.list[usize::from(*number)].clone(), f64::from(*value)))
             .collect();
-        values.sort_by(|(a, _), (b, _)| a.cmp(b));
+        values.sort_by(|(first, _), (second, _)| first.cmp(second));
         HostSample { at: point.at, host: host.to_owned(), values }
     }
 }
 
 impl HostSeries {
+    /// Adds a sample to the incomplete point.
     fn push(&mut self, point: Point) {
         let (merged, count) = match self.merging.take() {
             None => (point, 1),
@@ -121,13 +130,14 @@ impl HostSeries {
         }
     }
 
+    /// Merges each pair of neighbours.
     fn halve(&mut self) {
         let mut halved = Vec::with_capacity(self.points.len() / 2 + 1);
         let mut points = std::mem::take(&mut self.points).into_iter();
         while let Some(first) = points.next() {
             match points.next() {
                 Some(second) => halved.push(merge(&first, 1, &second, 1)),
-                // The last sample has no neighbour and stays.
+                // The last point has no neighbour. It becomes the incomplete point.
                 None => self.merging = Some((first, self.stride)),
             }
         }
@@ -136,8 +146,8 @@ impl HostSeries {
     }
 }
 
-/// Returns the weighted mean of two neighbours. A value that only one neighbour has is not changed.
-/// The time is that of `second`, because a sample describes the time before it.
+/// Returns the weighted mean of two neighbours. If only one neighbour has a value, the value is not
+/// changed. The result has the time of `second`, because a sample describes the time before it.
 fn merge(first: &Point, first_weight: usize, second: &Point, second_weight: usize) -> Point {
     #[expect(clippy::cast_precision_loss)]
     let second_share = second_weight as f32 / (first_weight + second_weight) as f32;

@@ -1,5 +1,5 @@
-//! Samples of the target's host from a prometheus-node-exporter, under the same metric names as
-//! those of this host. A scrape requests `/metrics` every second over plain HTTP.
+//! Samples the target's host through a prometheus-node-exporter. Requests the exporter's `/metrics`
+//! page every second over plain HTTP. The values have the same names as the values of this host.
 
 mod counters;
 mod parse;
@@ -22,7 +22,7 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 const DEFAULT_PORT: u16 = 9_100;
 /// Timeout of a scrape.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum size of a page. The page of a host with many devices has about 500 kB.
+/// Maximum size of a page in bytes. The page of a host with many devices has about 500 kB.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
 
 /// A node-exporter.
@@ -54,6 +54,7 @@ pub(super) enum ScrapeFault {
 pub(super) struct ScrapeCounts {
     pub(super) total: u64,
     pub(super) failed: u64,
+    /// Why the last failed scrape failed; `None` if no scrape failed.
     pub(super) last_fault: Option<String>,
 }
 
@@ -97,7 +98,8 @@ impl Exporter {
         if scrape.cores == 0.0 { Err(ScrapeFault::NotMetrics) } else { Ok(scrape) }
     }
 
-    /// Scrapes until `stop` is closed. Sends the samples to `waiting`.
+    /// Scrapes until `stop` is closed, and appends the samples to `waiting`. `origin` is the start
+    /// of the run.
     pub(super) fn run(
         &self,
         origin: Instant,

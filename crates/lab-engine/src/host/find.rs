@@ -1,6 +1,8 @@
-//! Finds processes: the listener of an address, its children, and the sockets that they hold. Only
-//! root can inspect processes of other users. Without root they are not found, and the facts report
-//! that.
+//! Finds processes: the ones that listen at an address, and their children. Also finds the sockets
+//! that a process holds.
+//!
+//! Only root can inspect the processes of other users. Without root these processes are not found,
+//! and the result says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +12,7 @@ use procfs::process::Process;
 
 use super::sockets::{Socket, State};
 
-/// Maximum number of processes that are searched. Hosts of nodes have fewer.
+/// Maximum number of processes that are searched. Hosts of blockchain nodes have fewer.
 const PROCESSES_MAX: usize = 20_000;
 
 /// Returns the ids of all processes.
@@ -20,7 +22,7 @@ pub(super) fn list_pids() -> Vec<u32> {
     ids.take(PROCESSES_MAX).collect()
 }
 
-/// Returns the inodes of a process's sockets, or none if the process cannot be inspected.
+/// Returns the inodes of a process's sockets. The set is empty if the process cannot be inspected.
 pub(super) fn read_socket_inodes(pid: u32) -> BTreeSet<u64> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeSet::new() };
     let inode = |entry: fs::DirEntry| {
@@ -44,8 +46,9 @@ pub(super) fn is_listener(socket: &Socket, address: SocketAddr) -> bool {
         && (ip.is_unspecified() || ip == address.ip().to_canonical())
 }
 
-/// Returns the processes that hold one of these sockets, with all descendants: workers inherit the
-/// listening socket, or get their connections from the process that owns it.
+/// Returns the processes that hold one of these sockets, and all their descendants. A server's
+/// worker processes inherit its listening socket, or get their connections from the server's first
+/// process.
 pub(super) fn find_holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     if inodes.is_empty() {
         return BTreeSet::new();
@@ -60,6 +63,7 @@ pub(super) fn find_holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     with_descendants(holders, &pids)
 }
 
+/// Adds all descendants of the processes in `found`. `pids` are all processes of the host.
 fn with_descendants(mut found: BTreeSet<u32>, pids: &[u32]) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for &pid in pids {
@@ -78,6 +82,7 @@ fn with_descendants(mut found: BTreeSet<u32>, pids: &[u32]) -> BTreeSet<u32> {
     found
 }
 
+/// Returns the id of a process's parent, or `None` if the process has ended.
 fn read_parent(pid: u32) -> Option<u32> {
     let process = Process::new(i32::try_from(pid).ok()?).ok()?;
     u32::try_from(process.stat().ok()?.ppid).ok()

@@ -1,6 +1,6 @@
-//! Samples the whole machine: CPU by state, load, memory, and pressure (the shares of time in which
-//! tasks waited for a resource). `disk.rs` and `network.rs` sample the devices, `process.rs` the
-//! processes.
+//! Samples the whole machine: CPU by state, load, memory, and pressure. The pressure of a resource
+//! is the share of time in which tasks waited for it. `disk.rs` and `network.rs` sample the
+//! devices, and `process.rs` samples the processes.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use procfs::{CpuTime, CurrentSI, KernelStats};
 use super::text::{self, StallMicros};
 use super::values::{Values, float, rate, share};
 
-/// Counters of the machine at the last reading.
+/// The machine, with its counters at the last reading.
 #[derive(Debug)]
 pub(super) struct Machine {
     /// Time and counters of the last reading.
@@ -19,6 +19,7 @@ pub(super) struct Machine {
     pub(super) pressure: bool,
 }
 
+/// Counters of the machine.
 #[derive(Debug)]
 struct Counters {
     /// CPU time of all cores together.
@@ -33,6 +34,7 @@ struct Counters {
     swapped_in_bytes: f64,
     /// Bytes written to swap.
     swapped_out_bytes: f64,
+    /// Page faults that needed a disk access.
     major_faults: f64,
 }
 
@@ -73,8 +75,8 @@ impl CpuTimes {
         }
     }
 
-    /// Returns the growth since `previous`, by state. A counter that decreased (iowait can) counts
-    /// as 0.
+    /// Returns the growth since `previous`, by state. A counter that decreased has no growth. The
+    /// kernel's iowait counter may decrease.
     pub(super) fn since(&self, previous: &CpuTimes) -> CpuTimes {
         let growth = |state: usize| (self.by_state[state] - previous.by_state[state]).max(0.0);
         CpuTimes { by_state: std::array::from_fn(growth) }
@@ -91,14 +93,15 @@ impl CpuTimes {
         self.by_state.iter().sum()
     }
 
-    /// Returns the share of busy time. Stolen time is included, because the core was not available.
-    /// Waiting for IO is idle time.
+    /// Returns the share of busy time. Time that the hypervisor stole counts as busy, because the
+    /// core was not available. Time that waited for IO counts as idle. Returns `None` if no time
+    /// has passed.
     pub(super) fn busy(&self) -> Option<f64> {
         let [_, _, _, idle, iowait, ..] = self.by_state;
         Some(1.0 - share(idle + iowait, self.total())?)
     }
 
-    /// Writes the shares of all states into `values`.
+    /// Adds the shares of all states to `values`.
     pub(super) fn add_values(&self, values: &mut Values) {
         for ((_, metric), time) in CPU_STATES.iter().zip(self.by_state) {
             values.add(metric, share(time, self.total()));
@@ -107,7 +110,8 @@ impl CpuTimes {
     }
 }
 
-/// The two metrics of a PSI file: the shares of time with some and with all tasks stalled.
+/// The two metrics of a resource's pressure. The first is the share of time in which some task
+/// waited for the resource, and the second is the share in which all tasks waited.
 pub(super) type StallMetrics = [&'static HostMetric; 2];
 
 /// Each resource with its file in `/proc/pressure` and its metrics.
@@ -138,6 +142,7 @@ impl Machine {
         self.previous = Some((now, counters));
     }
 
+    /// Reads all counters of the machine.
     fn read_counters(&self, kernel: &KernelStats) -> Counters {
         let vmstat = text::read("/proc/vmstat").unwrap_or_default();
         let count = |name: &str| text::find_value(&vmstat, name).unwrap_or(0.0);
@@ -181,11 +186,11 @@ impl Counters {
     }
 }
 
-/// The owner of metrics that belong to the whole machine, in [`add_stalls`].
+/// Owner of the metrics of the whole machine, in [`add_stalls`].
 pub(super) const WHOLE_MACHINE: &str = "";
 
-/// Adds the shares of the time between two readings during which tasks were stalled. `owner` is the
-/// name of a cgroup's process, or [`WHOLE_MACHINE`].
+/// Adds the shares of the time between two readings in which tasks were stalled, which means that
+/// they waited for a resource. `owner` is the name of a cgroup's process, or [`WHOLE_MACHINE`].
 pub(super) fn add_stalls(
     values: &mut Values,
     [some, full]: StallMetrics,
@@ -193,7 +198,7 @@ pub(super) fn add_stalls(
     (now, previous): (StallMicros, StallMicros),
     elapsed: Duration,
 ) {
-    // The total is slightly inexact, so the share of a short time could exceed 1.
+    // The kernel's total is slightly inexact, so the share of a short time could exceed 1.
     let stalled = |now, previous| (rate(now, previous, elapsed) / 1e6).min(1.0);
     values.add_of(some, owner, stalled(now.some, previous.some));
     values.add_of(full, owner, stalled(now.full, previous.full));
@@ -204,6 +209,7 @@ fn read_load1() -> Option<f64> {
     text::read("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
 }
 
+/// Adds the sizes of memory and swap.
 fn add_memory(values: &mut Values) {
     let Some(meminfo) = text::read("/proc/meminfo") else { return };
     let bytes = |name: &str| text::find_value(&meminfo, name).map(|kilobytes| kilobytes * 1_024.0);

@@ -1,5 +1,5 @@
-//! Samples network devices and the TCP stack: bytes, drops, retransmits, refused connections, memory.
-//! `sockets.rs` samples single sockets.
+//! Samples network devices and the TCP stack: bytes, drops, retransmits, refused connections and
+//! memory. `sockets.rs` samples single sockets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +11,8 @@ use procfs::net::DeviceStatus;
 use super::text;
 use super::values::{Values, float, rate, share};
 
-/// Maximum number of devices in a sample: those with the most traffic. Container hosts have
-/// hundreds, few of which matter.
+/// Maximum number of devices in a sample. The devices with the most traffic are sampled. A host
+/// with containers has hundreds of devices, most of them idle.
 const DEVICES_MAX: usize = 16;
 
 /// The network, with the counters of the previous sample.
@@ -20,17 +20,21 @@ const DEVICES_MAX: usize = 16;
 pub(super) struct Network {
     /// Time and counters of the last reading.
     previous: Option<(Instant, Counters)>,
-    /// Line rate of a device in bytes per second, if known.
+    /// By device name: the line rate in bytes per second, or `None` if it is unknown.
     line_rates: BTreeMap<String, Option<f64>>,
 }
 
+/// Counters of the network.
 #[derive(Debug)]
 struct Counters {
+    /// By device name.
     devices: BTreeMap<String, DeviceStatus>,
+    /// In the order of [`TCP`]. `None` if the kernel does not report the counter.
     tcp: [Option<f64>; 4],
 }
 
-/// The four TCP counters: group and field in `/proc/net/snmp` or `netstat`, and the metric.
+/// Each TCP counter: its group and field in `/proc/net/snmp` or `/proc/net/netstat`, and the
+/// metric.
 const TCP: [(&str, &str, &HostMetric); 4] = [
     ("Tcp", "RetransSegs", host!("tcp_retransmits")),
     ("Tcp", "OutSegs", host!("tcp_segments_sent")),
@@ -39,27 +43,28 @@ const TCP: [(&str, &str, &HostMetric); 4] = [
 ];
 
 impl Network {
-    /// Adds rates since the last call, and present numbers of sockets and files.
+    /// Adds the rates since the last call, and the current numbers of sockets and open files.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         add_sockets(values);
         add_files(values);
         let counters = Counters { devices: self.read_devices(), tcp: read_tcp() };
         if let Some((last_time, previous)) = &self.previous {
-            let time = now.saturating_duration_since(*last_time);
+            let elapsed = now.saturating_duration_since(*last_time);
             for (index, (_, _, metric)) in TCP.iter().enumerate() {
                 let pair = counters.tcp[index].zip(previous.tcp[index]);
-                values.add(metric, pair.map(|(now, previous)| rate(now, previous, time)));
+                values.add(metric, pair.map(|(now, previous)| rate(now, previous, elapsed)));
             }
             for (name, device) in &counters.devices {
                 if let Some(previous) = previous.devices.get(name) {
                     let line_rate = self.line_rates.get(name).copied().flatten();
-                    add_values(device, previous, line_rate, time, values);
+                    add_values(device, previous, line_rate, elapsed, values);
                 }
             }
         }
         self.previous = Some((now, counters));
     }
 
+    /// Reads the counters of the devices with the most traffic.
     fn read_devices(&mut self) -> BTreeMap<String, DeviceStatus> {
         let devices = procfs::net::dev_status().unwrap_or_default();
         let traffic = |device: &DeviceStatus| device.recv_bytes.saturating_add(device.sent_bytes);
@@ -74,29 +79,30 @@ impl Network {
     }
 }
 
-/// Returns the line rate of a physical device in bytes per second. The kernel states the speed in
-/// megabits per second.
+/// Returns the line rate of a physical device in bytes per second. The kernel reports it in
+/// megabits per second. Returns `None` for a virtual device.
 fn read_line_rate(name: &str) -> Option<f64> {
     let text = text::read(Path::new("/sys/class/net").join(name).join("speed"))?;
     let megabits: f64 = text.trim().parse().ok()?;
     (megabits > 0.0).then_some(megabits * 1e6 / 8.0)
 }
 
+/// Adds the changes of a device between two readings.
 fn add_values(
     now: &DeviceStatus,
     previous: &DeviceStatus,
     line_rate: Option<f64>,
-    time: Duration,
+    elapsed: Duration,
     values: &mut Values,
 ) {
     let name = now.name.trim_end_matches(':');
-    let rate = |now: u64, previous: u64| rate(float(now), float(previous), time);
+    let rate = |now: u64, previous: u64| rate(float(now), float(previous), elapsed);
     let received = rate(now.recv_bytes, previous.recv_bytes);
     let sent = rate(now.sent_bytes, previous.sent_bytes);
     values.add_of(host!("net.*.rx_bytes"), name, received);
     values.add_of(host!("net.*.tx_bytes"), name, sent);
     let drops = rate(now.recv_drop, previous.recv_drop) + rate(now.sent_drop, previous.sent_drop);
-    // Overruns (fifo) are lost packets too.
+    // Overruns of the device's buffer (fifo) are lost packets too.
     let overruns =
         rate(now.recv_fifo, previous.recv_fifo) + rate(now.sent_fifo, previous.sent_fifo);
     values.add_of(host!("net.*.drops"), name, drops + overruns);
@@ -106,6 +112,7 @@ fn add_values(
     values.add_of(host!("net.*.util"), name, util);
 }
 
+/// Reads the TCP counters in the order of [`TCP`].
 fn read_tcp() -> [Option<f64>; 4] {
     let snmp = text::read("/proc/net/snmp").unwrap_or_default();
     let netstat = text::read("/proc/net/netstat").unwrap_or_default();
@@ -115,6 +122,7 @@ fn read_tcp() -> [Option<f64>; 4] {
     })
 }
 
+/// Adds the numbers of TCP sockets, and the memory of the TCP stack.
 fn add_sockets(values: &mut Values) {
     let Some(text) = text::read("/proc/net/sockstat") else { return };
     let text_v6 = text::read("/proc/net/sockstat6").unwrap_or_default();
@@ -126,17 +134,20 @@ fn add_sockets(values: &mut Values) {
     let pages = text::find_pair(&text, "TCP", "mem");
     let page_bytes = float(procfs::page_size());
     values.add(host!("tcp_memory_bytes"), pages.map(|pages| pages * page_bytes));
-    let limit = text::read("/proc/sys/net/ipv4/tcp_mem");
-    let limit: Option<f64> = limit.and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
+    // The third number is the maximum, in pages.
+    let limits = text::read("/proc/sys/net/ipv4/tcp_mem");
+    let limit: Option<f64> = limits.and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
     let memory_share = pages.zip(limit).and_then(|(pages, limit)| share(pages, limit));
     values.add(host!("tcp_memory_share"), memory_share);
 }
 
+/// Adds the number of open files, and its share of the kernel's limit.
 fn add_files(values: &mut Values) {
     let Some(text) = text::read("/proc/sys/fs/file-nr") else { return };
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
     let open = numbers.next();
     values.add(host!("files_open"), open);
+    // The third number is the limit.
     let limit = numbers.nth(1);
     values.add(host!("files_share"), open.zip(limit).and_then(|(open, limit)| share(open, limit)));
 }

@@ -1,12 +1,12 @@
-//! Measures and limits the cost of watching. The cost of some readings grows with the number of
-//! threads or sockets. The longer such a reading takes, the less often it is made.
+//! Measures and limits the CPU time of watching a host. The cost of some readings grows with the
+//! number of threads or sockets. The longer such a reading takes, the less often it is made.
 
 use std::time::{Duration, Instant};
 
 use super::text;
 
-/// CPU time of the watching thread from its own `schedstat`. Wall time would include other
-/// processes on a busy host.
+/// CPU time of the watching thread, from the thread's `schedstat`. On a busy host, wall time would
+/// include the time of other processes.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     /// Time of the first reading, and its CPU nanoseconds.
@@ -20,34 +20,35 @@ impl Cost {
     pub(super) fn record(&mut self, now: Instant) {
         let text = text::read("/proc/thread-self/schedstat");
         let cpu_time = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
-        if let Some(nanos) = cpu_time {
-            self.add(now, nanos);
+        if let Some(cpu_ns) = cpu_time {
+            self.add(now, cpu_ns);
         }
     }
 
-    fn add(&mut self, now: Instant, nanos: f64) {
-        self.first_reading.get_or_insert((now, nanos));
-        self.last_reading = Some((now, nanos));
+    fn add(&mut self, now: Instant, cpu_ns: f64) {
+        self.first_reading.get_or_insert((now, cpu_ns));
+        self.last_reading = Some((now, cpu_ns));
     }
 
-    /// Returns the used share of one core, or `None` within 50 ms of the first reading.
+    /// Returns the used share of one core. Returns `None` if the readings cover less than 50 ms.
     pub(super) fn share(&self) -> Option<f64> {
-        let ((first_time, first_nanos), (last_time, last_nanos)) =
-            (self.first_reading?, self.last_reading?);
-        let elapsed = last_time.saturating_duration_since(first_time).as_secs_f64();
-        (elapsed > 0.05).then(|| (last_nanos - first_nanos) / 1e9 / elapsed)
+        let (first_time, first_cpu_ns) = self.first_reading?;
+        let (last_time, last_cpu_ns) = self.last_reading?;
+        let elapsed_seconds = last_time.saturating_duration_since(first_time).as_secs_f64();
+        (elapsed_seconds > 0.05).then(|| (last_cpu_ns - first_cpu_ns) / 1e9 / elapsed_seconds)
     }
 }
 
-/// Decides when a reading is due: after its shortest interval, and within its CPU limit.
+/// Decides when a reading is due, so that readings keep a minimum interval and a limit of CPU time.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval_min: Duration,
-    /// Minimum interval as a multiple of a reading's duration.
+    /// The interval is at least this multiple of a reading's duration.
     cpu_divisor: u32,
+    /// Time of the next reading; `None` before the first one.
     next: Option<Instant>,
-    /// Durations of the last readings. The shortest one is the real cost; the others include
-    /// preemption.
+    /// Durations of the last readings. The shortest duration is the real cost. Longer durations
+    /// include time in which the thread was preempted.
     durations: [Duration; 4],
 }
 
@@ -63,7 +64,7 @@ impl Pace {
         self.next.is_none_or(|next| now >= next)
     }
 
-    /// Records a reading. The next one follows within a minute.
+    /// Records a reading from `from` to `to`, and plans the next one, within a minute at most.
     pub(super) fn record(&mut self, from: Instant, to: Instant) {
         self.durations.rotate_left(1);
         self.durations[3] = to.saturating_duration_since(from);

@@ -1,7 +1,8 @@
-//! Samples watched processes: CPU, memory, files, disk traffic, and their totals over the run.
+//! Samples watched processes: CPU, memory, open files, disk traffic, and totals over the run.
 //!
 //! Processes with the same name and role form a group, such as nginx and its workers. The name of
-//! the group is part of the metric names. `threads.rs` reads the threads, `cgroup.rs` the limits.
+//! the group is part of the metric names. `threads.rs` reads the threads, and `cgroup.rs` the
+//! limits.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,14 +16,14 @@ use super::pace::Pace;
 use super::threads::{Threads, metric_name_part};
 use super::values::{Values, float, rate};
 
-/// Maximum number of watched processes. Further workers of a server are not watched.
+/// Maximum number of watched processes. If a server has more workers, the rest is not watched.
 pub(super) const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Divisor of CPU time: reading the threads of a group uses at most 1/250 of a core, and so does
-/// counting its open files.
+/// Reading the threads of a group uses at most one part in this many of a core. Counting the open
+/// files of a group has the same limit.
 const THREADS_CPU_DIVISOR: u32 = 250;
-/// Shortest interval between two counts of open files. There may be thousands of files.
+/// Shortest interval between two counts of open files. A process may have thousands of files.
 const FILES_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// All watched processes.
@@ -32,32 +33,42 @@ pub(super) struct Processes {
     mounts: Mounts,
 }
 
+/// Processes with the same name and role.
 #[derive(Debug)]
 struct Group {
-    /// Name of the program, from which `unique_name` derives `name`.
+    /// Name of the program.
     program: String,
+    /// Unique name of the group, which `unique_name` derives from `program`.
     name: String,
     role: ProcessRole,
     members: Vec<Member>,
     threads: Threads,
+    /// Decides when the threads are read.
     threads_pace: Pace,
+    /// Decides when the open files are counted.
     files_pace: Pace,
+    /// The cgroup of the first member.
     cgroup: Cgroup,
     /// Time and counters of the last reading.
     previous: Option<(Instant, Counters)>,
+    /// Largest memory of all members together, in bytes.
     memory_max: f64,
+    /// True if a member has ended.
     restarted: bool,
 }
 
+/// A process of a group.
 #[derive(Debug)]
 struct Member {
     pid: u32,
-    /// Start time in ticks since the host's boot, which distinguishes a reused id.
+    /// Start time in ticks since the host's boot. A process that reuses the id has another one.
     started: u64,
-    /// CPU seconds at the start of the run, or when the process was found after it.
+    /// CPU seconds that the process had used when the run started, or when the process was found
+    /// later.
     cpu_start: f64,
     /// Counters at the last reading.
     last: Counters,
+    /// True once the process has ended.
     ended: bool,
 }
 
@@ -68,8 +79,9 @@ struct Counters {
     cpu: f64,
     /// CPU seconds in user mode.
     user: f64,
+    /// Page faults that needed a disk access.
     major_faults: f64,
-    /// `None` if it cannot be read.
+    /// `None` if the kernel does not let this process read it.
     disk_bytes: Option<DiskBytes>,
 }
 
@@ -86,11 +98,12 @@ impl Processes {
     }
 
     /// Starts to watch a process. Returns false if the process does not exist or is already
-    /// watched, or if there are too many.
+    /// watched, or if [`PROCESSES_MAX`] is reached.
     pub(super) fn add(&mut self, pid: u32, role: ProcessRole) -> bool {
         let has_process =
             |group: &Group| group.members.iter().any(|member| member.pid == pid && !member.ended);
-        // In tests the generator's process may be the target too, and is watched in both roles.
+        // In tests, the process of the load generator may also be the target. It is watched in both
+        // roles.
         let is_watched = |group: &Group| {
             let may_repeat = group.role == ProcessRole::Generator && role == ProcessRole::Target;
             has_process(group) && !may_repeat
@@ -115,6 +128,7 @@ impl Processes {
         members >= PROCESSES_MAX
     }
 
+    /// Returns the group of a process with this role.
     fn find_or_add_group(&mut self, stat: &Stat, role: ProcessRole, pid: u32) -> &mut Group {
         let program = match role {
             ProcessRole::Generator => "generator".to_owned(),
@@ -147,9 +161,9 @@ impl Processes {
         groups.flat_map(Group::alive)
     }
 
-    /// Returns the name of a watched process.
+    /// Returns the name of a watched process's group, or `None` if the process is not watched.
     pub(super) fn name(&self, pid: u32) -> Option<&str> {
-        let group = self.groups.iter().find(|group| group.alive().any(|known| known == pid))?;
+        let group = self.groups.iter().find(|group| group.alive().any(|member| member == pid))?;
         Some(&group.name)
     }
 
@@ -160,14 +174,15 @@ impl Processes {
         }
     }
 
-    /// Marks the start of the run. Earlier CPU time is not counted.
+    /// Marks the start of the run. The totals exclude CPU time before it.
     pub(super) fn start_run(&mut self) {
         for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
             member.cpu_start = member.last.cpu;
         }
     }
 
-    /// Returns the cores that the target may use, by affinity and quota.
+    /// Returns the number of cores that the target may use by its affinity and CPU quota, or `None`
+    /// if the target's process is unknown.
     pub(super) fn target_cores(&self) -> Option<f64> {
         let groups = self.groups.iter().filter(|group| group.role == ProcessRole::Target);
         let allowed = groups.filter_map(|group| {
@@ -185,8 +200,8 @@ impl Processes {
     }
 }
 
-/// Returns `name`, or `name-2` and so on if it is taken: target and upstream may run the same
-/// program.
+/// Returns `name`, or `name-2`, `name-3` and so on if the name is taken. Target and upstream may
+/// run the same program.
 fn unique_name(groups: &[Group], name: String) -> String {
     let is_taken = |name: &str| groups.iter().any(|group| group.name == name);
     let mut unique = name.clone();
@@ -199,14 +214,16 @@ fn unique_name(groups: &[Group], name: String) -> String {
 }
 
 impl Group {
+    /// Returns the ids of the members that have not ended.
     fn alive(&self) -> impl Iterator<Item = u32> {
         self.members.iter().filter(|member| !member.ended).map(|member| member.pid)
     }
 
+    /// Adds the changes of the group since the last call.
     fn sample(&mut self, now: Instant, values: &mut Values) {
         let page_bytes = float(procfs::page_size());
         let name = &self.name;
-        let (mut threads, mut memory) = (0.0, 0.0);
+        let (mut threads, mut memory_bytes) = (0.0, 0.0);
         for member in self.members.iter_mut().filter(|member| !member.ended) {
             let stat = read_stat(member.pid).filter(|stat| stat.starttime == member.started);
             let Some(stat) = stat else {
@@ -216,11 +233,11 @@ impl Group {
             };
             member.last = Counters::read(&stat, member.pid);
             threads += float(u64::try_from(stat.num_threads).unwrap_or(0));
-            memory += float(stat.rss) * page_bytes;
+            memory_bytes += float(stat.rss) * page_bytes;
         }
-        self.memory_max = self.memory_max.max(memory);
+        self.memory_max = self.memory_max.max(memory_bytes);
         values.add_of(host!("process.*.threads"), name, threads);
-        values.add_of(host!("process.*.memory_bytes"), name, memory);
+        values.add_of(host!("process.*.memory_bytes"), name, memory_bytes);
         // The sums include ended members, so that they never decrease.
         let counters = self.members.iter().map(|member| member.last);
         let counters = counters.fold(Counters::default(), Counters::plus);
@@ -232,7 +249,7 @@ impl Group {
         self.sample_costly(now, values);
     }
 
-    /// Adds the values that are costly to read. They are read less often.
+    /// Adds the values that are costly to read, if they are due.
     fn sample_costly(&mut self, now: Instant, values: &mut Values) {
         let pids: Vec<u32> = self.alive().collect();
         if self.threads_pace.is_due(now) {
@@ -250,6 +267,7 @@ impl Group {
         }
     }
 
+    /// Returns the totals of the group over the run.
     fn facts(&self) -> ProcessFacts {
         let alive: Vec<u32> = self.alive().collect();
         let all_pids = || self.members.iter().map(|member| member.pid).collect();
@@ -277,12 +295,14 @@ impl Counters {
         }
     }
 
+    /// Returns the sums of two processes' counters.
     fn plus(self, other: Counters) -> Counters {
         let disk_bytes = match (self.disk_bytes, other.disk_bytes) {
-            (Some(a), Some(b)) => {
-                Some(DiskBytes { read: a.read + b.read, written: a.written + b.written })
-            }
-            (a, b) => a.or(b),
+            (Some(own), Some(others)) => Some(DiskBytes {
+                read: own.read + others.read,
+                written: own.written + others.written,
+            }),
+            (own, others) => own.or(others),
         };
         Counters {
             cpu: self.cpu + other.cpu,
@@ -319,13 +339,15 @@ fn read_stat(pid: u32) -> Option<Stat> {
     find_process(pid)?.stat().ok().filter(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
-/// Only root can read the disk traffic of other users' processes.
+/// Reads the disk traffic of a process. Only root can read the traffic of other users'
+/// processes.
 fn read_disk_bytes(pid: u32) -> Option<DiskBytes> {
     let io = find_process(pid)?.io().ok()?;
     Some(DiskBytes { read: float(io.read_bytes), written: float(io.write_bytes) })
 }
 
-/// Returns the number of open files: the folder's size since Linux 6.2, otherwise by counting.
+/// Returns the number of open files of a process. Since Linux 6.2, the size of the folder is that
+/// number. Older kernels report 0, so the entries are counted.
 fn count_files(pid: u32) -> Option<f64> {
     let folder = format!("/proc/{pid}/fd");
     let size = fs::metadata(&folder).ok()?.len();
@@ -333,6 +355,7 @@ fn count_files(pid: u32) -> Option<f64> {
     Some(float(if size > 0 { size } else { count_entries() }))
 }
 
+/// Returns the maximum number of open files of a process, or `None` if it is unlimited.
 fn read_files_limit(pid: u32) -> Option<f64> {
     match find_process(pid)?.limits().ok()?.max_open_files.soft_limit {
         procfs::process::LimitValue::Value(limit) => Some(float(limit)),
@@ -340,7 +363,7 @@ fn read_files_limit(pid: u32) -> Option<f64> {
     }
 }
 
-/// Returns the cores that a process may run on.
+/// Returns the number of cores on which a process may run.
 fn count_allowed_cores(pid: u32) -> Option<f64> {
     let list = find_process(pid)?.status().ok()?.cpus_allowed_list?;
     let cores: u32 = list.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum();

@@ -1,9 +1,11 @@
-//! Reads the TCP sockets of this host from netlink socket diagnosis, as in `ss`. Netlink is ten
-//! times cheaper than `/proc/net/tcp` and reports when a socket last sent and received, which shows
-//! which side waits for the other. `/proc/net/tcp` is the fallback if netlink is forbidden, as in
-//! some containers.
+//! Reads the TCP sockets of this host through netlink (`sock_diag`), as `ss` does.
 //!
-//! Messages: <https://man7.org/linux/man-pages/man7/sock_diag.7.html>; `struct tcp_info` in
+//! Netlink is ten times cheaper than `/proc/net/tcp`. It also reports when a socket last sent and
+//! received data, which shows which side waits for the other. Some containers forbid netlink, and
+//! `/proc/net/tcp` is read instead.
+//!
+//! The messages are documented in <https://man7.org/linux/man-pages/man7/sock_diag.7.html>, and
+//! `struct tcp_info` in
 //! <https://github.com/torvalds/linux/blob/master/include/uapi/linux/tcp.h>.
 
 use std::io::{self, Read, Write};
@@ -24,57 +26,60 @@ pub(super) struct Socket {
     pub(super) remote: SocketAddr,
     /// Inode, or 0 if no process holds the socket.
     pub(super) inode: u64,
-    /// Received bytes that the program has not read. For a listener: connections that wait to be
-    /// accepted.
+    /// Number of received bytes that the program has not read. For a listener, the number of
+    /// connections that wait to be accepted.
     pub(super) unread: u32,
-    /// For a listener: length limit of the accept queue; 0 if unknown.
+    /// For a listener, the maximum length of its accept queue, or 0 if it is unknown. For another
+    /// socket, 0.
     pub(super) backlog: u32,
-    /// Time since the socket sent and received data, if the kernel reports it.
+    /// `None` if the kernel does not report these times.
     pub(super) idle: Option<IdleTimes>,
 }
 
-/// Time since a socket sent and received data.
+/// Times since a socket last sent and received data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdleTimes {
+    /// Time since the socket last sent data.
     pub(super) sent: Duration,
+    /// Time since the socket last received data.
     pub(super) received: Duration,
 }
 
 impl Socket {
-    /// Returns true if the owner of the socket waits for a response: its last activity was to send
-    /// data. If both times are equal, the response counts as received.
+    /// Returns true if the owner of the socket waits for a response, because its last activity was
+    /// to send data. If both times are equal, the response counts as received.
     pub(super) fn awaits_response(&self) -> bool {
         self.idle.is_some_and(|idle| idle.sent < idle.received)
     }
 
-    /// Returns true if both times are in the same kernel tick, so that their order is unknown:
-    /// either a quick response, or a call right after a response.
+    /// Returns true if the socket sent and received in the same tick of the kernel, so that the
+    /// order is unknown. Either a response came quickly, or a call followed a response at once.
     pub(super) fn is_unclear(&self) -> bool {
         self.unread == 0 && self.idle.is_some_and(|idle| idle.received == idle.sent)
     }
 
-    /// Returns true if the owner of the socket owes a response: its last activity was to receive
-    /// data.
+    /// Returns true if the owner of the socket owes a response, because its last activity was to
+    /// receive data.
     pub(super) fn owes_response(&self) -> bool {
         self.unread > 0 || self.idle.is_some_and(|idle| idle.received < idle.sent)
     }
 }
 
-/// TCP states, as far as they matter here.
+/// The TCP state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Established.
+    /// The connection is open.
     Established,
-    /// Listening.
+    /// The socket accepts connections.
     Listen,
-    /// TIME_WAIT; keeps its port for a minute.
+    /// The connection is closed and occupies its port for one more minute.
     TimeWait,
-    /// Being opened or closed.
+    /// The connection is being opened or closed.
     Other,
 }
 
 impl State {
-    /// Converts the kernel's number (`enum` in `net/tcp_states.h`).
+    /// Converts the kernel's number of a state (`net/tcp_states.h`).
     fn of(number: u8) -> State {
         match number {
             1 => State::Established,
@@ -93,6 +98,7 @@ pub(super) fn read_all() -> io::Result<Vec<Socket>> {
     read_netlink().or_else(|_| read_proc())
 }
 
+/// Reads the sockets of both address families through netlink.
 fn read_netlink() -> io::Result<Vec<Socket>> {
     const NETLINK: i32 = 16;
     const SOCK_DIAG: i32 = 4;
@@ -106,11 +112,13 @@ fn read_netlink() -> io::Result<Vec<Socket>> {
     Ok(sockets)
 }
 
+/// Number of the address family of IPv4 (`AF_INET`).
 const INET: u8 = 2;
+/// Number of the address family of IPv6 (`AF_INET6`).
 const INET6: u8 = 10;
 
-/// Builds a request for all TCP sockets of a family with their `tcp_info`: `struct nlmsghdr`, then
-/// `struct inet_diag_req_v2`.
+/// Builds a request for all TCP sockets of an address family with their `tcp_info`. The request
+/// consists of a `struct nlmsghdr` and a `struct inet_diag_req_v2`.
 fn encode_dump_request(family: u8) -> [u8; 72] {
     const BY_FAMILY: u16 = 20;
     const REQUEST_AND_DUMP: u16 = 0x301;
@@ -125,11 +133,12 @@ fn encode_dump_request(family: u8) -> [u8; 72] {
     bytes[16] = family;
     bytes[17] = TCP;
     bytes[18] = INFO;
-    // All states.
+    // The request is for sockets in all states.
     bytes[20..24].copy_from_slice(&u32::MAX.to_ne_bytes());
     bytes
 }
 
+/// Receives all messages of a response and appends their sockets.
 fn receive(mut raw: &Raw, sockets: &mut Vec<Socket>) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -140,7 +149,8 @@ fn receive(mut raw: &Raw, sockets: &mut Vec<Socket>) -> io::Result<()> {
     }
 }
 
-/// Reads the messages of one datagram. Returns true if more follow.
+/// Parses the messages of one datagram and appends their sockets. Returns true if more datagrams
+/// follow.
 fn parse_messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
@@ -163,24 +173,25 @@ fn parse_messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<boo
     Ok(true)
 }
 
-/// Reads one `struct inet_diag_msg` with its attributes.
+/// Parses a `struct inet_diag_msg` with its attributes. Returns `None` if the message is too short.
 fn parse_socket(bytes: &[u8]) -> Option<Socket> {
     const INFO: u16 = 2;
     let family = *bytes.first()?;
-    let address = |port: usize, ip: usize| {
-        let port = u16::from_be_bytes(bytes.get(port..port + 2)?.try_into().ok()?);
+    let address_at = |port_offset: usize, ip_offset: usize| {
+        let port_bytes = bytes.get(port_offset..port_offset + 2)?;
+        let port = u16::from_be_bytes(port_bytes.try_into().ok()?);
         let ip: IpAddr = if family == INET {
-            <[u8; 4]>::try_from(bytes.get(ip..ip + 4)?).ok()?.into()
+            <[u8; 4]>::try_from(bytes.get(ip_offset..ip_offset + 4)?).ok()?.into()
         } else {
-            let ipv6 = Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(ip..ip + 16)?).ok()?);
-            ipv6.to_canonical()
+            let ip_bytes = bytes.get(ip_offset..ip_offset + 16)?;
+            Ipv6Addr::from(<[u8; 16]>::try_from(ip_bytes).ok()?).to_canonical()
         };
         Some(SocketAddr::new(ip, port))
     };
     let mut socket = Socket {
         state: State::of(*bytes.get(1)?),
-        local: address(4, 8)?,
-        remote: address(6, 24)?,
+        local: address_at(4, 8)?,
+        remote: address_at(6, 24)?,
         inode: u64::from(u32_at(bytes, 68)?),
         unread: u32_at(bytes, 56)?,
         backlog: u32_at(bytes, 60)?,
@@ -201,10 +212,11 @@ fn parse_socket(bytes: &[u8]) -> Option<Socket> {
     Some(socket)
 }
 
-/// Reads `tcpi_last_data_sent` and `tcpi_last_data_recv` of a `struct tcp_info`.
+/// Parses `tcpi_last_data_sent` and `tcpi_last_data_recv` of a `struct tcp_info`, which are in
+/// milliseconds.
 fn parse_idle_times(info: &[u8]) -> Option<IdleTimes> {
-    let time = |offset| Some(Duration::from_millis(u64::from(u32_at(info, offset)?)));
-    Some(IdleTimes { sent: time(44)?, received: time(52)? })
+    let time_at = |offset| Some(Duration::from_millis(u64::from(u32_at(info, offset)?)));
+    Some(IdleTimes { sent: time_at(44)?, received: time_at(52)? })
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
@@ -215,9 +227,10 @@ fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
+/// Reads the sockets of both address families from `/proc/net`.
 fn read_proc() -> io::Result<Vec<Socket>> {
     let ipv4_entries = procfs::net::tcp().map_err(io::Error::other)?;
-    // Without IPv6 the second file is missing.
+    // The second file does not exist on a host without IPv6.
     let ipv6_entries = procfs::net::tcp6().unwrap_or_default();
     let canonical =
         |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());

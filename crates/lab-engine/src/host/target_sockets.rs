@@ -1,10 +1,11 @@
-//! Samples the target's connections, from the kernel's socket table: connections that wait to be
-//! accepted, read or answered, and the target's own calls to upstream servers.
+//! Samples the target's connections, from the kernel's socket table. Counts inbound connections
+//! that the target has not accepted, read or answered, and outbound connections to upstream servers
+//! that have not answered.
 //!
-//! A call is in the target while the target owes a response on an inbound connection. It waits
-//! upstream while an outbound connection has an unanswered request. By Little's law, the ratio of
-//! the two counts is the share of time that the target waits upstream. Both counts are too low if a
-//! connection carries several calls (HTTP/2).
+//! A call is in the target while the target owes a response on an inbound connection. The call
+//! waits upstream while an outbound connection awaits a response. By Little's law, the ratio of the
+//! two counts is the share of time that the target waits upstream. Both counts are too low if a
+//! connection carries several calls at once (HTTP/2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use super::{find, sockets, text};
 
 /// Shortest interval between two readings of all sockets.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
-/// Divisor of CPU time: reading all sockets uses at most 1/300 of a core.
+/// Reading all sockets uses at most one part in this many of a core.
 const CPU_DIVISOR: u32 = 300;
 /// Shortest interval between two searches for processes of the target.
 const SEARCH_INTERVAL_MIN: Duration = Duration::from_secs(5);
@@ -34,22 +35,28 @@ pub(super) struct TargetSockets {
     target: SocketAddr,
     /// True if the target runs on this host.
     local: bool,
+    /// Decides when all sockets are read.
     pace: Pace,
+    /// Decides when processes of the target are searched.
     search_pace: Pace,
     /// First and last port of the ephemeral range.
     ports: (u16, u16),
+    /// Upstream servers of the target by address.
     upstreams: BTreeMap<SocketAddr, Upstream>,
+    /// Number of readings of the target's outbound connections.
     readings: f64,
-    /// True if the kernel reports when sockets sent and received.
+    /// True if the kernel reports when sockets last sent and received.
     has_times: bool,
     /// True if sockets can be read.
     pub(super) readable: bool,
 }
 
+/// A server to which the target has connections.
 #[derive(Debug, Default)]
 struct Upstream {
+    /// Name of the server's process; `None` if the process is unknown or on another host.
     process: Option<String>,
-    /// Number of waiting connections, summed over readings.
+    /// Number of connections that await a response, summed over readings.
     waiting: f64,
 }
 
@@ -68,7 +75,8 @@ impl TargetSockets {
         }
     }
 
-    /// Reads all sockets if that is due, and adds their values. Also finds the target's processes.
+    /// If a reading is due, reads all sockets, adds their values, and searches for processes of the
+    /// target.
     pub(super) fn sample(&mut self, now: Instant, processes: &mut Processes, values: &mut Values) {
         if !self.pace.is_due(now) {
             return;
@@ -88,10 +96,11 @@ impl TargetSockets {
             self.add_inbound(&sockets, values);
             self.add_outbound(&sockets, processes, values);
         }
-        // The search has its own interval, so its time does not count here.
+        // The search has its own pace, so its time does not count here.
         self.pace.record(started + search_duration, Instant::now());
     }
 
+    /// If a search is due, watches all processes that listen at the target's address.
     fn search(&mut self, now: Instant, sockets: &[Socket], processes: &mut Processes) {
         if !self.search_pace.is_due(now) {
             return;
@@ -115,14 +124,15 @@ impl TargetSockets {
         values.add(host!("ports_share"), share(used, available));
     }
 
+    /// Adds the values of the connections from clients to the target.
     fn add_inbound(&mut self, sockets: &[Socket], values: &mut Values) {
         let listeners = sockets.iter().filter(|socket| find::is_listener(socket, self.target));
-        let (mut waiting, mut backlog) = (0.0, 0.0);
+        let (mut accept_queue, mut backlog) = (0.0, 0.0);
         for listener in listeners {
-            waiting += f64::from(listener.unread);
+            accept_queue += f64::from(listener.unread);
             backlog += f64::from(listener.backlog);
         }
-        values.add(host!("target.accept_queue"), waiting);
+        values.add(host!("target.accept_queue"), accept_queue);
         if backlog > 0.0 {
             values.add(host!("target.accept_queue_max"), backlog);
         }
@@ -131,7 +141,7 @@ impl TargetSockets {
             sockets.iter().filter(is_open).filter(|socket| socket.local == self.target)
         };
         values.add(host!("target.connections_in"), count(connections()));
-        // A connection that is not accepted belongs to no process and has no inode.
+        // A connection that was not accepted yet belongs to no process and has no inode.
         let accepted = || connections().filter(|socket| socket.inode != 0);
         values.add(host!("target.unread_in"), count(accepted().filter(|socket| socket.unread > 0)));
         self.has_times |= connections().any(|socket| socket.idle.is_some());
@@ -143,6 +153,7 @@ impl TargetSockets {
         }
     }
 
+    /// Adds the values of the target's connections to upstream servers.
     fn add_outbound(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
         let pids: Vec<u32> = processes.pids(ProcessRole::Target).collect();
         let inodes: BTreeSet<u64> = pids.into_iter().flat_map(find::read_socket_inodes).collect();
@@ -166,9 +177,9 @@ impl TargetSockets {
             values.add(host!("target.waiting_out"), count(waiting()));
             let unclear = connections.iter().copied().filter(|socket| socket.is_unclear());
             values.add(host!("target.unclear_out"), count(unclear));
-            let longest = waiting().filter_map(|socket| socket.idle).map(|idle| idle.sent).max();
-            let longest = longest.unwrap_or_default().as_secs_f64() * 1_000.0;
-            values.add(host!("target.waiting_out_max_ms"), longest);
+            let waits = waiting().filter_map(|socket| socket.idle).map(|idle| idle.sent);
+            let longest_ms = waits.max().unwrap_or_default().as_secs_f64() * 1_000.0;
+            values.add(host!("target.waiting_out_max_ms"), longest_ms);
         }
         self.readings += 1.0;
         for connection in connections {
@@ -176,7 +187,7 @@ impl TargetSockets {
         }
     }
 
-    /// Counts a connection to an upstream server, and whether the target waits on it.
+    /// Counts a connection to an upstream server if the connection awaits a response.
     fn count_upstream(
         &mut self,
         connection: &Socket,
@@ -198,15 +209,15 @@ impl TargetSockets {
         upstream.waiting += f64::from(u8::from(connection.awaits_response()));
     }
 
-    /// Returns the upstream servers, the one with the most waiting first.
+    /// Returns the upstream servers. The server for which the target waits most is first.
     pub(super) fn facts(&self) -> Vec<UpstreamFacts> {
-        let facts = |(address, upstream): (&SocketAddr, &Upstream)| UpstreamFacts {
+        let upstream_facts = |(address, upstream): (&SocketAddr, &Upstream)| UpstreamFacts {
             address: address.to_string(),
             process: upstream.process.clone(),
             waiting: share(upstream.waiting, self.readings).unwrap_or(0.0),
         };
-        let mut facts: Vec<UpstreamFacts> = self.upstreams.iter().map(facts).collect();
-        facts.sort_by(|a, b| b.waiting.total_cmp(&a.waiting));
+        let mut facts: Vec<UpstreamFacts> = self.upstreams.iter().map(upstream_facts).collect();
+        facts.sort_by(|first, second| second.waiting.total_cmp(&first.waiting));
         facts
     }
 }

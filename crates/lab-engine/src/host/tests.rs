@@ -9,7 +9,7 @@ fn watch() -> Watch {
     Watch { interval: Duration::from_millis(100), pids: Vec::new(), node_exporter: None }
 }
 
-/// Returns the samples of `host` until `enough` returns true, for at most ten seconds.
+/// Collects samples until `enough` returns true. Panics after ten seconds.
 fn until(watcher: &mut Watcher, enough: impl Fn(&[HostSample]) -> bool) -> Vec<HostSample> {
     let start = Instant::now();
     let mut samples = Vec::new();
@@ -81,19 +81,20 @@ fn the_listener_is_found_and_every_metric_is_documented() {
     let target = listener.local_addr().unwrap();
     let _client = std::net::TcpStream::connect(target).unwrap();
     let mut watcher = Watcher::start(&watch(), Some(target), Instant::now()).unwrap();
-    let seen = |samples: &[HostSample], wanted: &str| {
-        samples.iter().flat_map(|sample| &sample.values).any(|(name, _)| name == wanted)
+    let has_metric = |samples: &[HostSample], metric: &str| {
+        samples.iter().flat_map(|sample| &sample.values).any(|(name, _)| name == metric)
     };
-    let samples =
-        until(&mut watcher, |samples| samples.len() >= 4 && seen(samples, "target.accept_queue"));
+    let samples = until(&mut watcher, |samples| {
+        samples.len() >= 4 && has_metric(samples, "target.accept_queue")
+    });
     let mut names: Vec<&str> = Vec::new();
     for (name, value) in samples.iter().flat_map(|sample| &sample.values) {
         assert!(HostMetric::of_sample(name).is_some(), "{name}");
         assert!(value.is_finite(), "{name}");
         names.push(name);
     }
-    for wanted in ["process.generator.cpu", "target.accept_queue", "ports_used"] {
-        assert!(names.contains(&wanted), "{wanted}: {names:?}");
+    for metric in ["process.generator.cpu", "target.accept_queue", "ports_used"] {
+        assert!(names.contains(&metric), "{metric}: {names:?}");
     }
     let mut facts = watcher.finish();
     assert!(facts.target_local && facts.missing.is_empty(), "{:?}", facts.missing);
@@ -124,9 +125,9 @@ fn errors_of_a_watch_are_reported_before_the_run() {
     assert!(refused.contains("refused"), "{refused}");
 }
 
-/// A sample of this process and of one with many connections takes about 1 % of a core at 250 ms,
-/// unoptimised; several times as much where other tests use the same cores and caches. Every result
-/// tells what it was in its run (`watch_cost`).
+/// Sampling this process with many connections every 250 ms takes about 1 % of a core in an
+/// unoptimised build. It takes several times as much if other tests use the same cores and caches.
+/// Every result reports the cost of its run as `watch_cost`.
 #[test]
 fn watching_is_cheap() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,9 +1,9 @@
-//! Samples the threads of watched processes: the busiest ones, and those that wait for a core or a
+//! Samples the threads of watched processes: the busiest threads, and the waits for a core or a
 //! disk.
 //!
-//! `/proc/PID/task/*/schedstat` has nanoseconds on a core, nanoseconds runnable without one, and
-//! time slices. The second number shows directly that a process lacks CPU
-//! (<https://docs.kernel.org/scheduler/sched-stats.html>).
+//! `/proc/PID/task/*/schedstat` has three numbers: nanoseconds on a core, nanoseconds for which the
+//! thread was ready to run but had no core, and time slices. The second number shows directly that
+//! a process lacks CPU (<https://docs.kernel.org/scheduler/sched-stats.html>).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,14 +14,14 @@ use lab_model::metrics::host::host;
 use super::text;
 use super::values::{Values, float, rate};
 
-/// Maximum number of threads per group that get their own series.
+/// Maximum number of threads per group whose values are reported as a series of their own.
 const SERIES_MAX: usize = 8;
-/// Minimum share of one core's time at which a thread gets its own series.
+/// Minimum share of one core's time that a thread must use to get its own series.
 const SERIES_SHARE_MIN: f64 = 0.2;
 /// Maximum number of threads per process that are read.
 const THREADS_MAX: usize = 1_024;
-/// Maximum number of threads of a process for which states and context switches are read. A process
-/// with more threads has no such values, because reading them is costly.
+/// Maximum number of threads of a process for which states and context switches are read. These
+/// values are costly to read, so a process with more threads has none of them.
 const STATES_MAX: usize = 64;
 
 /// Threads of one group of processes at the last reading.
@@ -31,7 +31,7 @@ pub(super) struct Threads {
     last_time: Option<Instant>,
     /// Counters of the last reading, by process id and thread id.
     previous: BTreeMap<ThreadId, Counters>,
-    /// Names of series, for the threads that have their own series.
+    /// The names of the series, by the threads that have their own series.
     series_names: BTreeMap<ThreadId, String>,
 }
 
@@ -43,13 +43,13 @@ type ThreadId = (u32, u32);
 struct Counters {
     /// Seconds on a core.
     cpu: f64,
-    /// Seconds runnable without a core.
+    /// Seconds for which the thread was ready to run but had no core.
     delay: f64,
     voluntary_switches: f64,
     involuntary_switches: f64,
 }
 
-/// Values of one thread between two readings, per second.
+/// Times of one thread between two readings, in seconds per second. See [`Counters`].
 #[derive(Debug, PartialEq)]
 struct Usage {
     thread: ThreadId,
@@ -58,7 +58,7 @@ struct Usage {
 }
 
 impl Threads {
-    /// Discards the last reading, so that the next reading is the first one.
+    /// Discards the last reading, so that the next reading has no rates.
     pub(super) fn reset(&mut self) {
         self.last_time = None;
         self.previous.clear();
@@ -86,12 +86,12 @@ impl Threads {
         (self.last_time, self.previous) = (Some(now), threads);
     }
 
+    /// Adds the sum of all delays, the busiest thread, and the series of single threads.
     fn add_values(&mut self, name: &str, usages: &[Usage], values: &mut Values) {
         let delay: f64 = usages.iter().map(|usage| usage.delay).sum();
         values.add_of(host!("process.*.run_delay"), name, delay);
-        let Some(busiest) = usages.iter().max_by(|a, b| a.cpu.total_cmp(&b.cpu)) else {
-            return;
-        };
+        let busiest = usages.iter().max_by(|first, second| first.cpu.total_cmp(&second.cpu));
+        let Some(busiest) = busiest else { return };
         values.add_of(host!("process.*.thread_max"), name, busiest.cpu);
         values.add_of(host!("process.*.thread_max_delay"), name, busiest.delay);
         for usage in usages {
@@ -123,29 +123,31 @@ pub(super) fn metric_name_part(name: &str) -> String {
     name.trim().chars().map(replace).collect()
 }
 
-/// Reads all threads of a process. Adds the number of threads that wait for a disk to `blocked`.
+/// Reads all threads of a process. Adds the number of threads that wait for a disk to `blocked`,
+/// unless the process has too many threads to read their states.
 fn read_threads(pid: u32, threads: &mut BTreeMap<ThreadId, Counters>, blocked: &mut Option<f64>) {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let ids: Vec<u32> = ids.take(THREADS_MAX).collect();
-    let with_states = ids.len() <= STATES_MAX;
+    let reads_states = ids.len() <= STATES_MAX;
     for tid in ids {
         let Some(text) = text::read(format!("/proc/{pid}/task/{tid}/schedstat")) else { continue };
         let mut words = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
-        let (Some(cpu_nanos), Some(delay_nanos)) = (words.next(), words.next()) else { continue };
+        let (Some(cpu_ns), Some(delay_ns)) = (words.next(), words.next()) else { continue };
         let mut counters = Counters {
-            cpu: float(cpu_nanos) / 1e9,
-            delay: float(delay_nanos) / 1e9,
+            cpu: float(cpu_ns) / 1e9,
+            delay: float(delay_ns) / 1e9,
             voluntary_switches: 0.0,
             involuntary_switches: 0.0,
         };
-        if with_states {
+        if reads_states {
             let Some(status) = text::read(format!("/proc/{pid}/task/{tid}/status")) else {
                 continue;
             };
             let read = |name: &str| text::find_value(&status, name).unwrap_or(0.0);
             counters.voluntary_switches = read("voluntary_ctxt_switches");
             counters.involuntary_switches = read("nonvoluntary_ctxt_switches");
+            // State D is an uninterruptible wait, usually for a disk.
             let is_blocked = f64::from(u8::from(status.contains("\nState:\tD")));
             *blocked = Some(blocked.unwrap_or(0.0) + is_blocked);
         }
@@ -153,24 +155,26 @@ fn read_threads(pid: u32, threads: &mut BTreeMap<ThreadId, Counters>, blocked: &
     }
 }
 
+/// Returns the usage of each thread between two readings.
 fn compute_usages(
     previous: &BTreeMap<ThreadId, Counters>,
     now: &BTreeMap<ThreadId, Counters>,
     elapsed: Duration,
 ) -> Vec<Usage> {
     let usage = |(thread, now): (&ThreadId, &Counters)| {
-        // A new thread did all its work within this time.
-        let (cpu, delay) =
+        // A new thread did all its work since the previous reading.
+        let (previous_cpu, previous_delay) =
             previous.get(thread).map_or((0.0, 0.0), |previous| (previous.cpu, previous.delay));
         Usage {
             thread: *thread,
-            cpu: rate(now.cpu, cpu, elapsed),
-            delay: rate(now.delay, delay, elapsed),
+            cpu: rate(now.cpu, previous_cpu, elapsed),
+            delay: rate(now.delay, previous_delay, elapsed),
         }
     };
     now.iter().map(usage).collect()
 }
 
+/// Adds the rates of context switches of all threads together.
 fn add_switches(
     name: &str,
     previous: &BTreeMap<ThreadId, Counters>,

@@ -8,7 +8,7 @@ use lab_model::record::{Class, Interval, Iterations, Slot};
 use lab_model::results::run::Second;
 use lab_model::samples;
 
-use super::{ClosedSecond, OPEN_MAX, Recorder, SERIES_MAX, Series};
+use super::{ClosedSecond, OPEN_SECONDS_MAX, Recorder, SERIES_MAX, Series};
 
 fn plan(threads: usize, warmup: u64) -> Plan {
     let mut plan = samples::open(100.0, 60, &["eth_call", "eth_getLogs"]);
@@ -16,13 +16,14 @@ fn plan(threads: usize, warmup: u64) -> Plan {
     plan
 }
 
-/// Returns an interval of a thread with `calls` calls of method 0 that took `ms`.
-fn interval(thread: usize, from_ms: u64, to_ms: u64, calls: u64, ms: u64) -> Interval {
+/// Returns an interval of a thread. It has `calls` calls of method 0, each with this latency.
+fn interval(thread: usize, from_ms: u64, to_ms: u64, calls: u64, latency_ms: u64) -> Interval {
     let mut interval = Interval::new(thread, 1, 2);
     interval.from = Duration::from_millis(from_ms);
     interval.to = Duration::from_millis(to_ms);
     let slot = Slot { stage: 0, method: 0, class: Class::Ok };
-    (0..calls).for_each(|_| interval.record(slot, ms * 1_000_000, ms * 1_000_000));
+    let latency_ns = latency_ms * 1_000_000;
+    (0..calls).for_each(|_| interval.record(slot, latency_ns, latency_ns));
     interval.iterations[0] =
         Iterations { scheduled: calls, started: calls, ..Iterations::default() };
     interval.traffic.requests = calls;
@@ -62,7 +63,7 @@ fn a_thread_that_lags_or_ends_does_not_delay_the_others() {
         closed.extend(close_all(&mut recorder));
     }
     assert!(closed.len() >= 5, "{}", closed.len());
-    // What comes too late is counted where it arrives.
+    // An interval that arrives too late counts in the oldest open second.
     recorder.add(&interval(1, 1_000, 9_000, 100, 5));
     closed.extend(std::iter::from_fn(|| recorder.close_oldest()));
     let requests: u64 = closed.iter().map(|closed| closed.second.requests).sum();
@@ -126,7 +127,7 @@ fn counts_are_reused_and_empty() {
         let closed = recorder.close().unwrap();
         assert_eq!(closed.counts.count(|_| true), 10);
         recorder.give_back(closed.counts);
-        assert_eq!(recorder.spare.len(), OPEN_MAX, "as many as at the start");
+        assert_eq!(recorder.spare.len(), OPEN_SECONDS_MAX, "as many as at the start");
     }
     assert_eq!(recorder.finish().total.count(|_| true), 500);
 }
@@ -149,6 +150,7 @@ fn a_long_series_is_reduced_and_loses_no_count_and_no_peak() {
     assert!(points.iter().all(|point: &Second| (point.methods[0].p50_ms - 2.0).abs() < 1e-9));
     assert_eq!(points.last().unwrap().at, seconds as f64);
     assert!(points.windows(2).all(|pair| pair[0].at < pair[1].at));
-    let classes: u64 = points.iter().flat_map(|p| &p.methods[0].classes).map(|(_, n)| n).sum();
-    assert_eq!(classes, seconds * 10);
+    let classes = points.iter().flat_map(|point| &point.methods[0].classes);
+    let calls: u64 = classes.map(|(_, calls)| calls).sum();
+    assert_eq!(calls, seconds * 10);
 }

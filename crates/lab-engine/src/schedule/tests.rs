@@ -1,5 +1,6 @@
-//! Goal: arrivals and workers come when the plan says, on any number of threads. Method: the closed
-//! forms against a numeric integration of the rate and against known times of k6's executors.
+//! Goal: iterations start, and the number of workers changes, when the plan says so, on any number
+//! of threads. Method: the computed times are compared with a numeric integration of the rate, and
+//! with known times of k6's executors.
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ fn times(scenario: &Scenario) -> Vec<f64> {
 /// number.
 fn integrated(scenario: &Scenario) -> Vec<f64> {
     const STEPS: u64 = 20_000;
-    let (mut found, mut area, mut begin) = (Vec::new(), 0.0, scenario.start.as_secs_f64());
+    let (mut found, mut area, mut stage_start) = (Vec::new(), 0.0, scenario.start.as_secs_f64());
     for stage in &scenario.stages {
         let seconds = stage.duration.as_secs_f64();
         let step = seconds / STEPS as f64;
@@ -50,11 +51,11 @@ fn integrated(scenario: &Scenario) -> Vec<f64> {
             let next = area + rate * step;
             while rate > 0.0 && next >= (found.len() + 1) as f64 {
                 let within = ((found.len() + 1) as f64 - area) / rate;
-                found.push(begin + index as f64 * step + within);
+                found.push(stage_start + index as f64 * step + within);
             }
             area = next;
         }
-        begin += seconds;
+        stage_start += seconds;
     }
     found
 }
@@ -73,7 +74,7 @@ fn a_fractional_constant_rate_sends_what_fits() {
 
 #[test]
 fn a_ramp_from_zero_follows_the_square_root() {
-    // 0 to 10/s in 2 s: area 2.5 t², so that n is reached at sqrt(n / 2.5).
+    // The rate rises from 0 to 10/s in 2 s. The area is 2.5 t², so it reaches n at sqrt(n / 2.5).
     let times = times(&scenario(0, &[(2_000, 0.0, 10.0)]));
     assert_eq!(times.len(), 10);
     for (index, time) in times.iter().enumerate() {
@@ -102,7 +103,7 @@ fn a_stage_without_time_is_a_step() {
 
 #[test]
 fn the_fraction_of_an_iteration_counts_for_the_next_stage() {
-    // 0.5 of an iteration is left after the first stage.
+    // Half an iteration carries over from the first stage.
     let times = times(&scenario(0, &[(1_000, 1.5, 1.5), (1_000, 1.0, 1.0)]));
     assert_eq!(times.len(), 2);
     assert!((times[0] - 2.0 / 3.0).abs() < 1e-9);

@@ -1,8 +1,9 @@
 //! The metrics that are sampled on hosts, with unit and meaning. `docs/host-metrics.md` is printed
-//! from the table.
+//! from [`METRICS`].
 //!
-//! To add a metric, add an entry to [`METRICS`] and store its value where it is sampled. [`host!`]
-//! looks up an entry at compile time, so an unknown metric does not compile.
+//! To add a metric, add an entry to [`METRICS`], and add its value in a sampler
+//! (`crates/lab-engine/src/host/`). [`host!`] looks up an entry at compile time, so an unknown name
+//! does not compile.
 
 use super::Unit;
 
@@ -48,13 +49,13 @@ impl HostMetric {
         panic!("no host metric has this name")
     }
 
-    /// Finds the metric of a name in a sample.
+    /// Finds the metric to which a name in a sample belongs.
     pub fn of_sample(name: &str) -> Option<&'static HostMetric> {
         METRICS.iter().find(|metric| matches(metric.name, name))
     }
 
-    /// Returns the name in a sample for one device or process. The owner of a thread's metric is
-    /// `PROCESS.thread.THREAD`.
+    /// Returns the metric's name in a sample, for the device, process or thread `owner`. The owner
+    /// of a thread's metric is `PROCESS.thread.THREAD`.
     pub fn of(&self, owner: &str) -> HostName {
         HostName(match self.around_owner() {
             Some((prefix, suffix)) => format!("{prefix}{owner}{suffix}"),
@@ -62,8 +63,8 @@ impl HostMetric {
         })
     }
 
-    /// Returns the device, process or thread of a name in a sample, if the name belongs to this
-    /// metric.
+    /// Returns the device, process or thread in a name in a sample. Returns `None` if the name does
+    /// not belong to this metric, or if the metric has no owner.
     pub fn owner<'a>(&self, name: &'a str) -> Option<&'a str> {
         let (prefix, suffix) = self.around_owner()?;
         let is_this_metric =
@@ -73,8 +74,8 @@ impl HostMetric {
 
     /// Splits the name into the text before its first `*` and the text after its last `*`.
     fn around_owner(&self) -> Option<(&str, &str)> {
-        let (prefix, rest) = self.name.split_once('*')?;
-        Some((prefix, rest.rsplit_once('*').map_or(rest, |(_, suffix)| suffix)))
+        let (prefix, after_star) = self.name.split_once('*')?;
+        Some((prefix, after_star.rsplit_once('*').map_or(after_star, |(_, suffix)| suffix)))
     }
 }
 
@@ -107,16 +108,16 @@ const fn equal(left: &[u8], right: &[u8]) -> bool {
 /// Names of devices may contain dots, so the text between two stars is found by search.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+    let Some(mut unmatched) = parts.next().and_then(|first| name.strip_prefix(first)) else {
         return false;
     };
     let parts: Vec<&str> = parts.collect();
-    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
-    for part in between {
-        let Some(offset) = rest.find(part).filter(|offset| *offset > 0) else { return false };
-        rest = &rest[offset + part.len()..];
+    let Some((last, middle_parts)) = parts.split_last() else { return unmatched.is_empty() };
+    for part in middle_parts {
+        let Some(offset) = unmatched.find(part).filter(|offset| *offset > 0) else { return false };
+        unmatched = &unmatched[offset + part.len()..];
     }
-    rest.strip_suffix(last).is_some_and(|matched| !matched.is_empty())
+    unmatched.strip_suffix(last).is_some_and(|star_text| !star_text.is_empty())
 }
 
 /// Declares a list of metrics: name, unit and meaning.

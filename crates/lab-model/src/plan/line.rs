@@ -1,8 +1,8 @@
-//! A plan from command-line options: `weir load URL` with its options.
+//! Builds a plan from the options of `weir load URL`.
 //!
-//! The options are first written as a plan's text and then read like every plan. So there is one
-//! reader, one set of limits and defaults, and a text in the result from which the run can be
-//! repeated. Diagnostics show the option instead of a line.
+//! The options are first written as the text of a plan, which is then read like every plan. So all
+//! plans have the same reader, limits and defaults. The result stores the text, so the run can be
+//! repeated from it. Diagnostics name the option instead of a line of the text.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,12 +22,12 @@ const CONNECTIONS: u64 = 50;
 /// Default duration.
 const DURATION: &str = "10s";
 /// Maximum duration of a run that stops after a number of requests.
-const DURATION_OF_REQUESTS: &str = "1h";
-/// Default number of workers for each request per second. It suffices if responses take up to 100
-/// ms.
-const WORKERS_BY_RATE: f64 = 0.1;
+const DURATION_WITH_COUNT: &str = "1h";
+/// Default number of workers in the open model, per iteration per second. With this number, workers
+/// do not run out while iterations take at most 100 ms.
+const WORKERS_PER_RATE: f64 = 0.1;
 /// Maximum default number of workers in the open model.
-const WORKERS_BY_RATE_MAX: f64 = 5000.0;
+const DEFAULT_WORKERS_MAX: f64 = 5000.0;
 
 /// Options of a load test of a URL. An option that is not set has the default of a plan, except for
 /// 50 connections, 10 s, the closed model, and the family's mix of reads. The reader of plans
@@ -136,12 +136,12 @@ pub struct UrlOptions {
 }
 
 impl UrlOptions {
-    /// Returns the plan of the options for a URL. `detect` finds the target's family. It is called
-    /// last, and only if the family is not set.
+    /// Builds the plan for a URL. `detect` detects the target's family by calling the target. It is
+    /// called only if the family is not set and the options have no problem.
     ///
     /// # Errors
-    /// Fails with the error of `detect`. Otherwise returns all problems of the options, each with
-    /// the option and the allowed values.
+    /// The outer error is the error of `detect`. The inner error has all problems of the options,
+    /// each with the option and the allowed values.
     pub fn plan<E>(
         &self,
         url: &str,
@@ -161,32 +161,34 @@ impl UrlOptions {
         Ok(Ok(plan))
     }
 
-    /// Returns true if the options set the requests, so that they do not depend on the family.
+    /// Returns true if the options set the requests, so that the requests do not depend on the
+    /// family.
     pub fn sets_requests(&self) -> bool {
         self.method.is_some() || self.body.is_some() || self.requests.is_some()
     }
 
+    /// Builds the plan for a URL and a family.
     fn plan_for(&self, url: &str, family: Family) -> Result<Plan, Diagnostics> {
-        let read = |steps| {
-            let written = self.write_plan(url, family, steps)?;
+        let read_plan = |steps| {
+            let plan_text = self.write_plan(url, family, steps)?;
             let mut plan =
-                read_in(&Environment::of_process(Path::new(""), &[]), &written.text, "options")
-                    .map_err(|problems| self.guess_mix(written.name_options(problems)))?;
-            // Reports name the run by its target: there is no file whose name they could use.
+                read_in(&Environment::of_process(Path::new(""), &[]), &plan_text.text, "options")
+                    .map_err(|problems| self.suggest_mix(plan_text.name_options(problems)))?;
+            // There is no file whose name reports could use, so they use the target.
             plan.name = plan.target.url.default_name();
             Ok(plan)
         };
-        let plan = read(1)?;
-        // Options count requests, but plans count iterations. The mix defines the requests of an
-        // iteration.
+        let plan = read_plan(1)?;
+        // Options count requests, but a plan counts iterations. The mix determines the number of
+        // requests per iteration, so the plan is built again if that number is not 1.
         match plan.mixes[plan.scenarios[0].mix].steps.len() {
             1 => Ok(plan),
-            steps => read(steps as u64),
+            steps => read_plan(steps as u64),
         }
     }
 
-    /// Suggests a shipped mix for a name that is neither a shipped mix nor a file.
-    fn guess_mix(&self, mut problems: Diagnostics) -> Diagnostics {
+    /// Suggests a shipped mix if `--mix` names neither a shipped mix nor a file.
+    fn suggest_mix(&self, mut problems: Diagnostics) -> Diagnostics {
         let names: Vec<_> = shipped::names().collect();
         let Some(nearest_name) = self.mix.as_deref().and_then(|mix| nearest(mix, &names)) else {
             return problems;
@@ -197,120 +199,139 @@ impl UrlOptions {
         problems
     }
 
-    /// Writes the plan's text. An iteration has `steps` requests.
+    /// Writes the text of the plan. `steps` is the number of requests per iteration.
     fn write_plan(&self, url: &str, family: Family, steps: u64) -> Result<PlanText, Diagnostics> {
         let text = |option: &Option<String>| option.as_deref().map(quoted);
         let name = |option: &Option<String>| option.as_deref().map(quoted_name);
         let number = |option: Option<u64>| option.map(|number| number.to_string());
-        let mut to = PlanText::default();
-        to.line("[target]");
-        to.key("URL", "url", Some(quoted(url)));
-        to.line(&format!("family = {}", quoted(family.as_str())));
-        to.key("--timeout", "timeout", text(&self.timeout));
+        let mut plan_text = PlanText::default();
+        plan_text.write_line("[target]");
+        plan_text.write_key("URL", "url", Some(quoted(url)));
+        plan_text.write_line(&format!("family = {}", quoted(family.as_str())));
+        plan_text.write_key("--timeout", "timeout", text(&self.timeout));
         let headers = self.header.iter().map(|header| {
             let (name, value) = header.split_once(':').unwrap_or((header, ""));
             format!("{} = {}", quoted(name.trim()), quoted(value.trim()))
         });
-        to.key("-H", "headers", list("{ ", headers, " }"));
+        plan_text.write_key("-H", "headers", list("{ ", headers, " }"));
 
-        to.line("\n[connections]");
+        plan_text.write_line("\n[connections]");
         let reuse = self.connections.as_deref().map(|word| match word {
             "reuse" => "always",
             "close" => "never",
             other => other,
         });
-        to.key("--connections", "reuse", reuse.map(quoted));
+        plan_text.write_key("--connections", "reuse", reuse.map(quoted));
         let tls_resume = self.tls_resume.as_deref().map(|word| match word {
             "on" => "true",
             "off" => "false",
             other => other,
         });
         let tls_resume = tls_resume.map(quoted);
-        to.key("--http", "http", text(&self.http));
-        to.key("--tls-resume", "tls_resume", tls_resume);
-        to.key("--tls-version", "tls_version", text(&self.tls_version));
+        plan_text.write_key("--http", "http", text(&self.http));
+        plan_text.write_key("--tls-resume", "tls_resume", tls_resume);
+        plan_text.write_key("--tls-version", "tls_version", text(&self.tls_version));
         let ciphers = self.ciphers.iter().map(|name| quoted(name));
-        to.key("--ciphers", "ciphers", list("[", ciphers, "]"));
-        to.key("--insecure", "tls_insecure", self.insecure.then(|| "true".to_owned()));
+        plan_text.write_key("--ciphers", "ciphers", list("[", ciphers, "]"));
+        plan_text.write_key("--insecure", "tls_insecure", self.insecure.then(|| "true".to_owned()));
 
-        to.line("\n[run]");
-        to.key("--seed", "seed", number(self.seed));
-        to.key("--threads", "threads", number(self.threads));
-        to.key("--warmup", "warmup", text(&self.warmup));
+        plan_text.write_line("\n[run]");
+        plan_text.write_key("--seed", "seed", number(self.seed));
+        plan_text.write_key("--threads", "threads", number(self.threads));
+        plan_text.write_key("--warmup", "warmup", text(&self.warmup));
         if !self.pid.is_empty() || self.node_exporter.is_some() {
-            to.line("\n[watch]");
+            plan_text.write_line("\n[watch]");
         }
-        to.key("--pid", "pids", list("[", self.pid.iter().map(u32::to_string), "]"));
-        to.key("--node-exporter", "node_exporter", text(&self.node_exporter));
+        plan_text.write_key("--pid", "pids", list("[", self.pid.iter().map(u32::to_string), "]"));
+        plan_text.write_key("--node-exporter", "node_exporter", text(&self.node_exporter));
 
         let shipped = self.mix.as_deref().filter(|mix| shipped::text(mix).is_some());
         let mut mix = shipped.unwrap_or(shipped::default_mix(family));
         if self.sets_requests() || (self.mix.is_some() && shipped.is_none()) {
             mix = "line";
-            to.line("\n[mix.line]");
-            to.key("--mix", "file", name(&self.mix));
-            to.key("--requests", "requests", name(&self.requests));
-            to.key("--body", "bodies", list("[", self.body.iter().map(|body| quoted(body)), "]"));
+            plan_text.write_line("\n[mix.line]");
+            plan_text.write_key("--mix", "file", name(&self.mix));
+            plan_text.write_key("--requests", "requests", name(&self.requests));
+            plan_text.write_key(
+                "--body",
+                "bodies",
+                list("[", self.body.iter().map(|body| quoted(body)), "]"),
+            );
             if let Some(method) = &self.method {
-                to.line("[[mix.line.calls]]");
-                to.key("--method", "method", Some(quoted_name(method)));
-                to.key("--params", "params", text(&self.params));
+                plan_text.write_line("[[mix.line.calls]]");
+                plan_text.write_key("--method", "method", Some(quoted_name(method)));
+                plan_text.write_key("--params", "params", text(&self.params));
             }
         }
 
-        to.line("\n[[scenario]]\nname = \"load\"");
-        to.key("--mix", "mix", Some(quoted(mix)));
+        plan_text.write_line("\n[[scenario]]\nname = \"load\"");
+        plan_text.write_key("--mix", "mix", Some(quoted(mix)));
         match &self.rate {
             Some(rate) => {
-                let workers = self.concurrency.unwrap_or_else(|| workers_for(rate, steps));
-                to.key("-c", "workers_max", number(Some(workers)));
+                let workers = self.concurrency.unwrap_or_else(|| default_workers(rate, steps));
+                plan_text.write_key("-c", "workers_max", number(Some(workers)));
             }
-            None => to.line("model = \"closed\""),
+            None => plan_text.write_line("model = \"closed\""),
         }
-        to.key("-n", "iterations", number(self.count.map(|count| count.div_ceil(steps))));
-        to.line("[[scenario.stages]]\nname = \"load\"");
+        plan_text.write_key(
+            "-n",
+            "iterations",
+            number(self.count.map(|count| count.div_ceil(steps))),
+        );
+        plan_text.write_line("[[scenario.stages]]\nname = \"load\"");
         match &self.rate {
             // A value that is not a number is written as text, so that the reader reports it.
             Some(rate) if steps == 1 => {
                 let number = rate.parse::<u64>().map(|number| number.to_string());
-                to.key("-r", "rate", Some(number.unwrap_or_else(|_| quoted(rate))));
+                plan_text.write_key("-r", "rate", Some(number.unwrap_or_else(|_| quoted(rate))));
             }
-            Some(rate) => to.key("-r", "rate", Some(quoted(&format!("({rate}) / {steps}")))),
-            None => to.key("-c", "workers", number(self.concurrency.or(Some(CONNECTIONS)))),
+            Some(rate) => {
+                plan_text.write_key("-r", "rate", Some(quoted(&format!("({rate}) / {steps}"))))
+            }
+            None => {
+                plan_text.write_key("-c", "workers", number(self.concurrency.or(Some(CONNECTIONS))))
+            }
         }
-        let default = if self.count.is_some() { DURATION_OF_REQUESTS } else { DURATION };
-        to.key("-d", "duration", Some(quoted(self.duration.as_deref().unwrap_or(default))));
-        self.thresholds(&mut to)?;
-        Ok(to)
+        let default = if self.count.is_some() { DURATION_WITH_COUNT } else { DURATION };
+        let duration = self.duration.as_deref().unwrap_or(default);
+        plan_text.write_key("-d", "duration", Some(quoted(duration)));
+        self.write_thresholds(&mut plan_text)?;
+        Ok(plan_text)
     }
 
-    fn thresholds(&self, to: &mut PlanText) -> Result<(), Diagnostics> {
+    /// Writes the thresholds, with all expressions of a selector under one key.
+    fn write_thresholds(&self, plan_text: &mut PlanText) -> Result<(), Diagnostics> {
         if self.threshold.is_empty() {
             return Ok(());
         }
-        to.line("\n[thresholds]");
+        plan_text.write_line("\n[thresholds]");
         let mut by_selector: Vec<(&str, Vec<String>)> = Vec::new();
         for threshold in &self.threshold {
             let Some((selector, expression)) = split_threshold(threshold) else {
                 let allowed = "METRIC EXPRESSION, such as \"latency{method:eth_call} p(99)<300\"";
                 let mut report = Report::of_arguments();
-                let shown = Some(quoted(threshold));
-                report.argument_error("--threshold", shown, "has no expression", allowed);
+                let value = Some(quoted(threshold));
+                report.argument_error("--threshold", value, "has no expression", allowed);
                 return Err(report.finish());
             };
-            match by_selector.iter_mut().find(|(known, _)| *known == selector) {
+            match by_selector.iter_mut().find(|(listed, _)| *listed == selector) {
                 Some((_, expressions)) => expressions.push(quoted(expression)),
                 None => by_selector.push((selector, vec![quoted(expression)])),
             }
         }
         for (selector, expressions) in by_selector {
-            to.key("--threshold", &quoted(selector), list("[", expressions.into_iter(), "]"));
+            plan_text.write_key(
+                "--threshold",
+                &quoted(selector),
+                list("[", expressions.into_iter(), "]"),
+            );
         }
         Ok(())
     }
 }
 
-/// Splits `latency{method:eth_call} p(99)<300` at the first blank or colon after the selector.
+/// Splits a text such as `latency{method:eth_call} p(99)<300` into selector and expression, at the
+/// first blank or colon after the selector. Returns `None` if one of the two is missing.
 fn split_threshold(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let tags_end = text.find('}').map_or(0, |brace| brace + 1);
@@ -319,20 +340,23 @@ fn split_threshold(text: &str) -> Option<(&str, &str)> {
     (!selector.is_empty() && !expression.is_empty()).then_some((selector, expression))
 }
 
-/// Returns the default workers for a rate. The reader reports invalid rates.
-fn workers_for(rate: &str, steps: u64) -> u64 {
-    let rate = formula::evaluate(rate, &[]).unwrap_or_default() / steps as f64;
-    let workers = (rate * WORKERS_BY_RATE).clamp(CONNECTIONS as f64, WORKERS_BY_RATE_MAX);
+/// Returns the default number of workers for a rate of requests per second. An invalid rate counts
+/// as 0 here, because the reader of the plan reports it.
+fn default_workers(rate: &str, steps: u64) -> u64 {
+    let iteration_rate = formula::evaluate(rate, &[]).unwrap_or_default() / steps as f64;
+    let workers =
+        (iteration_rate * WORKERS_PER_RATE).clamp(CONNECTIONS as f64, DEFAULT_WORKERS_MAX);
     workers.ceil() as u64
 }
 
-/// Returns the items in brackets, or `None` without items.
+/// Returns the items as a list in brackets, or `None` if there are no items.
 fn list(open: &str, items: impl Iterator<Item = String>, close: &str) -> Option<String> {
     let items: Vec<_> = items.collect();
     (!items.is_empty()).then(|| format!("{open}{}{close}", items.join(", ")))
 }
 
-/// Quotes a text for TOML, on one line. Unlike in JSON, DEL is a control character too.
+/// Quotes a text for TOML, on one line. JSON's quotes are valid in TOML, except that TOML also
+/// requires an escape for DEL.
 fn quoted(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();
     json.replace('\u{7f}', "\\u007F")
@@ -343,28 +367,29 @@ fn quoted_name(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }
 
-/// The text of a plan under construction, with the option that wrote each line.
+/// The text of a plan, and the option from which each line was written.
 #[derive(Default)]
 struct PlanText {
     text: String,
-    /// Lines, counted from 1, with their options.
+    /// Numbers of lines, counted from 1, with their options.
     options: Vec<(usize, &'static str)>,
 }
 
 impl PlanText {
-    fn line(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    fn key(&mut self, option: &'static str, key: &str, value: Option<String>) {
+    /// Writes a line with a key that comes from this option. Writes nothing without a value.
+    fn write_key(&mut self, option: &'static str, key: &str, value: Option<String>) {
         if let Some(value) = value {
             self.options.push((self.text.matches('\n').count() + 1, option));
-            self.line(&format!("{key} = {value}"));
+            self.write_line(&format!("{key} = {value}"));
         }
     }
 
-    /// Replaces keys and lines in the problems of the text by the options.
+    /// Replaces keys and positions in the problems of the text by the options.
     fn name_options(&self, mut problems: Diagnostics) -> Diagnostics {
         problems.file = None;
         for problem in problems.list.iter_mut().filter(|problem| problem.file.is_none()) {
@@ -378,10 +403,10 @@ impl PlanText {
     }
 }
 
-/// Parses `NAME=NUMBER` of `--set`. The number may be a formula without variables.
+/// Parses the value of `--set`: `NAME=NUMBER`. The number may be a formula without variables.
 ///
 /// # Errors
-/// Describes what is wrong with the text.
+/// Describes the problem of the text.
 pub fn variable(text: &str) -> Result<(String, f64), String> {
     const FORM: &str = "a variable is set as NAME=NUMBER";
     let (name, value) = text.split_once('=').ok_or(FORM)?;
@@ -390,10 +415,10 @@ pub fn variable(text: &str) -> Result<(String, f64), String> {
     Ok((name.trim().to_owned(), value))
 }
 
-/// Parses a duration as in plans: a number and a unit, such as `30s`.
+/// Parses a duration in the form of plans: a number and a unit, such as `30s`.
 ///
 /// # Errors
-/// Describes what is wrong with the text.
+/// Describes the problem of the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     settings::value::parse_duration(text)
 }

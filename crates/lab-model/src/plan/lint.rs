@@ -1,6 +1,7 @@
-//! Finds likely mistakes in a plan, which `weir check` and each run report as warnings.
+//! Finds likely mistakes in a plan. `weir check` and each run report them as warnings.
 //!
-//! Each rule is based on a mistake in a published study. `plan/validate.rs` reports errors.
+//! Each rule is based on a mistake in a published study. `plan/validate.rs` reports errors, which
+//! prevent a run.
 
 use std::time::Duration;
 
@@ -16,19 +17,21 @@ use crate::plan::{Model, Plan, Scenario};
 #[cfg(test)]
 mod tests;
 
-/// A method can fail for the rest of a run without breaking a threshold if its share of the calls
-/// is below this multiple of the tolerated share. At a rising rate, about a third of the calls
-/// precede the failure onset, so two thirds of a method's calls can fail. With 1.5 times the
-/// tolerated share, these failures are just tolerated. In the published case (Somnia) the method
-/// had 1.087 % of the calls, the threshold tolerated 1 %, and the failures began at 43 to 50 % of
-/// the run.
+/// A method is reported if its share of all calls is below this multiple of the share of failures
+/// that a threshold tolerates. Such a method can fail for the rest of a run without breaking the
+/// threshold.
+///
+/// At a rising rate, about a third of the calls precede the failure onset, so only two thirds of a
+/// method's calls fail. A method with 1.5 times the tolerated share then just meets the threshold.
+/// In the published case (Somnia), the method had 1.087 % of the calls, the threshold tolerated
+/// 1 %, and the failures began at 43 to 50 % of the run.
 const BLIND_FACTOR: f64 = 1.5;
 
 /// Minimum number of samples beyond a percentile. With 100 samples, the relative standard error of
-/// their number is 10 %.
+/// this number is 10 %.
 const SAMPLES_BEYOND_MIN: f64 = 100.0;
 
-/// Shortest stage that is not reported. A shorter stage has fewer than five one-second samples.
+/// Minimum duration of a stage. A shorter stage has fewer than five samples of one second.
 const STAGE_MIN: Duration = Duration::from_secs(5);
 
 /// Assumed duration of the longest iteration if no threshold limits the latency.
@@ -51,7 +54,8 @@ pub fn find(plan: &Plan) -> Vec<String> {
     warnings
 }
 
-/// Warning for a plan without thresholds. A capacity search chooses thresholds itself.
+/// Warning for a plan without thresholds. A capacity search ignores this warning, because it
+/// chooses thresholds itself.
 pub const NO_THRESHOLD: &str = "no threshold is set: the run can neither pass nor fail";
 
 fn check_no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
@@ -65,11 +69,12 @@ type Share<'a> = (&'a str, f64);
 
 /// Finds thresholds over all calls that the failure of one method cannot break.
 fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
-    let over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
-    let failed = plan.thresholds.iter().filter(over_all).filter_map(tolerated_failures);
-    let tail = plan.thresholds.iter().filter(over_all).filter_map(tolerated_tail);
-    // The strictest threshold counts.
-    if let Some((tolerated, threshold)) = failed.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
+    let is_over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
+    let failure_limits = plan.thresholds.iter().filter(is_over_all).filter_map(tolerated_failures);
+    let tail_limits = plan.thresholds.iter().filter(is_over_all).filter_map(tolerated_tail);
+    // Only the strictest threshold is checked.
+    let strictest = failure_limits.min_by(|(first, _), (second, _)| first.total_cmp(second));
+    if let Some((tolerated, threshold)) = strictest {
         let shares = find_unprotected(plan, threshold, &[Metric::Failed]);
         let (below, above): (Vec<Share<'_>>, Vec<_>) =
             shares.into_iter().partition(|(_, share)| *share < tolerated);
@@ -87,14 +92,16 @@ fn check_blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
             );
         }
     }
-    if let Some((tolerated, threshold)) = tail.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
+    let strictest = tail_limits.min_by(|(first, _), (second, _)| first.total_cmp(second));
+    if let Some((tolerated, threshold)) = strictest {
         let shares = find_unprotected(plan, threshold, &[Metric::Latency, Metric::Service]);
         let below: Vec<_> = shares.into_iter().filter(|(_, share)| *share < tolerated).collect();
         warnings.extend(describe_hidden_latency(&below, threshold));
     }
 }
 
-/// Returns the methods that have no separate threshold for any of these metrics, with their shares.
+/// Returns the methods that have no threshold of their own for any of these metrics, with their
+/// shares of the calls that `threshold` selects.
 fn find_unprotected<'a>(
     plan: &'a Plan,
     threshold: &Threshold,
@@ -113,6 +120,7 @@ fn find_unprotected<'a>(
         .collect()
 }
 
+/// Returns a warning about methods whose calls can all fail without breaking the threshold.
 fn describe_hidden_failures(methods: &[Share<'_>], threshold: &Threshold) -> Option<String> {
     let text = &threshold.text;
     match methods {
@@ -130,6 +138,8 @@ fn describe_hidden_failures(methods: &[Share<'_>], threshold: &Threshold) -> Opt
     }
 }
 
+/// Warns of methods that can fail late in the run without breaking the threshold. `tolerated` is
+/// the share of failures that the threshold tolerates.
 fn warn_of_late_failures(
     methods: &[Share<'_>],
     tolerated: f64,
@@ -147,6 +157,7 @@ fn warn_of_late_failures(
     }
 }
 
+/// Returns a warning about methods that can be slow without breaking the threshold.
 fn describe_hidden_latency(methods: &[Share<'_>], threshold: &Threshold) -> Option<String> {
     let text = &threshold.text;
     match methods {
@@ -167,7 +178,7 @@ fn describe_hidden_latency(methods: &[Share<'_>], threshold: &Threshold) -> Opti
 /// Lists the methods with their shares, largest first.
 fn list_shares(methods: &[Share<'_>]) -> String {
     let mut sorted = methods.to_vec();
-    sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    sorted.sort_by(|(_, first), (_, second)| second.total_cmp(first));
     let item = |(name, share): &Share<'_>| format!("{name} ({})", format_percent(*share));
     list_names(&sorted.iter().map(item).collect::<Vec<_>>())
 }
@@ -177,18 +188,23 @@ fn list_names(names: &[String]) -> String {
     join_first(names, 8, ", ")
 }
 
-/// Returns the share of failures that a threshold tolerates, if it limits failures.
+/// Returns the share of failures that a threshold tolerates. Returns `None` if the threshold does
+/// not limit failures, or tolerates none.
 fn tolerated_failures(threshold: &Threshold) -> Option<(f64, &Threshold)> {
-    let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
-    let failed = threshold.selector.metric == Metric::Failed;
-    (failed && upper && threshold.limit > 0.0).then_some((threshold.limit, threshold))
+    let is_upper_limit = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
+    let limits_failures = threshold.selector.metric == Metric::Failed;
+    (limits_failures && is_upper_limit && threshold.limit > 0.0)
+        .then_some((threshold.limit, threshold))
 }
 
-/// Returns the share of calls beyond a percentile.
+/// Returns the share of calls beyond the percentile of a threshold, which may have any latency.
+/// Returns `None` if the threshold has no percentile of call times.
 fn tolerated_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
-    let times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
+    let has_call_times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
     match threshold.aggregation {
-        Aggregation::Percentile(percent) if times => Some((1.0 - percent / 100.0, threshold)),
+        Aggregation::Percentile(percent) if has_call_times => {
+            Some((1.0 - percent / 100.0, threshold))
+        }
         _ => None,
     }
 }
@@ -213,13 +229,13 @@ fn find_share(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> 
 pub fn check_samples(plan: &Plan, warnings: &mut Vec<String>) {
     for threshold in &plan.thresholds {
         let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
-        let beyond = 1.0 - percent / 100.0;
-        if beyond <= 0.0 {
+        let share_beyond = 1.0 - percent / 100.0;
+        if share_beyond <= 0.0 {
             continue;
         }
         let Some(samples) = count_samples(plan, threshold) else { continue };
-        if samples * beyond < SAMPLES_BEYOND_MIN {
-            let needed = (SAMPLES_BEYOND_MIN / beyond).round();
+        if samples * share_beyond < SAMPLES_BEYOND_MIN {
+            let needed = (SAMPLES_BEYOND_MIN / share_beyond).round();
             let (about, each) = match threshold.window {
                 Some(_) => ("about", " in each window"),
                 None => ("at most", ""),
@@ -229,37 +245,40 @@ pub fn check_samples(plan: &Plan, warnings: &mut Vec<String>) {
                  slow calls decide; use at least {needed} samples",
                 threshold.text,
                 samples.floor(),
-                (samples * beyond).floor(),
+                (samples * share_beyond).floor(),
             ));
         }
     }
 }
 
-/// Returns the largest number of samples that a threshold can have, if the plan bounds it.
+/// Returns the largest number of samples that a threshold can have, in each window if it has
+/// windows. Returns `None` if the plan does not limit the number.
 pub fn count_samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
     let counts_iterations = !threshold.selector.metric.per_method();
     let mut samples = 0.0;
     for scenario in &plan.scenarios {
         let selected: Vec<_> = match &threshold.selector.stages {
-            Some(stages) => scenario.stages.iter().filter(|s| stages.contains(&s.index)).collect(),
+            Some(stages) => {
+                scenario.stages.iter().filter(|stage| stages.contains(&stage.index)).collect()
+            }
             None => scenario.stages.iter().collect(),
         };
         if selected.is_empty() {
             continue;
         }
-        let selection =
+        let selected_part =
             Scenario { stages: selected.into_iter().cloned().collect(), ..scenario.clone() };
-        let iterations = selection.iterations().bound()?;
+        let iterations = selected_part.iterations().bound()?;
         let calls_by_method = plan.calls_per_iteration(scenario);
         let calls = match threshold.selector.method {
             _ if counts_iterations => 1.0,
             Some(method) => calls_by_method[method],
             None => calls_by_method.iter().sum(),
         };
-        let window = threshold.window.map_or(1.0, |window| {
-            (window.as_secs_f64() / selection.duration().as_secs_f64()).min(1.0)
+        let window_share = threshold.window.map_or(1.0, |window| {
+            (window.as_secs_f64() / selected_part.duration().as_secs_f64()).min(1.0)
         });
-        samples += iterations * calls * window;
+        samples += iterations * calls * window_share;
     }
     Some(samples)
 }
@@ -285,12 +304,13 @@ fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
         return;
     }
     let peak = scenario.level_max();
+    // The mean duration of iterations in seconds at which all workers are busy.
     let sustainable = scenario.workers_max as f64 / peak;
-    let times = plan.thresholds.iter().filter(|threshold| {
+    let latency_limits = plan.thresholds.iter().filter(|threshold| {
         threshold.selector.metric == Metric::Latency
             && matches!(threshold.operator, Operator::Less | Operator::LessOrEqual)
     });
-    let longest = times.map(|threshold| threshold.limit / 1000.0).reduce(f64::max);
+    let longest = latency_limits.map(|threshold| threshold.limit / 1000.0).reduce(f64::max);
     let allowed = longest.unwrap_or(ITERATION_DEFAULT.as_secs_f64());
     if sustainable < allowed {
         let worst = plan.target.timeout.as_secs_f64() * plan.mixes[scenario.mix].steps.len() as f64;
@@ -307,6 +327,7 @@ fn check_workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     }
 }
 
+/// Finds stages that are shorter than [`STAGE_MIN`].
 fn check_stage_lengths(scenario: &Scenario, warnings: &mut Vec<String>) {
     let short_names: Vec<_> = scenario
         .stages
@@ -335,7 +356,8 @@ fn check_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     }
 }
 
-/// Finds averages over a changing rate. Studies have published such averages as a capacity.
+/// Finds plans whose rate changes. Studies have published the mean rate of such a run as the
+/// capacity of the target.
 fn check_mean_rate(plan: &Plan, warnings: &mut Vec<String>) {
     let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();
@@ -356,16 +378,16 @@ fn check_methods(plan: &Plan, warnings: &mut Vec<String>) {
         Some(name) => vec![name],
         None => Family::ALL.to_vec(),
     };
-    let row = |name: &str| families.iter().find_map(|family| methods_of(*family).method(name));
-    let names = |is_selected: &dyn Fn(&str) -> bool| -> Vec<String> {
+    let find_row = |name: &str| families.iter().find_map(|family| methods_of(*family).method(name));
+    let select_names = |is_selected: &dyn Fn(&str) -> bool| -> Vec<String> {
         plan.methods.iter().filter(|name| is_selected(name)).map(|name| name.to_string()).collect()
     };
-    let writes = names(&|name| row(name).is_some_and(|row| row.write));
+    let writes = select_names(&|name| find_row(name).is_some_and(|row| row.write));
     if !writes.is_empty() {
         let writes = list_names(&writes);
         warnings.push(format!("these methods write to the target: {writes}"));
     }
-    let unknown = names(&|name| row(name).is_none());
+    let unknown = select_names(&|name| find_row(name).is_none());
     if !unknown.is_empty() {
         let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
         let (unknown, families) = (list_names(&unknown), families.join(", "));

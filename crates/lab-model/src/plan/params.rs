@@ -1,8 +1,9 @@
-//! Parameters of a call: turns a value of the plan into pieces of JSON, some of which are random.
+//! Converts the parameters of a call from the plan to pieces of JSON. A piece is constant text or a
+//! random value, which the engine draws for each call.
 //!
-//! A table with the key `draw` is a generator, and so is `{ block = "latest-100" }`. `{ json = "…"
-//! }` is literal JSON. Every other table is an object. The same holds within a JSON text. The
-//! engine draws the values.
+//! In the plan, a generator stands for a random value. A table with the key `draw` is a generator,
+//! and so is `{ block = "latest-100" }`. A table `{ json = "…" }` is literal JSON, and every other
+//! table is a JSON object. The same rules apply within a JSON text.
 
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -210,7 +211,7 @@ struct ParamsWriter<'w, 'r, 'a> {
     /// Position of the value in the plan.
     location: &'w Location,
     reader: &'w mut Reader<'r, 'a>,
-    /// Constant text since the last random piece.
+    /// Constant text that was not added to `pieces` yet.
     text: Vec<u8>,
     pieces: Vec<Piece>,
 }
@@ -219,9 +220,9 @@ impl ParamsWriter<'_, '_, '_> {
     fn write_params(&mut self, item: &Item) -> Vec<Piece> {
         match &item.tree {
             Tree::String(text) => match json::parse_item(text, &item.span) {
-                Some(inner) if json::has_generators(&inner) => {
-                    self.write_value(&inner);
-                    // The inner problems have the same position and were reported already.
+                Some(parsed) if json::has_generators(&parsed) => {
+                    self.write_value(&parsed);
+                    // The problems within the JSON text have its position and are reported already.
                     self.reader.show::<Params>(item);
                 }
                 Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
@@ -238,6 +239,7 @@ impl ParamsWriter<'_, '_, '_> {
         self.finish()
     }
 
+    /// Returns all pieces.
     fn finish(&mut self) -> Vec<Piece> {
         self.flush();
         std::mem::take(&mut self.pieces)
@@ -263,10 +265,12 @@ impl ParamsWriter<'_, '_, '_> {
         texts
     }
 
+    /// Appends constant text.
     fn push(&mut self, text: &str) {
         self.text.extend_from_slice(text.as_bytes());
     }
 
+    /// Adds the constant text so far as a piece.
     fn flush(&mut self) {
         if !self.text.is_empty() {
             self.pieces.push(Piece::Text(std::mem::take(&mut self.text).into_boxed_slice()));
@@ -278,6 +282,7 @@ impl ParamsWriter<'_, '_, '_> {
         self.pieces.push(Piece::Draw(draw));
     }
 
+    /// Appends finished pieces.
     fn append(&mut self, pieces: Vec<Piece>) {
         for piece in pieces {
             match piece {
@@ -293,9 +298,10 @@ impl ParamsWriter<'_, '_, '_> {
         self.reader.report().missing(&location, message, ALLOWED);
     }
 
+    /// Writes a value, which may contain generators.
     fn write_value(&mut self, item: &Item) {
         match &item.tree {
-            Tree::String(text) if is_dollar_name(text) => self.unknown_name(item, text),
+            Tree::String(text) if is_dollar_name(text) => self.reject_dollar_name(item, text),
             Tree::String(text) => self.push(&json_text(text)),
             Tree::Float(digits) if !digits.parse().is_ok_and(f64::is_finite) => {
                 self.reject(item, "not a number in JSON");
@@ -330,7 +336,7 @@ impl ParamsWriter<'_, '_, '_> {
             _ => {}
         }
         if let Some(member) = members.iter().find(|member| is_dollar_name(&member.key)) {
-            return self.unknown_name(item, &member.key);
+            return self.reject_dollar_name(item, &member.key);
         }
         self.push("{");
         for (index, member) in members.iter().enumerate() {
@@ -341,8 +347,9 @@ impl ParamsWriter<'_, '_, '_> {
         self.push("}");
     }
 
-    /// Reports `"$address"`, which other tools use for a generator. Nodes reject it.
-    fn unknown_name(&mut self, item: &Item, text: &str) {
+    /// Reports a text such as `"$address"`. Other tools use it for a generator, but here it would
+    /// be sent unchanged.
+    fn reject_dollar_name(&mut self, item: &Item, text: &str) {
         let name = &text[1..];
         let advice = if Generator::NAMES.contains(&name) {
             format!("a generator is written as {{ \"draw\": \"{name}\" }}")
@@ -356,14 +363,14 @@ impl ParamsWriter<'_, '_, '_> {
         self.reader.report().missing(&location, message, allowed);
     }
 
-    /// Reads `latest` or `latest-100`.
+    /// Writes the generator of a block from a text such as `latest` or `latest-100`.
     fn write_latest(&mut self, item: &Item) {
         let Tree::String(text) = &item.tree else {
             return self.reject(item, "a block is a text such as \"latest-100\"");
         };
         let behind = match text.strip_prefix("latest").map(str::trim_start) {
             Some("") => Some(0),
-            Some(rest) => rest.strip_prefix('-').and_then(|rest| rest.trim().parse().ok()),
+            Some(offset) => offset.strip_prefix('-').and_then(|blocks| blocks.trim().parse().ok()),
             None => None,
         };
         match behind {
@@ -375,6 +382,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
+    /// Writes literal JSON.
     fn write_json(&mut self, item: &Item) {
         match &item.tree {
             Tree::String(json) if serde_json::from_str::<IgnoredAny>(json).is_ok() => {
@@ -384,6 +392,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
+    /// Writes the generator whose name is the value of the key `draw`.
     fn write_generator(&mut self, item: &Item, members: &[Member], draw: &Item) {
         let location = Location { table: Some(item.span.clone()), ..self.location.clone() };
         let Tree::String(name) = &draw.tree else {
@@ -399,6 +408,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
+    /// Reads the keys of a generator, and writes it.
     fn read_generator(&mut self, generator: Generator, members: &[Member], location: Location) {
         match generator {
             Generator::Block => {
@@ -432,6 +442,7 @@ impl ParamsWriter<'_, '_, '_> {
         }
     }
 
+    /// Writes a log filter, whose range of blocks is random.
     fn write_logs(&mut self, table: LogsDraw) {
         self.push("{");
         self.push_draw(Draw::LogRange { blocks: *table.blocks, behind: *table.behind });
@@ -444,6 +455,7 @@ impl ParamsWriter<'_, '_, '_> {
         self.push("}");
     }
 
+    /// Writes the generator of an address, and reports invalid addresses.
     fn write_address(&mut self, table: &AddressDraw) {
         let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
         let is_valid =
@@ -464,13 +476,14 @@ impl ParamsWriter<'_, '_, '_> {
     }
 }
 
-/// Returns true if a text is `$` and a name.
+/// Returns true if a text consists of `$` and a name.
 fn is_dollar_name(text: &str) -> bool {
     let name = text.strip_prefix('$').unwrap_or_default();
     name.starts_with(|letter: char| letter.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))
 }
 
+/// Returns a text as a JSON string.
 fn json_text(text: &str) -> String {
     serde_json::to_string(text).expect("a text is always JSON")
 }

@@ -1,5 +1,5 @@
-//! The planned load: iterations, rates, and each method's share of all calls, as far as the plan
-//! alone determines them.
+//! Computes the planned load from a plan alone: iterations, rates, and each method's share of all
+//! calls. Some of these numbers depend on the target's speed, and are unknown before a run.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use super::{Model, Plan, Scenario, Step};
 #[cfg(test)]
 mod tests;
 
-/// A number of iterations or requests, as far as the plan determines it.
+/// A planned number of iterations or requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Planned {
-    /// Exactly this many.
+    /// The run has exactly this number.
     Exactly(f64),
-    /// At most this many.
+    /// The run has at most this number.
     AtMost(f64),
-    /// Unknown, because it depends on the target's speed.
+    /// The number depends on the target's speed.
     Unknown,
 }
 
 impl Planned {
-    /// Returns the number or its bound.
+    /// Returns the number or its upper bound, or `None` if it is unknown.
     pub fn bound(self) -> Option<f64> {
         match self {
             Planned::Exactly(number) | Planned::AtMost(number) => Some(number),
@@ -38,9 +38,9 @@ impl Planned {
 
     fn plus(self, other: Planned) -> Planned {
         match (self, other) {
-            (Planned::Exactly(a), Planned::Exactly(b)) => Planned::Exactly(a + b),
-            (a, b) => match (a.bound(), b.bound()) {
-                (Some(a), Some(b)) => Planned::AtMost(a + b),
+            (Planned::Exactly(first), Planned::Exactly(second)) => Planned::Exactly(first + second),
+            (first, second) => match (first.bound(), second.bound()) {
+                (Some(first), Some(second)) => Planned::AtMost(first + second),
                 _ => Planned::Unknown,
             },
         }
@@ -48,22 +48,22 @@ impl Planned {
 }
 
 impl Plan {
-    /// Returns the iterations of the whole plan.
+    /// Returns the number of iterations of the whole plan.
     pub fn iterations(&self) -> Planned {
-        let each = self.scenarios.iter().map(Scenario::iterations);
-        each.fold(Planned::Exactly(0.0), Planned::plus)
+        let by_scenario = self.scenarios.iter().map(Scenario::iterations);
+        by_scenario.fold(Planned::Exactly(0.0), Planned::plus)
     }
 
-    /// Returns the HTTP requests of the whole plan.
+    /// Returns the number of requests of the whole plan.
     pub fn requests(&self) -> Planned {
-        let each = self.scenarios.iter().map(|scenario| {
+        let by_scenario = self.scenarios.iter().map(|scenario| {
             scenario.iterations().scaled(self.mixes[scenario.mix].steps.len() as f64)
         });
-        each.fold(Planned::Exactly(0.0), Planned::plus)
+        by_scenario.fold(Planned::Exactly(0.0), Planned::plus)
     }
 
-    /// Returns the highest planned rate of requests per second over all scenarios, or `None` if one
-    /// of them is closed.
+    /// Returns the highest planned rate of all scenarios together, in requests per second. Returns
+    /// `None` if a scenario is closed, because its rate depends on the target's speed.
     pub fn peak(&self) -> Option<f64> {
         if self.scenarios.iter().any(|scenario| scenario.model == Model::Closed) {
             return None;
@@ -76,29 +76,30 @@ impl Plan {
             };
             self.scenarios.iter().map(rate).sum::<f64>()
         };
-        // Levels are linear within a stage. So the highest rate is just before or just after the
-        // end of a stage.
+        // Levels are linear within a stage. So the rate is highest just before or just after the
+        // start or the end of a stage.
         let rates =
             instants.flat_map(|instant| [total_rate(instant, false), total_rate(instant, true)]);
         rates.reduce(f64::max)
     }
 
-    /// Returns each method's share of all calls, by index. Returns `None` if the mixes of the
-    /// scenarios differ and a number of iterations is not exactly known.
+    /// Returns each method's share of all calls, by index of the method. Returns `None` if the
+    /// mixes of the scenarios differ and their numbers of iterations are not known exactly.
     pub fn shares(&self) -> Option<Vec<f64>> {
         self.shares_of(|_| true)
     }
 
-    /// Returns each method's share of the calls of the selected scenarios.
+    /// Returns each method's share of the calls of the selected scenarios. Returns `None` in the
+    /// same case as [`Plan::shares`], and if no scenario is selected.
     pub fn shares_of(&self, is_selected: impl Fn(&Scenario) -> bool) -> Option<Vec<f64>> {
         let scenarios: Vec<_> =
             self.scenarios.iter().filter(|scenario| is_selected(scenario)).collect();
-        let (first, rest) = scenarios.split_first()?;
+        let (first, others) = scenarios.split_first()?;
         let mut shares = vec![0.0; self.methods.len()];
-        let load = |scenario: &Scenario| {
+        let mix_and_batch = |scenario: &Scenario| {
             (scenario.mix, scenario.batch.map(|batch| (batch.probability, batch.size)))
         };
-        if rest.iter().all(|scenario| load(scenario) == load(first)) {
+        if others.iter().all(|scenario| mix_and_batch(scenario) == mix_and_batch(first)) {
             self.add_calls(first, 1.0, &mut shares);
         } else {
             for scenario in &scenarios {
@@ -113,25 +114,26 @@ impl Plan {
         Some(shares)
     }
 
-    /// Returns the mean number of calls of each method in one iteration of a scenario, by index.
+    /// Returns the mean number of calls of each method in one iteration of a scenario, by index of
+    /// the method.
     pub fn calls_per_iteration(&self, scenario: &Scenario) -> Vec<f64> {
         let mut calls = vec![0.0; self.methods.len()];
         self.add_calls(scenario, 1.0, &mut calls);
         calls
     }
 
-    /// Adds the mean number of calls of each method in a number of iterations.
+    /// Adds the mean number of calls of each method in a number of iterations to `sums`.
     fn add_calls(&self, scenario: &Scenario, iterations: f64, sums: &mut [f64]) {
-        // Recorded bodies are sent unchanged. Only other requests are sent as batches.
+        // Only calls that are chosen by weight are sent as batches. Recorded bodies stay unchanged.
         let calls_per_request =
             scenario.batch.map_or(1.0, |batch| 1.0 + batch.probability * (batch.size as f64 - 1.0));
         for step in &self.mixes[scenario.mix].steps {
             match step {
                 Step::Choose(calls) => {
-                    let sum: f64 = calls.iter().map(|call| call.weight).sum();
-                    let chosen = iterations * calls_per_request;
+                    let weight_sum: f64 = calls.iter().map(|call| call.weight).sum();
+                    let call_count = iterations * calls_per_request;
                     for call in calls {
-                        sums[call.template.method] += chosen * call.weight / sum;
+                        sums[call.template.method] += call_count * call.weight / weight_sum;
                     }
                 }
                 Step::Transactions(transactions) => {
@@ -151,6 +153,8 @@ impl Plan {
 impl Scenario {
     /// Returns the number of iterations that the scenario starts.
     pub fn iterations(&self) -> Planned {
+        // The area under the curve of levels: iterations in the open model, worker-seconds in the
+        // closed one.
         let area: f64 = self
             .stages
             .iter()
@@ -162,16 +166,17 @@ impl Scenario {
             (Model::Open, _, _) => Planned::Exactly(bounded(area)),
             // Each worker starts one iteration immediately, and then at most one per pause.
             (Model::Closed, false, _) => {
-                let immediate = self.level_max();
-                Planned::AtMost(bounded(area / self.pause.as_secs_f64() + immediate))
+                let first_iterations = self.level_max();
+                Planned::AtMost(bounded(area / self.pause.as_secs_f64() + first_iterations))
             }
             (Model::Closed, true, Some(maximum)) => Planned::AtMost(maximum),
             (Model::Closed, true, None) => Planned::Unknown,
         }
     }
 
-    /// Returns the planned level (iterations per second, or workers) just before an instant of the
-    /// run, or just after it if `after` is true. Returns 0 outside of the scenario's stages.
+    /// Returns the planned level (iterations per second, or workers) just after an instant of the
+    /// run if `after` is true, and just before it otherwise. Returns 0 outside of the scenario's
+    /// stages.
     pub fn level(&self, instant: Duration, after: bool) -> f64 {
         let mut start = self.start;
         for stage in &self.stages {

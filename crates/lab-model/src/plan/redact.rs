@@ -1,9 +1,11 @@
-//! The text of a plan that a result stores. It can be read again and has no secrets.
+//! Removes secrets from the text of a plan, so that a result can store the text. The redacted text
+//! can be read as a plan again.
 
 use settings::url::mask_url;
 use settings::{Report, Span};
 
-/// Returns the text with these values replaced. Secrets, and URLs in comments, are masked.
+/// Returns the text with masked secrets, also in URLs in comments. `replacements` are the new texts
+/// of other values, by their positions in the text.
 pub(super) fn redact_text(
     text: &str,
     report: &Report<'_>,
@@ -22,22 +24,23 @@ pub(super) fn redact_text(
     redacted
 }
 
-/// Masks all URLs in the text between values.
+/// Masks all URLs in the text between two values, which may be comments.
 fn mask_urls(text: &str) -> String {
     if !text.contains("://") {
         return text.to_owned();
     }
-    let word = |piece: &str| {
-        let end = piece.trim_end_matches(|letter: char| letter.is_whitespace());
-        let (word, space) = piece.split_at(end.len());
-        let Some(separator) = word.find("://") else { return piece.to_owned() };
+    let mask_word = |word_and_space: &str| {
+        let word_end = word_and_space.trim_end_matches(|letter: char| letter.is_whitespace()).len();
+        let (word, space) = word_and_space.split_at(word_end);
+        let Some(separator) = word.find("://") else { return word_and_space.to_owned() };
         let is_scheme = |letter: char| letter.is_ascii_alphanumeric();
-        let start = word[..separator].trim_end_matches(is_scheme).len();
-        let url = word[start..].trim_end_matches(|letter: char| ")]}>,.;:\"'`".contains(letter));
-        let rest = &word[start + url.len()..];
-        format!("{}{}{rest}{space}", &word[..start], mask_url(url))
+        let url_start = word[..separator].trim_end_matches(is_scheme).len();
+        let is_punctuation = |letter: char| ")]}>,.;:\"'`".contains(letter);
+        let url = word[url_start..].trim_end_matches(is_punctuation);
+        let punctuation = &word[url_start + url.len()..];
+        format!("{}{}{punctuation}{space}", &word[..url_start], mask_url(url))
     };
-    text.split_inclusive(char::is_whitespace).map(word).collect()
+    text.split_inclusive(char::is_whitespace).map(mask_word).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Prints `docs/plan.md` and `docs/plan.schema.json` from the declared keys.
+//! Prints the reference page `docs/plan.md` and the schema `docs/plan.schema.json` from the
+//! declared keys of plans.
 
 use std::fmt::Write;
 
@@ -23,6 +24,7 @@ pub fn schema() -> String {
     format!("{:#}\n", settings::schema::with_formulas(schema))
 }
 
+/// Writes the table of metrics that thresholds can use.
 fn write_metrics(text: &mut String) {
     text.push_str(THRESHOLDS);
     text.push_str("| metric | k6's name | aggregations | meaning |\n");
@@ -35,6 +37,7 @@ fn write_metrics(text: &mut String) {
     let _ = write!(text, "\n{NO_DATA}");
 }
 
+/// Writes the table of generators of parameters.
 fn write_generators(text: &mut String) {
     text.push_str(GENERATORS);
     text.push_str("| generator | value | keys |\n| --- | --- | --- |\n");
@@ -55,7 +58,7 @@ fn describe_key(key: &KeyDoc) -> String {
     format!("`{}`{default}: {}", key.name, key.doc)
 }
 
-/// The example on the page, which a test reads.
+/// The example on the page. A test reads it, so that it stays valid.
 pub(super) const EXAMPLE: &str = r#"[target]
 url = "http://127.0.0.1:8545"
 timeout = "5s"

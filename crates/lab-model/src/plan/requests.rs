@@ -1,8 +1,8 @@
-//! Files of recorded requests: one JSON-RPC body per line, or vegeta's JSON targets.
+//! Reads files of recorded requests: one JSON-RPC body per line, or vegeta's JSON targets.
 //!
-//! A vegeta target (<https://github.com/tsenart/vegeta#json-format>) is an object per line with
-//! `method`, `url` and a base64 `body`. Only the body is used. Headers may be secret, so errors
-//! contain the line's number but not its text.
+//! A vegeta target (<https://github.com/tsenart/vegeta#json-format>) is a line with a JSON object,
+//! which has the members `method`, `url` and a base64 `body`. Only the body is used. Errors contain
+//! the number of a line but not its text, because headers may be secret.
 
 use base64::Engine;
 use serde::Deserialize;
@@ -15,11 +15,11 @@ use super::values;
 #[cfg(test)]
 mod tests;
 
-/// Maximum size of a file in bytes. It is enough for one minute of 20,000 average calls per second.
+/// Maximum size of a file. It suffices for one minute with 20,000 average calls per second.
 pub(super) const FILE_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of bodies in a file.
 const BODIES_MAX: usize = 2_000_000;
-/// Maximum number of problems that are printed for a file.
+/// Maximum number of problems of a file that are printed. Further ones are only counted.
 const PRINTED_MAX: usize = 20;
 
 /// The allowed content of a line.
@@ -30,17 +30,17 @@ const ALLOWED: &str = "one JSON-RPC body per line, or vegeta's JSON targets";
 pub(super) struct Methods {
     /// The names, at most [`METHODS_MAX`].
     pub(super) names: Vec<Box<str>>,
-    /// True if the list lacks methods, because calls could not be read. Thresholds must then not
-    /// report a method as unknown.
+    /// True if the list may lack methods, because calls could not be read. Then the check of
+    /// thresholds must not report a method as unknown.
     pub(super) is_incomplete: bool,
 }
 
 impl Methods {
-    /// Returns the index of a method, which is added if it is unknown. `None` if there are too many
-    /// methods.
+    /// Returns the index of a method, and adds the method if it is new. Returns `None` if there are
+    /// too many methods.
     pub(super) fn add(&mut self, name: &str) -> Option<usize> {
-        let known = self.names.iter().position(|known| **known == *name);
-        known.or_else(|| {
+        let existing = self.names.iter().position(|listed| **listed == *name);
+        existing.or_else(|| {
             let index = self.names.len();
             (index < METHODS_MAX).then(|| {
                 self.names.push(name.into());
@@ -85,7 +85,7 @@ pub(super) fn read(
     if problems.list.is_empty() { Ok(bodies) } else { Err(problems) }
 }
 
-/// Adds the problem of a line, whose index counts from 0.
+/// Adds the problem of a line to `problems`. `index` is the index of the line, from 0.
 pub(super) fn report(
     problems: &mut Diagnostics,
     index: usize,
@@ -101,7 +101,7 @@ pub(super) fn report(
     problems.list.push(Diagnostic { position: Some(position), ..error });
 }
 
-/// A line of a file: a vegeta target if it has a URL, otherwise a JSON-RPC call.
+/// A line that may be a vegeta target. A line without a URL is a JSON-RPC body instead.
 #[derive(Deserialize)]
 struct Target<'a> {
     url: Option<serde::de::IgnoredAny>,
@@ -111,6 +111,10 @@ struct Target<'a> {
     body: Option<std::borrow::Cow<'a, str>>,
 }
 
+/// Reads a line of a file.
+///
+/// # Errors
+/// Describes why the line is not a request that gets a response.
 fn read_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     match serde_json::from_slice::<Target<'_>>(line) {
         Ok(Target { url: Some(_), method, body }) => {
@@ -127,13 +131,13 @@ fn read_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, Stri
     }
 }
 
-/// Reads one body.
+/// Reads a JSON-RPC body: a call or a batch.
 ///
 /// # Errors
 /// Describes why the body is not a request that gets a response.
 pub(super) fn read_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
-    let (calls, single) = match decoded {
+    let (calls, is_single) = match decoded {
         Body::Single(call) => (vec![call], true),
         Body::Batch(calls) => (calls, false),
     };
@@ -151,6 +155,6 @@ pub(super) fn read_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRe
         method,
         calls: count,
         body: body.into(),
-        id: if single { id.into() } else { Box::default() },
+        id: if is_single { id.into() } else { Box::default() },
     })
 }

@@ -1,5 +1,5 @@
-//! The shipped mixes, as data (`crates/lab-model/mixes/*.toml`). Each file describes the mix and
-//! the source of its weights.
+//! The mixes that are shipped with the program. Each file in `crates/lab-model/mixes/` describes a
+//! mix and the source of its weights.
 
 use wire::family::Family;
 
@@ -17,7 +17,7 @@ pub(super) static MIXES: [(&str, &str); 7] = [
     ("json-bench", include_str!("../../mixes/json-bench.toml")),
 ];
 
-/// Returns the text of a shipped mix.
+/// Returns the text of a shipped mix, or `None` if no shipped mix has this name.
 pub(super) fn text(name: &str) -> Option<&'static str> {
     MIXES.iter().find(|(shipped, _)| *shipped == name).map(|(_, text)| *text)
 }

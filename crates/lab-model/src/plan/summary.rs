@@ -1,5 +1,5 @@
-//! A short summary of a plan for `weir check` and before a run. `Plan::warnings` has the likely
-//! mistakes.
+//! Writes a short summary of a plan, which `weir check` and each run print. The summary does not
+//! contain the warnings of [`Plan::warnings`].
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,8 +14,8 @@ const METHODS_SHOWN_MAX: usize = 40;
 /// Maximum number of stages of a scenario that are listed one by one.
 const STAGES_SHOWN_MAX: usize = 20;
 
-/// Summarizes a plan: target, scenarios with stages, iterations and requests, mean and peak rate,
-/// shares by method, and duration.
+/// Summarizes a plan: target, connections, scenarios with their stages, duration, numbers of
+/// iterations and requests, mean and peak rate, and shares of methods.
 pub fn summarize(plan: &Plan) -> String {
     let mut text = String::new();
     let target = &plan.target;
@@ -70,6 +70,7 @@ pub fn summarize(plan: &Plan) -> String {
     text
 }
 
+/// Writes a scenario and its stages.
 fn write_scenario(plan: &Plan, scenario: &Scenario, text: &mut String) {
     let mix = &plan.mixes[scenario.mix];
     let (model, unit) = match scenario.model {
@@ -119,6 +120,7 @@ fn write_scenario(plan: &Plan, scenario: &Scenario, text: &mut String) {
     }
 }
 
+/// Writes the duration, the numbers of iterations and requests, and the mean and peak rate.
 fn write_schedule(plan: &Plan, text: &mut String) {
     let (iterations, requests) = (plan.iterations(), plan.requests());
     let duration = plan.duration();
@@ -148,20 +150,21 @@ fn write_schedule(plan: &Plan, text: &mut String) {
     text.push('\n');
 }
 
+/// Writes each method's share of the calls. Also reports weights that do not add up to 100.
 fn write_methods(plan: &Plan, text: &mut String) {
-    let mut used: Vec<&Mix> = Vec::new();
+    let mut used_mixes: Vec<&Mix> = Vec::new();
     for scenario in &plan.scenarios {
         let mix = &plan.mixes[scenario.mix];
-        if !used.iter().any(|other| other.name == mix.name) {
-            used.push(mix);
+        if !used_mixes.iter().any(|other| other.name == mix.name) {
+            used_mixes.push(mix);
         }
     }
-    for mix in &used {
+    for mix in &used_mixes {
         for (index, step) in mix.steps.iter().enumerate() {
             let Step::Choose(calls) = step else { continue };
-            let sum: f64 = calls.iter().map(|call| call.weight).sum();
+            let weight_sum: f64 = calls.iter().map(|call| call.weight).sum();
             let is_unweighted = calls.iter().all(|call| call.weight == 1.0);
-            if !is_unweighted && (sum - 100.0).abs() > 1e-6 {
+            if !is_unweighted && (weight_sum - 100.0).abs() > 1e-6 {
                 let step = match mix.steps.len() {
                     1 => String::new(),
                     _ => format!(", step {}", index + 1),
@@ -170,7 +173,7 @@ fn write_methods(plan: &Plan, text: &mut String) {
                     text,
                     "mix {}{step}: weights add up to {}, so a share is weight / sum",
                     mix.name,
-                    format_number(sum)
+                    format_number(weight_sum)
                 );
             }
         }
@@ -190,10 +193,11 @@ fn write_methods(plan: &Plan, text: &mut String) {
     }
 }
 
+/// Writes the shares of all methods with calls, largest first.
 fn write_shares(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
     let mut rows: Vec<_> =
         plan.methods.iter().zip(shares).filter(|(_, share)| **share > 0.0).collect();
-    rows.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    rows.sort_by(|(_, first), (_, second)| second.total_cmp(first));
     let _ = writeln!(text, "{heading}:");
     for (name, share) in rows.iter().take(METHODS_SHOWN_MAX) {
         let _ = writeln!(text, "  {:>7.3} % {name}", *share * 100.0);
@@ -203,6 +207,7 @@ fn write_shares(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
     }
 }
 
+/// Formats a planned number, or returns `None` if it is unknown.
 fn format_planned(number: Planned) -> Option<String> {
     match number {
         Planned::Exactly(exact) => Some(count(exact.round() as u64)),
@@ -217,7 +222,8 @@ fn format_number(number: f64) -> String {
     if rounded.abs() >= 1000.0 { format!("{}", rounded.round()) } else { format!("{rounded}") }
 }
 
-/// Formats a duration in hours, minutes and seconds.
+/// Formats a duration in hours, minutes and seconds, such as `1h 30m`. A duration with a fraction
+/// of a second, or below a minute, is printed as by `Debug`.
 fn format_duration(duration: Duration) -> String {
     let total_seconds = duration.as_secs();
     if total_seconds < 60 || duration.subsec_nanos() != 0 {
@@ -226,7 +232,7 @@ fn format_duration(duration: Duration) -> String {
     let (hours, minutes, seconds) =
         (total_seconds / 3600, total_seconds / 60 % 60, total_seconds % 60);
     let parts = [(hours, 'h'), (minutes, 'm'), (seconds, 's')];
-    let shown: Vec<_> =
-        parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
-    shown.join(" ")
+    let nonzero_parts = parts.iter().filter(|(number, _)| *number > 0);
+    let texts: Vec<_> = nonzero_parts.map(|(number, unit)| format!("{number}{unit}")).collect();
+    texts.join(" ")
 }

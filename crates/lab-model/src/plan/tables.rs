@@ -1,9 +1,9 @@
-//! The keys of a plan with value types, defaults and documentation. The reader, `docs/plan.md` and
-//! `docs/plan.schema.json` are derived from them.
+//! The keys of a plan's file, with value types, defaults and documentation. The reader of plans,
+//! `docs/plan.md` and `docs/plan.schema.json` are derived from this declaration.
 //!
-//! `plan/values.rs` has the value types that only plans have, `plan/params.rs` the generators of
-//! parameters, and `plan/threshold_table.rs` thresholds. `plan/validate.rs` checks values against
-//! each other.
+//! `plan/values.rs` has the value types that only plans have. `plan/params.rs` has the generators
+//! of parameters, and `plan/threshold_table.rs` has the thresholds. `plan/validate.rs` checks
+//! values against each other.
 
 use settings::value::{
     AnyString, Bool, Bytes, Duration as Period, File, Integer, List, Listed, Name, Named, Number,
@@ -19,6 +19,7 @@ use super::values::{
 };
 use super::{HttpVersion, Model, TlsVersion};
 
+// Limits of durations are in milliseconds.
 const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 3600 * SECOND;
@@ -26,11 +27,12 @@ pub(super) const WEEK: u64 = 7 * 24 * HOUR;
 /// Longest time in milliseconds that histograms record, as in `record::TIME_MAX`.
 const TIME_MAX: u64 = 600 * SECOND;
 const GIB: u64 = 1 << 30;
-/// Maximum iterations per second, in thousandths. It is far more than one machine can send.
+/// Maximum number of iterations per second, in thousandths: 10 million, which is far more than one
+/// machine can send.
 const RATE_MAX: i64 = 10_000_000_000;
 /// Maximum number of workers of a scenario.
 pub(super) const WORKERS_MAX: u64 = 1_000_000;
-/// Largest weight, in thousandths.
+/// Largest weight, in thousandths: 10^12.
 const WEIGHT_MAX: i64 = 1_000_000_000_000_000;
 
 /// A share from 0 to 1.
@@ -76,13 +78,13 @@ settings::table! {
 settings::table! {
     /// The server under load.
     pub(super) struct TargetTable {
-        /// URL of the server. With `ws://` or `wss://`, calls are sent over WebSockets, one at a time
-        /// on each connection. `${env:NAME}` keeps secrets out of the plan.
+        /// URL of the server. With `ws://` or `wss://`, calls are sent over WebSockets, one at a
+        /// time on each connection. `${env:NAME}` keeps secrets out of the plan.
         url: TargetUrl = "http://127.0.0.1:8545";
         /// Family of methods that the server supports.
         family: Families = described "detected by calling the server";
-        /// Additional headers of each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`. A
-        /// WebSocket sends them once, in the request that opens it.
+        /// Additional headers of each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`.
+        /// A WebSocket sends them once, in the request that opens it.
         headers: Headers = empty;
         /// Timeout of a response, from the actual send.
         timeout: Period<1, TIME_MAX> = "10s";
@@ -250,7 +252,7 @@ impl StepKeys<'_> {
     }
 }
 
-/// Declares a table with its own keys and those of a step.
+/// Declares a table with the keys of a step, and with the keys in braces before them.
 macro_rules! step_table {
     ($(#[doc = $doc:literal])+ struct $name:ident { $($own:tt)* }) => {
         settings::table! {

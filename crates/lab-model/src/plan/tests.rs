@@ -1,7 +1,7 @@
-//! Goal: plans are read, and problems reported, exactly as expected. Method: plan files with the
-//! expected output beside them (`UPDATE_EXPECT=1` rewrites it), and the shipped studies, whose
-//! numbers are compared with those of the published reports. Every secret in the files contains the
-//! word `sekrit`, which no output may contain.
+//! Goal: plans are read, and problems reported, exactly as expected. Method: each plan file has a
+//! file with the expected output beside it, which `UPDATE_EXPECT=1` rewrites. The numbers of the
+//! shipped studies are compared with the numbers of the published reports. Every secret in the
+//! files contains the word `sekrit`, which no output may contain.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,12 @@ use settings::{Table, TableDoc};
 use super::planned::Planned;
 use super::*;
 
+/// Returns the plan files in a folder of `tests/plan`.
 fn cases(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan").join(folder);
     let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        files.filter(|file| file.extension().is_some_and(|e| e == "toml")).collect();
+    let is_toml = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "toml");
+    let mut files: Vec<_> = files.filter(is_toml).collect();
     files.sort();
     assert!(files.len() >= 2, "too few cases in {}", folder.display());
     files
@@ -78,23 +79,23 @@ fn a_stored_text_is_a_valid_plan() {
 
 /// Returns every table of a plan, with the prefix of its keys.
 fn tables() -> Vec<(String, TableDoc)> {
-    fn add(prefix: &str, table: TableDoc, all: &mut Vec<(String, TableDoc)>) {
+    fn add(prefix: &str, table: TableDoc, tables: &mut Vec<(String, TableDoc)>) {
         for key in &table.keys {
             if let Some(nested) = key.table.clone() {
-                add(&format!("{prefix}{}.", key.name), nested, all);
+                add(&format!("{prefix}{}.", key.name), nested, tables);
             }
         }
-        all.push((prefix.to_owned(), table));
+        tables.push((prefix.to_owned(), table));
     }
-    let mut all = Vec::new();
-    add("", PlanFile::doc(), &mut all);
-    all.extend(params::generators().map(|(name, table)| (format!("{name}."), table)));
-    all
+    let mut tables = Vec::new();
+    add("", PlanFile::doc(), &mut tables);
+    tables.extend(params::generators().map(|(name, table)| (format!("{name}."), table)));
+    tables
 }
 
 #[test]
 fn every_default_is_valid_and_every_key_has_a_doc() {
-    // Defaults are read here; one that cannot be read panics.
+    // A default that cannot be read panics.
     let file = PlanFile::defaults("");
     assert_eq!(file.target.url.to_string(), "http://127.0.0.1:8545");
     let text = "[[scenario]]\nbatch = {}\nstages = [{}]\n[mix.m]\nstep = [{ calls = [{ params = [\
@@ -166,10 +167,10 @@ fn the_schema_accepts_every_plan_and_no_misspelt_key() {
 }
 
 /// Returns the keys with problems in a plan with these mixes and thresholds.
-fn problem_keys(rest: &str) -> Vec<String> {
+fn problem_keys(mixes_and_thresholds: &str) -> Vec<String> {
     let text = format!(
         "[[scenario]]\nname = 'load'\nmix = 'm'\nworkers_max = 1\n\
-         stages = [{{ name = 's', duration = '9s', rate = 1 }}]\n{rest}"
+         stages = [{{ name = 's', duration = '9s', rate = 1 }}]\n{mixes_and_thresholds}"
     );
     let problems = read(&text, "t", &[]).unwrap_err();
     problems.list.into_iter().map(|problem| problem.key).collect()
@@ -179,21 +180,21 @@ fn problem_keys(rest: &str) -> Vec<String> {
 fn other_problems_hide_no_unknown_name() {
     let thresholds = "[thresholds]\n\"failed{method:eth_callMany}\" = 'rate<0.1'\n\
                       \"latency{method:eth_call}\" = 'rate<1'\n\"latency{stage:t}\" = 'p(9)<1'\n";
-    let (many, one) =
-        ("thresholds.failed{method:eth_callMany}", "thresholds.latency{method:eth_call}");
+    let call_many = "thresholds.failed{method:eth_callMany}";
+    let call = "thresholds.latency{method:eth_call}";
     let stage = "thresholds.latency{stage:t}";
     let right = "[mix.m]\ncalls = [{ method = 'eth_call' }]\n";
-    assert_eq!(problem_keys(&format!("{right}{thresholds}")), [many, one, stage]);
+    assert_eq!(problem_keys(&format!("{right}{thresholds}")), [call_many, call, stage]);
     // A call with a problem still names its method.
     let params = "[mix.m]\ncalls = [{ method = 'eth_call', params = 3 }]\n";
     let refused_params = problem_keys(&format!("{params}{thresholds}"));
-    assert_eq!(refused_params, ["mix.m.calls.params", many, one, stage]);
+    assert_eq!(refused_params, ["mix.m.calls.params", call_many, call, stage]);
     // A misspelt key may have named the unknown method.
     let misspelt = "[mix.m]\ncalls = [{ method = 'eth_call' }, { methd = 'eth_callMany' }]\n";
     let refused_misspelt = problem_keys(&format!("{misspelt}{thresholds}"));
-    assert_eq!(refused_misspelt, ["mix.m.calls.method", "mix.m.calls.methd", one, stage]);
-    let none = "[mix.m]\ncals = [{ method = 'eth_call' }]\n";
-    assert_eq!(problem_keys(&format!("{none}{thresholds}")), ["mix.m.cals", stage]);
+    assert_eq!(refused_misspelt, ["mix.m.calls.method", "mix.m.calls.methd", call, stage]);
+    let no_calls = "[mix.m]\ncals = [{ method = 'eth_call' }]\n";
+    assert_eq!(problem_keys(&format!("{no_calls}{thresholds}")), ["mix.m.cals", stage]);
 }
 
 #[test]
@@ -222,16 +223,18 @@ fn a_stored_text_has_the_overridden_variables() {
     assert!(read(&plan.text, "t", &[]).is_ok());
 }
 
+/// Reads a shipped study with these values of its variables.
 fn study(name: &str, variables: &[(&str, f64)]) -> Plan {
     let file = format!("{}/../../studies/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&file).unwrap();
-    let variables: Vec<_> = variables.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
+    let variables: Vec<_> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
     read(&text, &file, &variables).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 #[test]
 fn the_somnia_study_has_the_schedule_and_shares_of_its_report() {
-    // Mean of the schedule by load percent, and peak of the spike: the report's table.
+    // The table of the report: load percent, mean rate of the schedule, and peak rate of the spike.
     let machines = [
         (11.0, 12_509.0, 26_400.0),
         (10.0, 11_372.0, 24_000.0),
@@ -263,8 +266,11 @@ fn the_somnia_study_has_the_schedule_and_shares_of_its_report() {
     for (name, percent) in expected {
         assert!((share(name) - percent).abs() < 0.005, "{name}: {}", share(name));
     }
-    let workers: Vec<_> =
-        plan.scenarios.iter().map(|s| (s.workers_max, s.grace.as_secs())).collect();
+    let workers: Vec<_> = plan
+        .scenarios
+        .iter()
+        .map(|scenario| (scenario.workers_max, scenario.grace.as_secs()))
+        .collect();
     assert_eq!(workers, [(2200, 30), (8800, 30), (13_200, 30)]);
 }
 
@@ -314,7 +320,9 @@ fn the_harmony_study_gets_a_warning_about_few_requests() {
     let weak = study("harmony-plan", &[]);
     assert_eq!(weak.scenarios.len(), 15);
     assert_eq!(weak.iterations(), Planned::AtMost(750.0));
-    assert!(weak.scenarios.iter().all(|s| s.iterations_max == Some(50) && s.workers_max == 15));
+    let is_weak =
+        |scenario: &Scenario| scenario.iterations_max == Some(50) && scenario.workers_max == 15;
+    assert!(weak.scenarios.iter().all(is_weak));
     let few_samples =
         |plan: &Plan| plan.warnings.iter().filter(|text| text.contains("use at least")).count();
     assert_eq!(few_samples(&weak), 15, "{:#?}", weak.warnings);
@@ -380,7 +388,7 @@ proptest! {
 
     /// Random sequences of valid lines reach deeper code than random text.
     #[test]
-    fn no_shuffled_plan_panics(lines in proptest::collection::vec(piece(), 0..30)) {
+    fn no_shuffled_plan_panics(lines in proptest::collection::vec(plan_line(), 0..30)) {
         let text = lines.join("\n");
         if let Ok(plan) = read(&text, "t", &[("x".to_owned(), 3.0)]) {
             prop_assert!(plan.stages().count() * plan.methods.len() * 12 < 65_536);
@@ -405,8 +413,8 @@ proptest! {
     }
 }
 
-/// A line that a plan can contain, valid or not.
-fn piece() -> impl Strategy<Value = String> {
+/// Generates a line that a plan can contain, valid or not.
+fn plan_line() -> impl Strategy<Value = String> {
     const HEADINGS: [&str; 16] = [
         "[target]",
         "[connections]",

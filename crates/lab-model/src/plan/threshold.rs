@@ -1,8 +1,8 @@
-//! Thresholds in k6's grammar.
+//! Thresholds in k6's grammar (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>).
 //!
-//! An expression is an aggregation, an operator and a number (`p(95)<300`, `rate<0.01`, `count>0`);
-//! <https://grafana.com/docs/k6/latest/using-k6/thresholds/>. A selector is a metric with tags,
-//! `latency{method:eth_call,stage:steady}`.
+//! A threshold consists of a selector and an expression. The selector is a metric with tags, such
+//! as `latency{method:eth_call,stage:steady}`. The expression is an aggregation, an operator and a
+//! number, such as `p(95)<300`, `rate<0.01` or `count>0`.
 
 use std::time::Duration;
 
@@ -19,17 +19,19 @@ pub struct Threshold {
     pub aggregation: Aggregation,
     /// Comparison with the limit.
     pub operator: Operator,
-    /// Limit: milliseconds for times, a share for rates, a count for counters.
+    /// Limit, in the unit that [`Threshold::unit`] returns.
     pub limit: f64,
-    /// Length of the windows that are judged one by one; `None` judges the whole run.
+    /// Length of the windows in which the threshold is evaluated separately. `None` evaluates the
+    /// whole run at once.
     pub window: Option<Duration>,
-    /// A breach counts only if it lasts this long. Zero counts every breach.
+    /// Minimum duration of a breach that counts. With zero, every breach counts.
     pub sustained: Duration,
     /// True if a breach aborts the run (k6: abortOnFail).
     pub abort: bool,
-    /// A breach before this time does not abort the run (k6: delayAbortEval).
+    /// Time since the start of the run before which a breach does not abort the run (k6:
+    /// delayAbortEval).
     pub abort_delay: Duration,
-    /// True if missing data is a failure, which is the default.
+    /// True if a threshold without data is broken, which is the default.
     pub no_data_fails: bool,
     /// The selector and the expression as written.
     pub text: String,

@@ -1,5 +1,5 @@
-//! The `[thresholds]` table, whose keys are selectors such as `latency{method:eth_call}`.
-//! `threshold/parse.rs` has the grammar of selectors and expressions; `validate/thresholds.rs`
+//! Reads the `[thresholds]` table, whose keys are selectors such as `latency{method:eth_call}`.
+//! `threshold/parse.rs` has the grammar of selectors and expressions, and `validate/thresholds.rs`
 //! checks the names in selectors.
 
 use serde_json::json;
@@ -8,10 +8,11 @@ use settings::{Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, Va
 
 use super::tables::WEEK;
 
+/// A second in milliseconds, the unit of limits of durations.
 const SECOND: u64 = 1000;
 
-/// k6's names of a threshold's keys, each with the name in plans.
-const K6: [(&str, &str); 4] = [
+/// k6's names of a threshold's keys, each with its name in plans.
+const K6_KEYS: [(&str, &str); 4] = [
     ("abort_on_fail", "abort"),
     ("abortOnFail", "abort"),
     ("delay_abort_eval", "abort_delay"),
@@ -123,15 +124,18 @@ impl ValueType for Thresholds {
     }
 }
 
-/// Returns the schema of a threshold as a table. It also accepts k6's names.
+/// Returns the schema of a threshold that is written as a table. The schema also accepts k6's
+/// names.
 fn table_schema() -> Json {
     let mut schema = <Once<ThresholdTable>>::schema();
-    for (theirs, our) in K6 {
-        schema["properties"][theirs] = schema["properties"][our].clone();
+    for (k6_key, key) in K6_KEYS {
+        schema["properties"][k6_key] = schema["properties"][key].clone();
     }
     schema
 }
 
+/// Reads a threshold: an expression, or a table with an expression. Also returns the position of
+/// the expression.
 fn read_threshold(
     item: &Item,
     location: &Location,
@@ -149,7 +153,7 @@ fn read_threshold(
         Tree::Table(members) => {
             let problems = reader.report().count();
             let location = Location { table: Some(item.span.clone()), ..location };
-            let members = our_names(members, &location, reader);
+            let members = rename_k6_keys(members, &location, reader);
             let table: ThresholdTable = reader.read_table(&members, location);
             if table.abort_delay.is_set() && !*table.abort {
                 let message = "has no effect, because a breach does not end the run";
@@ -165,18 +169,23 @@ fn read_threshold(
     }
 }
 
-/// Returns the members of a threshold with k6's names replaced by ours.
-fn our_names(members: &[Member], location: &Location, reader: &mut Reader<'_, '_>) -> Vec<Member> {
-    let mut ours: Vec<Member> = Vec::with_capacity(members.len());
+/// Returns the members of a threshold, with k6's names replaced by the names in plans. Reports a
+/// key that is set under both names.
+fn rename_k6_keys(
+    members: &[Member],
+    location: &Location,
+    reader: &mut Reader<'_, '_>,
+) -> Vec<Member> {
+    let mut renamed: Vec<Member> = Vec::with_capacity(members.len());
     for member in members {
-        let k6_name = K6.iter().find(|(theirs, _)| *theirs == member.key);
-        let key = k6_name.map_or(member.key.as_str(), |(_, our)| *our);
-        if ours.iter().any(|other| other.key == key) {
+        let k6_name = K6_KEYS.iter().find(|(k6_key, _)| *k6_key == member.key);
+        let key = k6_name.map_or(member.key.as_str(), |(_, key)| *key);
+        if renamed.iter().any(|other| other.key == key) {
             let location = location.of_member(member);
             let message = format!("means the same as {key}, which is set too");
             reader.report().missing(&location, message, "one of them");
         }
-        ours.push(Member { key: key.to_owned(), ..member.clone() });
+        renamed.push(Member { key: key.to_owned(), ..member.clone() });
     }
-    ours
+    renamed
 }

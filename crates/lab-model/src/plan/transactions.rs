@@ -1,9 +1,10 @@
-//! Files of signed transactions: hexadecimal, one per line, with or without `0x`.
+//! Reads files of signed transactions: hexadecimal, one per line, with or without `0x`.
 //!
-//! It is the form that `polycli loadtest --output-raw-tx-only` prints
+//! A line has the bytes that `eth_sendRawTransaction` takes (EIP-2718). `polycli loadtest
+//! --output-raw-tx-only` prints such lines
 //! (<https://github.com/0xPolygon/polygon-cli/blob/main/loadtest/mode/util.go>,
-//! `OutputRawTransaction`): the bytes that `eth_sendRawTransaction` takes (EIP-2718), with `0x`.
-//! Each transaction is decoded and its sender recovered, so that mistakes show before the load.
+//! `OutputRawTransaction`). The reader decodes each transaction and recovers its sender, so that
+//! mistakes are reported before the load starts.
 
 use std::collections::HashMap;
 
@@ -22,8 +23,8 @@ mod tests;
 pub const METHOD: &str = "eth_sendRawTransaction";
 /// Maximum number of transactions of a file.
 const TRANSACTIONS_MAX: usize = 2_000_000;
-/// Number of transactions from which their senders are recovered on all cores. One takes some tens
-/// of microseconds.
+/// Minimum number of transactions that are decoded on all cores. Recovering a sender takes some
+/// tens of microseconds, so fewer transactions are not worth the threads.
 const PARALLEL_MIN: usize = 1_000;
 /// The allowed content of a line.
 const ALLOWED: &str = "one signed transaction per line, in hexadecimal";
@@ -31,21 +32,21 @@ const ALLOWED: &str = "one signed transaction per line, in hexadecimal";
 /// Hash of a transaction.
 pub type Hash = [u8; 32];
 
-/// Signed transactions in the order of the file, with those of each sender in the order of their
-/// nonces.
+/// Signed transactions in the order in which they are sent. A line of the file determines the
+/// sender at that position, and each sender's transactions are in the order of their nonces.
 #[derive(Clone, Debug, Default)]
 pub struct Transactions {
-    /// Index of the method into the plan's methods.
+    /// Index of [`METHOD`] into the plan's methods.
     pub method: usize,
-    /// The calls that send them.
+    /// By transaction: the call that sends it.
     pub requests: Vec<RecordedRequest>,
-    /// Their hashes.
+    /// By transaction: its hash.
     pub hashes: Vec<Hash>,
-    /// By transaction: the next one of the same sender.
+    /// By transaction: the index of the same sender's next transaction, or `None` for the last one.
     pub next: Vec<Option<u32>>,
-    /// The first transaction of each sender.
+    /// By sender: the index of the first transaction.
     pub first_of_senders: Vec<u32>,
-    /// Their chain; `None` if they are valid on every chain (before EIP-155).
+    /// Chain of the transactions; `None` if they are valid on every chain (before EIP-155).
     pub chain_id: Option<u64>,
 }
 
@@ -55,7 +56,7 @@ impl Transactions {
         self.requests.len()
     }
 
-    /// Returns true if there is no transaction. A file has at least one.
+    /// Returns true if there is no transaction. The reader of a file never returns an empty list.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
@@ -65,6 +66,7 @@ impl Transactions {
 struct Decoded {
     /// Index of the line, from 0.
     line: usize,
+    /// The encoded transaction.
     bytes: Vec<u8>,
     hash: Hash,
     sender: Address,
@@ -72,14 +74,18 @@ struct Decoded {
     chain_id: Option<u64>,
 }
 
-/// Problems of a file: the index of a line, the message, and what is allowed.
+/// Problems of a file: the index of the line, the message, and the allowed content.
 type Problems = Vec<(usize, String, &'static str)>;
 
 /// Reads a file. `method` is the index of [`METHOD`] into the plan's methods.
 ///
 /// # Errors
-/// Returns the line of each text that is no signed transaction, of another chain than the first
-/// one's, of a nonce that a sender uses twice, and of a gap between the nonces of a sender.
+/// Returns all problems with their lines:
+///
+/// - a line that is not a signed transaction,
+/// - a transaction for another chain than the first one,
+/// - a nonce that a sender uses twice,
+/// - a gap between the nonces of a sender.
 pub(super) fn read(file: &str, bytes: &[u8], method: usize) -> Result<Transactions, Diagnostics> {
     let lines = bytes.split(|byte| *byte == b'\n').enumerate();
     let lines = lines.map(|(index, line)| (index, line.trim_ascii()));
@@ -120,7 +126,7 @@ pub(super) fn read(file: &str, bytes: &[u8], method: usize) -> Result<Transactio
     Err(diagnostics)
 }
 
-/// Decodes all lines, on all cores if there are many. The order stays.
+/// Decodes all lines and keeps their order. Uses all cores if there are many lines.
 fn decode_all(lines: &[(usize, &[u8])]) -> Vec<(usize, Result<Decoded, String>)> {
     let decode = |part: &[(usize, &[u8])]| -> Vec<_> {
         part.iter().map(|&(line, text)| (line, decode_line(line, text))).collect()
@@ -161,9 +167,12 @@ fn decode_line(line: usize, text: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Returns the chain of the transactions. Reports those of another chain than the first one's.
+/// Returns the chain of the first transaction that names one. Reports the transactions for another
+/// chain.
 fn find_chain(transactions: &[Decoded], problems: &mut Problems) -> Option<u64> {
-    let mut chains = transactions.iter().filter_map(|one| Some((one.line, one.chain_id?)));
+    let mut chains = transactions
+        .iter()
+        .filter_map(|transaction| Some((transaction.line, transaction.chain_id?)));
     let (first_line, first_id) = chains.next()?;
     for (line, id) in chains.filter(|(_, id)| *id != first_id) {
         let first_line = first_line + 1;
@@ -173,15 +182,15 @@ fn find_chain(transactions: &[Decoded], problems: &mut Problems) -> Option<u64> 
     Some(first_id)
 }
 
-/// Returns the transactions of each sender, sorted by nonce, as indexes. Senders are in the order of
-/// their first transaction.
+/// Returns the indexes of each sender's transactions, sorted by nonce. The senders are in the order
+/// of their first lines.
 fn group_by_sender(transactions: &[Decoded]) -> Vec<Vec<usize>> {
-    let mut numbers: HashMap<Address, usize> = HashMap::new();
+    let mut sender_indexes: HashMap<Address, usize> = HashMap::new();
     let mut senders: Vec<Vec<usize>> = Vec::new();
     for (index, transaction) in transactions.iter().enumerate() {
-        let number = *numbers.entry(transaction.sender).or_insert(senders.len());
-        match senders.get_mut(number) {
-            Some(known) => known.push(index),
+        let sender_index = *sender_indexes.entry(transaction.sender).or_insert(senders.len());
+        match senders.get_mut(sender_index) {
+            Some(indexes) => indexes.push(index),
             None => senders.push(vec![index]),
         }
     }
@@ -191,10 +200,11 @@ fn group_by_sender(transactions: &[Decoded]) -> Vec<Vec<usize>> {
     senders
 }
 
-/// Reports nonces that a sender uses twice, and gaps between them.
+/// Reports nonces that a sender uses twice, and gaps between the nonces. `sorted` has the indexes
+/// of the sender's transactions, sorted by nonce.
 fn check_nonces(sorted: &[usize], transactions: &[Decoded], problems: &mut Problems) {
-    let pairs = sorted.iter().zip(&sorted[1..]);
-    for (before, after) in pairs.map(|(&a, &b)| (&transactions[a], &transactions[b])) {
+    for (&before, &after) in sorted.iter().zip(&sorted[1..]) {
+        let (before, after) = (&transactions[before], &transactions[after]);
         let (sender, nonce, line) = (after.sender, after.nonce, before.line + 1);
         let expected = before.nonce.checked_add(1);
         if nonce == before.nonce {
@@ -210,7 +220,9 @@ fn check_nonces(sorted: &[usize], transactions: &[Decoded], problems: &mut Probl
     }
 }
 
-/// Puts the transactions of each sender into its places in the file, in order of nonce.
+/// Arranges the transactions in the order in which they are sent. A sender keeps its positions in
+/// the file, and its transactions take these positions in the order of their nonces. `senders` has
+/// the indexes of each sender's transactions, sorted by nonce.
 fn build(
     transactions: Vec<Decoded>,
     senders: &[Vec<usize>],
@@ -218,23 +230,24 @@ fn build(
     chain_id: Option<u64>,
 ) -> Transactions {
     let count = transactions.len();
+    // By position in the new order: the index into `transactions`.
     let mut order = vec![0; count];
     let mut next = vec![None; count];
     let mut first_of_senders = Vec::with_capacity(senders.len());
     for sorted in senders {
-        let mut places = sorted.clone();
-        places.sort_unstable();
-        for (place, index) in places.iter().zip(sorted) {
-            order[*place] = *index;
+        let mut positions = sorted.clone();
+        positions.sort_unstable();
+        for (position, index) in positions.iter().zip(sorted) {
+            order[*position] = *index;
         }
-        let place_number = |place: usize| u32::try_from(place).expect("TRANSACTIONS_MAX fits");
-        for pair in places.windows(2) {
-            next[pair[0]] = Some(place_number(pair[1]));
+        let as_u32 = |position: usize| u32::try_from(position).expect("TRANSACTIONS_MAX fits");
+        for pair in positions.windows(2) {
+            next[pair[0]] = Some(as_u32(pair[1]));
         }
-        first_of_senders.push(place_number(places[0]));
+        first_of_senders.push(as_u32(positions[0]));
     }
-    let request = |(place, index): (usize, &usize)| {
-        let id = (place + 1).to_string();
+    let request = |(position, index): (usize, &usize)| {
+        let id = (position + 1).to_string();
         let digits = hex::encode(&transactions[*index].bytes);
         let body =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{METHOD}","params":["0x{digits}"]}}"#);

@@ -1,8 +1,8 @@
-//! Checks a plan's values against each other and builds the plan.
+//! Checks the values of a plan's file against each other, and builds the [`Plan`].
 //!
-//! `plan/tables.rs` has checked each value by itself. This module resolves names, computes defaults
-//! that depend on other keys, and checks bounds between keys. It collects all problems before it
-//! returns. `plan/lint.rs` finds likely mistakes.
+//! The reader of `plan/tables.rs` has already checked each value by itself. This module resolves
+//! names, computes defaults that depend on other keys, and checks limits between keys. It collects
+//! all problems before it returns. `plan/lint.rs` finds likely mistakes.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ mod subscriptions;
 mod thresholds;
 mod transactions;
 
-/// Maximum number of slots (stage, method and class) of a plan. The recorder stores a slot's
-/// position as a `u16` (`record::Interval`).
+/// Maximum number of slots of a plan. A slot is a combination of stage, method and class, and its
+/// position must fit into a `u16` (`record::Interval`).
 const SLOTS_MAX: usize = 65_000;
 
-/// Builds the plan. Returns `None` if the report has errors.
+/// Builds the plan. `name` is the name of its file. Returns `None` if the report has errors.
 pub(super) fn check(
     file: &PlanFile,
     name: &str,
@@ -34,12 +34,12 @@ pub(super) fn check(
 ) -> Option<Plan> {
     let mut methods = Methods::default();
     let mut mixes = mixes::Mixes::read(file, environment, &mut methods, report);
-    let (scenarios, stages) = scenarios::check(file, &mut mixes, &mut methods, report);
-    check_slots(stages.list.len(), &methods, file, report);
+    let (scenarios, stage_names) = scenarios::check(file, &mut mixes, &mut methods, report);
+    check_slots(stage_names.list.len(), &methods, file, report);
     check_overrides(file, environment, report);
     let sends_transactions =
         methods.is_incomplete || scenarios.iter().any(|scenario| scenario.transactions.is_some());
-    let thresholds = thresholds::check(file, &methods, &stages, sends_transactions, report);
+    let thresholds = thresholds::check(file, &methods, &stage_names, sends_transactions, report);
     let target = read_target(&file.target);
     check_websocket(file, &target, &methods.names, report);
     let subscriptions = subscriptions::check(file, &target, report);
@@ -85,6 +85,7 @@ fn name_of_file(name: &str) -> String {
     stem.filter(|stem| !stem.is_empty()).unwrap_or("plan").to_owned()
 }
 
+/// Rejects a warm-up that is as long as the plan.
 fn check_warmup(run: &RunTable, plan: &Plan, report: &mut Report<'_>) {
     let duration = plan.duration();
     if !plan.scenarios.is_empty() && plan.warmup >= duration && !plan.warmup.is_zero() {
@@ -93,6 +94,7 @@ fn check_warmup(run: &RunTable, plan: &Plan, report: &mut Report<'_>) {
     }
 }
 
+/// Rejects plans with more slots than [`SLOTS_MAX`].
 fn check_slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<'_>) {
     let methods = methods.names.len();
     let slots = stages * methods * Class::ALL.len();
@@ -119,6 +121,7 @@ fn check_overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut 
     }
 }
 
+/// Builds the target, with the authorization header for the user part of its URL.
 fn read_target(table: &TargetTable) -> Target {
     let mut target = Target {
         url: (*table.url).clone(),
@@ -132,15 +135,16 @@ fn read_target(table: &TargetTable) -> Target {
     target
 }
 
-/// A part of a plan that does not fit a target that is called over WebSockets.
+/// A setting of a plan that does not fit a target with WebSockets.
 pub(super) struct WebSocketConflict {
     pub(super) message: String,
+    /// The settings that fit.
     pub(super) allowed: &'static str,
-    /// True if the HTTP version is that part, and false for the calls.
+    /// True if the HTTP version does not fit, and false if a call does not fit.
     is_version: bool,
 }
 
-/// Returns the parts of a plan that do not fit a target that is called over WebSockets.
+/// Returns the settings of a plan that do not fit a target with WebSockets.
 pub(super) fn find_websocket_conflicts(
     target: &Target,
     http: HttpVersion,
@@ -158,7 +162,7 @@ pub(super) fn find_websocket_conflicts(
             is_version: true,
         });
     }
-    // A notification could be taken for the response to a later call.
+    // The engine could mistake a notification for the response to a later call.
     if let Some(method) = methods.iter().find(|method| method.ends_with("_subscribe")) {
         conflicts.push(WebSocketConflict {
             message: format!("calls over WebSockets cannot subscribe, and the plan calls {method}"),
@@ -169,6 +173,7 @@ pub(super) fn find_websocket_conflicts(
     conflicts
 }
 
+/// Reports the settings that do not fit a target with WebSockets.
 fn check_websocket(
     file: &PlanFile,
     target: &Target,
@@ -183,6 +188,7 @@ fn check_websocket(
     }
 }
 
+/// Builds the settings of connections. Checks the cipher suites, and the file of trust anchors.
 fn read_connections(
     table: &ConnectionsTable,
     environment: &Environment<'_>,
@@ -213,6 +219,7 @@ fn read_connections(
     }
 }
 
+/// Builds the settings of a capacity search, and checks them against each other.
 fn read_capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     let values = table.values();
     let capacity = Capacity { probe_warmup: whole_seconds(values.probe_warmup), ..values };
@@ -231,7 +238,7 @@ fn read_capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     capacity
 }
 
-/// Returns `preferred` if the file sets it, else `other`.
+/// Returns the key that an error names: `preferred` if the file sets it, and `other` otherwise.
 fn first_set<'k, T>(preferred: &'k Key<T>, other: &'k Key<T>) -> &'k Key<T> {
     if preferred.is_set() { preferred } else { other }
 }

@@ -1,4 +1,4 @@
-//! The value types that only plans have. `settings::value` has the others.
+//! The value types that only keys of plans have. `settings::value` has the other value types.
 
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
@@ -20,7 +20,7 @@ const METHOD_BYTES_MAX: usize = 128;
 /// Maximum number of requests per connection.
 const REUSE_MAX: u64 = 1_000_000_000;
 
-/// Maximum distance from the head in blocks.
+/// Maximum distance from the head in blocks, which is more than the length of any chain today.
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
 settings::string_scalar! {
@@ -81,7 +81,7 @@ settings::choice! {
     }
 }
 
-/// Reads the URL of a WebSocket.
+/// Parses the URL of a WebSocket.
 fn websocket_url(text: &str) -> Result<NodeUrl, &'static str> {
     let url = NodeUrl::parse(text)?;
     match url.transport() {
@@ -90,17 +90,17 @@ fn websocket_url(text: &str) -> Result<NodeUrl, &'static str> {
     }
 }
 
-/// Reads the address of a contract.
+/// Parses the address of a contract.
 fn address(text: &str) -> Result<String, &'static str> {
     let digits = text.strip_prefix("0x").ok_or("an address begins with 0x")?;
     let is_valid = digits.len() == 40 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if is_valid { Ok(text.to_owned()) } else { Err("an address has 40 hexadecimal digits") }
 }
 
-/// Reads the name of a method.
+/// Parses the name of a method.
 ///
 /// # Errors
-/// Describes what is wrong with the name.
+/// Describes why the name is invalid.
 pub(super) fn method(text: &str) -> Result<String, &'static str> {
     if text.is_empty() {
         return Err("the name is empty");
@@ -156,16 +156,16 @@ impl Pair for Header {
     }
 }
 
-/// Returns true if a header's value is a scheme and one environment variable. Such a value has no
-/// literal secret.
+/// Returns true if a header's value consists of an authorization scheme and a reference to an
+/// environment variable. Such a value contains no secret and need not be masked.
 fn is_reference(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once("${env:") else { return false };
+    let Some((scheme, reference)) = text.split_once("${env:") else { return false };
     let is_known_scheme = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
-    is_known_scheme
-        && rest.strip_suffix('}').is_some_and(|name| !name.contains(['{', '}', '$', ':']))
+    let is_name = |name: &str| !name.contains(['{', '}', '$', ':']);
+    is_known_scheme && reference.strip_suffix('}').is_some_and(is_name)
 }
 
-/// Reuse of a connection: a word, or a number of requests.
+/// How often a connection is reused: a word, or a number of requests.
 pub(super) struct Reused;
 
 impl Scalar for Reused {

@@ -1,7 +1,7 @@
 //! The result of a capacity search: `capacity.json`.
 //!
-//! Durations are in seconds, instants in seconds since the start of the search, and rates in
-//! iterations per second over all scenarios.
+//! Durations are in seconds, and times of events in seconds since the start of the search. Rates
+//! are in iterations per second over all scenarios.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
-//! The result of a run: `result.json`. Its histograms are beside it, in `latency.hlog`.
+//! The result of a run: `result.json`. The histograms of the run are in `latency.hlog` in the same
+//! folder.
 //!
-//! Reports, comparisons, exports and the capacity search read this and nothing else. Instants are
-//! seconds since the start of the run.
+//! Reports, comparisons, exports and the capacity search read only this result. Times of events are
+//! in seconds since the start of the run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -7,12 +7,14 @@ use serde::Serialize;
 
 use super::run::RunResult;
 
-/// Returns the schema of `result.json`. Readers must accept unknown fields.
+/// Returns the schema of `result.json`. It allows unknown fields, because later versions add
+/// fields.
 pub fn run() -> String {
     pretty(&schemars::schema_for!(RunResult))
 }
 
-/// Returns the schema of a written result, in which every field is present and no other is.
+/// Returns the schema of a result as this version writes it: every field is present, and there is
+/// no other field.
 pub fn closed<T: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>();

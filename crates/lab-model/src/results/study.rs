@@ -174,7 +174,7 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// Returns the sums of both.
+    /// Returns the sums of two counts.
     #[must_use]
     pub fn plus(self, more: Accesses) -> Accesses {
         Accesses {
@@ -189,7 +189,7 @@ impl Accesses {
         self.hit.saturating_add(self.miss)
     }
 
-    /// Returns the share of hits in all accesses, or `None` without accesses.
+    /// Returns the share of hits in all accesses, or `None` if there are no accesses.
     pub fn hit_ratio(self) -> Option<f64> {
         (self.pages() > 0).then(|| self.hit as f64 / self.pages() as f64)
     }
@@ -352,7 +352,8 @@ pub struct TipLead {
 pub struct TimeRow {
     /// The height.
     pub height: u64,
-    /// True if the height was above the tip for a run, so that the time does not compare the variants.
+    /// True if the height was above the tip for a run, so that the time does not compare the
+    /// variants.
     pub above_tip: bool,
     /// The times; none if a variant did not reach the height.
     pub comparison: Option<TimeComparison>,
@@ -418,8 +419,8 @@ pub struct Conclusion {
     pub about: About,
     /// The variant, if there are several others.
     pub variant: Option<String>,
-    /// Better, worse or same for a conclusion about the variants, `cannot-tell` if there is none, and
-    /// none for a sentence about the data.
+    /// Better, worse or same for a conclusion about the variants, `cannot-tell` if there is none,
+    /// and none for a sentence about the data.
     pub word: Option<ComparisonVerdict>,
     /// The sentence.
     pub text: String,

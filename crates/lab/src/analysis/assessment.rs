@@ -1,6 +1,7 @@
 //! Decides what the results of one or several systems support: findings, conclusions, caveats,
 //! recommendations, risks and next steps.
 //!
+//! A finding is a fact that the data show; a caveat is a reason why something may not be concluded.
 //! Every recommendation rests on a finding, and every risk and next step on a finding or a caveat.
 //! A run whose numbers are invalid, or that the generator limited, gives no finding, only a caveat.
 //! `crate::assessment` reads and compares the results; `wording/assessment.rs` writes the
@@ -35,11 +36,11 @@ pub struct Labelled<T> {
 /// A system under test: a target on its machine, with its results.
 #[derive(Clone, Debug, Default)]
 pub struct System {
-    /// Its name.
+    /// Name of the system.
     pub name: String,
-    /// Its load runs, in the order of time.
+    /// Load runs, in the order of time.
     pub runs: Vec<Labelled<RunResult>>,
-    /// Its capacity searches, in the order of time.
+    /// Capacity searches, in the order of time.
     pub searches: Vec<Labelled<CapacityResult>>,
 }
 
@@ -48,20 +49,20 @@ pub struct System {
 pub struct PlanRuns {
     /// Name of the plan.
     pub name: String,
-    /// Facts about its first run.
+    /// Facts about the first run of the plan.
     pub facts: Facts,
     /// The runs by system: index of the system, and indexes of its runs.
     pub systems: Vec<(usize, Vec<usize>)>,
 }
 
-/// The capacities of two systems, compared under one plan and the same thresholds.
+/// A comparison of the capacities of two systems, under one plan and the same thresholds.
 #[derive(Clone, Debug)]
 pub struct CapacityComparison {
     /// Index of the first system.
     pub a: usize,
     /// Index of the other system.
     pub b: usize,
-    /// The comparison; none if a capacity is only a lower bound or unknown.
+    /// The difference; `None` if a capacity is only a lower bound or unknown.
     pub difference: Option<Difference>,
 }
 
@@ -84,7 +85,8 @@ pub struct Evidence {
     pub systems: Vec<System>,
     /// The valid runs of the systems by plan.
     pub plans: Vec<PlanRuns>,
-    /// Comparisons of runs: of the systems, then those of studies, then given ones.
+    /// Comparisons of runs: first those of the systems, then those of studies, then those that were
+    /// read from files.
     pub comparisons: Vec<Labelled<CompareResult>>,
     /// Comparisons of capacities.
     pub capacities: Vec<CapacityComparison>,
@@ -98,16 +100,16 @@ pub struct Evidence {
 impl Evidence {
     /// Returns all runs with their sources.
     fn runs(&self) -> impl Iterator<Item = (Source, &RunResult)> {
-        self.systems.iter().enumerate().flat_map(|(system, with)| {
-            let runs = with.runs.iter().enumerate();
+        self.systems.iter().enumerate().flat_map(|(system, results)| {
+            let runs = results.runs.iter().enumerate();
             runs.map(move |(run, labelled)| (Source::Run { system, run }, &labelled.result))
         })
     }
 
     /// Returns all capacity searches with their sources.
     fn searches(&self) -> impl Iterator<Item = (Source, &CapacityResult)> {
-        self.systems.iter().enumerate().flat_map(|(system, with)| {
-            let searches = with.searches.iter().enumerate();
+        self.systems.iter().enumerate().flat_map(|(system, results)| {
+            let searches = results.searches.iter().enumerate();
             searches.map(move |(search, labelled)| {
                 (Source::Search { system, search }, &labelled.result)
             })
@@ -115,7 +117,7 @@ impl Evidence {
     }
 }
 
-/// The result that something rests on. Numbers are indexes of [`Evidence`].
+/// The result on which a finding or a caveat rests. Numbers are indexes of lists of [`Evidence`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is an index of a list of `Evidence`")]
 pub enum Source {
@@ -130,7 +132,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the index of the system; none for comparisons.
+    /// Returns the index of the system; `None` for comparisons.
     pub fn system(self) -> Option<usize> {
         match self {
             Source::Run { system, .. } | Source::Search { system, .. } => Some(system),
@@ -144,7 +146,7 @@ impl Source {
 pub struct Finding {
     /// The fact, with the numbers of the first source.
     pub kind: FindingKind,
-    /// The results that show it.
+    /// The results that show the fact.
     pub sources: Vec<Source>,
 }
 
@@ -156,7 +158,7 @@ pub enum Extent {
     Run,
     /// A stage with its level, but not the whole run.
     Stage { name: String, level_from: f64, level_to: f64, closed: bool },
-    /// Never: only a part of the calls failed.
+    /// Only a part of the calls failed, in every stage.
     Part,
 }
 
@@ -206,17 +208,18 @@ pub enum FindingKind {
     CapacityDiffers { baseline: usize, variant: usize, better: bool, by_runs: bool },
 }
 
-/// A usual limit for the failed share of all calls.
+/// Failed share of all calls that thresholds usually allow.
 pub const USUAL_LIMIT: f64 = 0.01;
 
 impl FindingKind {
-    /// Returns true if the failures of a method do not show in the failed share of all calls.
+    /// Returns true if a method fails, but a usual threshold on the failed share of all calls does
+    /// not show it.
     pub fn is_hidden(&self) -> bool {
         matches!(self, FindingKind::MethodFails { overall, .. } if *overall < USUAL_LIMIT)
     }
 
-    /// Returns true if another run may show the opposite, because the spread between runs is
-    /// unknown.
+    /// Returns true if the finding rests on single runs. Another run may show the opposite, because
+    /// the spread between runs is unknown.
     pub fn is_of_single_runs(&self) -> bool {
         use FindingKind::*;
         matches!(self, Differs { by_runs: false, .. } | CapacityDiffers { by_runs: false, .. })
@@ -286,9 +289,9 @@ pub enum Caveat {
     CauseUnknown(Source),
     /// The evidence for the cause has several gaps.
     CauseUncertain { source: Source, cause: Cause },
-    /// Percentiles of few calls.
+    /// Percentiles of methods rest on too few calls.
     FewCalls { sources: Vec<Source>, methods: Vec<String> },
-    /// A load of workers slows down with the target.
+    /// A closed load slows down with the target.
     ClosedLoad(Vec<Source>),
     /// Two systems have no results of the same plan.
     UnlikePlans(UnlikeSystems),
@@ -306,7 +309,7 @@ pub enum Caveat {
     CapacitiesCannotTell { capacities: usize },
 }
 
-/// What to do.
+/// A recommended action.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each field is a part of the sentence in wording/assessment.rs")]
 pub enum Advice {
@@ -328,7 +331,7 @@ pub enum Advice {
     Prefer { variant: String },
 }
 
-/// What a statement rests on: a finding or a caveat, by index.
+/// The index of the finding or caveat on which a statement rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// A finding.
@@ -359,7 +362,7 @@ pub enum Risk {
     OtherCause,
 }
 
-/// What to measure next.
+/// A next measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Repeat with a stronger generator.
@@ -394,29 +397,29 @@ pub enum Step {
     VerifyChange,
 }
 
-/// A recommendation, a risk or a next step, with the finding or caveat that it rests on.
+/// A recommendation, a risk or a next step, with the finding or caveat on which it rests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived<T> {
     /// The recommendation, the risk or the step.
     pub what: T,
-    /// The finding or caveat.
+    /// The finding or caveat on which it rests.
     pub basis: Basis,
 }
 
-/// What the results support.
+/// The assessment of all results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assessment {
-    /// What the data show, the most severe first.
+    /// Facts that the data show, the most severe first.
     pub findings: Vec<Finding>,
-    /// What may be concluded.
+    /// Statements that the data support.
     pub conclusions: Vec<Conclusion>,
-    /// What may not be concluded.
+    /// Reasons why something may not be concluded.
     pub caveats: Vec<Caveat>,
-    /// What to do, because of findings. Empty if no finding supports a recommendation.
+    /// Recommended actions. Empty if no finding supports a recommendation.
     pub recommendations: Vec<Derived<Advice>>,
     /// Risks of acting on the results.
     pub risks: Vec<Derived<Risk>>,
-    /// What to measure next.
+    /// Next measurements.
     pub steps: Vec<Derived<Step>>,
 }
 

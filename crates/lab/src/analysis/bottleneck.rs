@@ -1,6 +1,6 @@
 //! Finds the first bottleneck of a run: the generator, connections, a rate limit, an upstream of
-//! the target, a resource of the target's host, or the target's software. The result carries its
-//! evidence; it may also be "cannot tell".
+//! the target, a resource of the target's host, or the target's software. The result lists its
+//! evidence. The cause may also be unknown.
 //!
 //! Order of judgement:
 //! 1. Exclusions (`bottleneck/exclude.rs`). Each of them makes the host's metrics irrelevant: the
@@ -14,13 +14,12 @@
 //!
 //! A resource is saturated only if its utilisation was high AND something waited for it (the USE
 //! method, <https://www.brendangregg.com/usemethod.html>). Iowait or disk utilisation alone is no
-//! evidence. The start of saturation is a change above the resource's own baseline
+//! evidence. The saturation starts when the wait rises above its baseline under low load
 //! (`bottleneck/time_series.rs`).
 //!
-//! Confidence is high without a doubt, medium with one doubt, and low with more. The doubts are:
-//! the load did not vary (no correlation exists); there was no time without load (no baseline
-//! exists); another resource saturated within a second; the generator's sends were late; a metric
-//! is missing.
+//! Confidence is high without a doubt, medium with one doubt, and low with more. Examples of
+//! doubts: the load did not vary, so there is no correlation; the load was never low, so there is
+//! no baseline; another resource saturated within a second; the generator's sends were late.
 
 pub(crate) mod diagnosis;
 mod exclude;
@@ -36,11 +35,11 @@ use crate::analysis::statistics::mean;
 use diagnosis::{Bottleneck, Claim, Doubt, Evidence, Unknown};
 use time_series::{HostSeries, Load};
 
-/// Returns the first bottleneck of a run; none if no threshold was broken.
+/// Returns the first bottleneck of a run; `None` if no threshold was broken.
 ///
 /// `validity` has the limits above which sends count as late. `broken_at` is the time at which the
-/// first threshold was broken, in seconds since the start of the run. The `bottleneck` of the
-/// result is not read.
+/// first threshold was broken, in seconds since the start of the run. `result.bottleneck` is
+/// ignored.
 pub fn find(result: &RunResult, validity: Validity, broken_at: Option<f64>) -> Option<Bottleneck> {
     let context = Context::new(result, validity, broken_at?);
     let saturated = resource::saturated_resources(&context);
@@ -50,34 +49,36 @@ pub fn find(result: &RunResult, validity: Validity, broken_at: Option<f64>) -> O
         .or_else(|| exclude::check_upstream(&context, &saturated))
         .or_else(|| resource::find_first(&context, &saturated))
         .or_else(|| resource::check_software(&context, &saturated))
-        .unwrap_or_else(|| cannot_tell(&context));
+        .unwrap_or_else(|| report_unknown(&context));
     Some(finding)
 }
 
-/// Start of the window around the breach, in seconds before it.
+/// Length of the window before the breach of the threshold, in seconds.
 const WINDOW_BEFORE: f64 = 1.0;
-/// End of the window, in seconds after the breach. It is longer than the part before the breach,
-/// because overload is clearest once it has begun.
+/// Length of the window after the breach, in seconds. This part is longer, because overload is
+/// clearest once it has begun.
 const WINDOW_AFTER: f64 = 2.0;
 
-/// A run, with values that several rules need.
+/// A run, with values that several checks need. Means cover the window around the breach.
 struct Context<'a> {
     result: &'a RunResult,
     /// Limits above which sends count as late.
     validity: Validity,
     /// Time at which the first threshold was broken, in seconds since the start of the run.
     broken_at: f64,
-    /// End of the window; later samples are ignored.
+    /// End of the window, in seconds since the start of the run. Later samples are ignored.
     end: f64,
+    /// The planned load over time.
     load: Load,
     /// Metrics of the generator's host.
     generator_host: HostSeries,
-    /// Metrics of the target's host: the generator's own host, or those of a node-exporter.
+    /// Metrics of the target's host. For a local target this is the generator's host. Metrics of a
+    /// remote host come from a node-exporter.
     target_host: HostSeries,
     /// Logical cores of the target's host.
     cores: f64,
-    /// Names of the target's processes that were observed.
-    targets: Vec<&'a str>,
+    /// Names of the target's processes that were observed; empty if none was.
+    target_names: Vec<&'a str>,
     /// True if the target runs in the generator's process. Their CPU use cannot be separated then.
     in_process: bool,
 }
@@ -101,7 +102,8 @@ impl<'a> Context<'a> {
             None => ProcessRole::Watched,
             Some(_) => ProcessRole::Target,
         };
-        let targets = if watched.target_local { with_role(role).collect() } else { Vec::new() };
+        let target_processes =
+            if watched.target_local { with_role(role).collect() } else { Vec::new() };
         let cores = target_host.get(host!("cores")).mean(f64::MIN, f64::MAX);
         Context {
             result,
@@ -112,7 +114,10 @@ impl<'a> Context<'a> {
             generator_host,
             cores: cores.unwrap_or(if watched.target_local { watched.cores } else { 0.0 }),
             target_host,
-            targets: targets.into_iter().map(|process| process.name.as_str()).collect(),
+            target_names: target_processes
+                .into_iter()
+                .map(|process| process.name.as_str())
+                .collect(),
             in_process,
         }
     }
@@ -136,7 +141,8 @@ impl<'a> Context<'a> {
 
     /// Returns the mean of a metric in the window, summed over the target's processes.
     fn target_mean(&self, metric: &HostMetric) -> Option<f64> {
-        let means = self.targets.iter().filter_map(|name| self.generator_mean(metric.of(name)));
+        let means =
+            self.target_names.iter().filter_map(|name| self.generator_mean(metric.of(name)));
         means.reduce(|sum, mean| sum + mean)
     }
 
@@ -145,14 +151,14 @@ impl<'a> Context<'a> {
         mean(&self.window().map(value).collect::<Vec<f64>>())
     }
 
-    /// Returns two p99 latencies in milliseconds: the largest of any method in the window, and that
-    /// of the fastest second of the run. The p99 of a second is the largest of its methods.
+    /// Returns two p99 latencies in milliseconds: the largest one in the window, and the smallest
+    /// one of the run. The p99 of a second is the largest p99 of its methods.
     fn p99_range(&self) -> (f64, f64) {
         let p99 =
             |second: &Second| second.methods.iter().map(|method| method.p99_ms).fold(0.0, f64::max);
         let worst_p99 = self.window().map(p99).fold(0.0, f64::max);
-        let calls = self.result.series.iter().filter(|second| !second.methods.is_empty());
-        let lowest_p99 = calls.map(p99).fold(f64::INFINITY, f64::min);
+        let with_calls = self.result.series.iter().filter(|second| !second.methods.is_empty());
+        let lowest_p99 = with_calls.map(p99).fold(f64::INFINITY, f64::min);
         (worst_p99, if lowest_p99.is_finite() { lowest_p99.min(worst_p99) } else { 0.0 })
     }
 
@@ -162,15 +168,15 @@ impl<'a> Context<'a> {
         methods.map(|method| method.max_ms).fold(0.0, f64::max)
     }
 
-    /// Returns the doubts that apply to every cause: late sends.
+    /// Returns the doubts that apply to every cause. The only one is about late sends.
     fn doubts(&self) -> Vec<Doubt> {
         exclude::late_sends_ms(self).map(Doubt::LateSends).into_iter().collect()
     }
 }
 
-/// Returns the result if no rule applies: the reason why the cause is unknown, and the metrics that
-/// were read.
-fn cannot_tell(context: &Context<'_>) -> Bottleneck {
+/// Returns the result if no check finds a cause: the reason why the cause is unknown, and the
+/// metrics of the host.
+fn report_unknown(context: &Context<'_>) -> Bottleneck {
     let watched = &context.result.watched;
     let reason = if context.in_process {
         Unknown::InProcess
@@ -178,7 +184,7 @@ fn cannot_tell(context: &Context<'_>) -> Bottleneck {
         Unknown::HostUnseen
     } else if !watched.target_local {
         Unknown::Remote
-    } else if context.targets.is_empty() {
+    } else if context.target_names.is_empty() {
         Unknown::ProcessesUnseen
     } else {
         Unknown::Unclear

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use lab_model::results::compare::Weight;
 use lab_model::results::{Fingerprint, Outcome};
 
-/// The load-testing tool that made a run.
+/// A load-testing tool that makes runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tool {
     /// `weir load`.
@@ -39,11 +39,11 @@ impl Tool {
 /// How a run was made. A fact that the tool does not report is `None` and is not compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// The tool.
+    /// The tool that made the run.
     pub tool: Tool,
     /// SHA-256 of the plan.
     pub plan_hash: Option<String>,
-    /// Settings of the plan: the flattened key (`scenario.0.mix`) with its value as TOML.
+    /// Settings of the plan: each flattened key (`scenario.0.mix`) with its value as TOML.
     pub settings: BTreeMap<String, String>,
     /// Seed of all randomness.
     pub seed: Option<u64>,
@@ -65,7 +65,7 @@ pub struct Facts {
     pub scheme: Option<String>,
     /// The target's client version (`web3_clientVersion`).
     pub client: Option<String>,
-    /// Head of the chain at the start.
+    /// Number of the chain's head at the start.
     pub head: Option<u64>,
     /// The generator's machine.
     pub machine: Option<Fingerprint>,
@@ -80,24 +80,25 @@ const KEYS_WITHOUT_EFFECT: &[&str] =
     &["name", "thresholds", "threshold", "validity", "watch", "capacity"];
 /// Top-level keys that name the target. Variants are expected to differ in them.
 const KEYS_OF_TARGET: &[&str] = &["target", "reference"];
-/// Maximum distance of two heads, in blocks, at which parameters that depend on the head select the
-/// same data.
+/// Maximum distance of two heads, in blocks, at which parameters that depend on the head still
+/// select similar data.
 const HEADS_APART_MAX: u64 = 128;
-/// Maximum difference of a method's share of the calls that chance explains in a thousand calls.
+/// Maximum difference between two shares of a method's calls that counts as chance, for runs of
+/// about a thousand calls.
 const SHARES_APART_MAX: f64 = 0.03;
-/// Maximum number of differing settings that are listed by name. Further ones are counted.
-const LISTED_MAX: usize = 8;
+/// Maximum number of differing settings that are listed by name. Further settings are counted.
+const LISTED_SETTINGS_MAX: usize = 8;
 
 /// A fact in which two runs differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
     /// The fact.
     pub what: Fact,
-    /// Its value in the first run.
+    /// Value of the fact in the first run.
     pub a: Value,
-    /// Its value in the second run.
+    /// Value of the fact in the second run.
     pub b: Value,
-    /// How severe the mismatch is.
+    /// Severity of the mismatch.
     pub weight: Weight,
 }
 
@@ -144,7 +145,7 @@ pub enum Fact {
     Governor,
     /// Cores that the generator may use.
     CpuLimit,
-    /// Whether the target is on the generator's machine.
+    /// The target is on the generator's machine, or is not.
     TargetLocal,
     /// Kernel version of the generator's machine.
     Kernel,
@@ -167,7 +168,7 @@ pub enum Value {
     Share(f64),
     /// A number of settings.
     Settings(usize),
-    /// The settings differ; the other run's value is the number of differing settings.
+    /// Further settings differ. The value of the other run is [`Value::Settings`].
     Differ,
     /// True if the target is on the generator's machine.
     TargetLocal(bool),
@@ -176,10 +177,12 @@ pub enum Value {
 }
 
 impl Value {
+    /// Converts a value to text.
     fn text(value: &(impl ToString + ?Sized)) -> Value {
         Value::Text(value.to_string())
     }
 
+    /// Converts a value to text; `None` becomes [`Value::Absent`].
     fn or_absent<T: ToString>(value: Option<&T>) -> Value {
         value.map_or(Value::Absent, |value| Value::text(value))
     }
@@ -207,13 +210,14 @@ pub fn find_mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     add_if_known(&mut add, Fact::Seed, &a.seed, &b.seed, Weight::Warn);
     add_if_known(&mut add, Fact::Threads, &a.threads, &b.threads, Weight::Warn);
     let heads_apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS_APART_MAX);
-    let weight = if heads_apart { Weight::Warn } else { Weight::Note };
-    add_if_known(&mut add, Fact::Head, &a.head, &b.head, weight);
+    let head_weight = if heads_apart { Weight::Warn } else { Weight::Note };
+    add_if_known(&mut add, Fact::Head, &a.head, &b.head, head_weight);
     add_if_known(&mut add, Fact::Scheme, &a.scheme, &b.scheme, Weight::Warn);
     add_if_known(&mut add, Fact::Client, &a.client, &b.client, Weight::Note);
-    if let Some((x, y)) = a.machine.as_ref().zip(b.machine.as_ref()) {
-        for ((fact, x), (_, y)) in machine_facts(x).into_iter().zip(machine_facts(y)) {
-            add(fact, x, y, Weight::Warn);
+    if let Some((machine_a, machine_b)) = a.machine.as_ref().zip(b.machine.as_ref()) {
+        let pairs = machine_facts(machine_a).into_iter().zip(machine_facts(machine_b));
+        for ((fact, value_a), (_, value_b)) in pairs {
+            add(fact, value_a, value_b, Weight::Warn);
         }
     }
     mismatches.sort_by_key(|mismatch| std::cmp::Reverse(mismatch.weight));
@@ -227,7 +231,8 @@ pub fn plan_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
         Fact::Schedule | Fact::Load | Fact::Connections | Fact::Setting(_) | Fact::MoreSettings => {
             mismatch.weight > Weight::Note
         }
-        // The settings contain the mix. The shares replace them for a plan that has none.
+        // The settings contain the planned shares. The measured shares replace them if a run has no
+        // settings.
         Fact::Share(_) => a.settings.is_empty() || b.settings.is_empty(),
         _ => false,
     };
@@ -256,9 +261,10 @@ pub fn system_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
     find_mismatches(a, b).into_iter().map(|mismatch| mismatch.what).filter(is_of_system).collect()
 }
 
+/// Adds a mismatch from a fact, its values in both runs and its severity, if the values differ.
 type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
-/// Adds a mismatch if both runs have the fact and differ in it.
+/// Adds a mismatch if the fact is known for both runs and differs.
 fn add_if_known<T: ToString>(
     add: &mut Add<'_>,
     fact: Fact,
@@ -271,7 +277,7 @@ fn add_if_known<T: ToString>(
     }
 }
 
-/// Compares the methods' shares of the calls that were sent.
+/// Adds the methods whose shares of the sent calls differ by more than chance.
 fn add_shares(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     if a.shares.is_empty() || b.shares.is_empty() {
         return;
@@ -281,13 +287,15 @@ fn add_shares(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     methods.sort();
     methods.dedup();
     for method in methods {
-        let (x, y) = (share(a, method), share(b, method));
-        if (x - y).abs() > SHARES_APART_MAX {
-            add(Fact::Share(method.clone()), Value::Share(x), Value::Share(y), Weight::Warn);
+        let (share_a, share_b) = (share(a, method), share(b, method));
+        if (share_a - share_b).abs() > SHARES_APART_MAX {
+            let fact = Fact::Share(method.clone());
+            add(fact, Value::Share(share_a), Value::Share(share_b), Weight::Warn);
         }
     }
 }
 
+/// Adds the settings in which two plans differ. If all settings are equal, adds the plan's text.
 fn add_settings(add: &mut Add<'_>, a: &Facts, b: &Facts) {
     let (Some(hash_a), Some(hash_b)) = (&a.plan_hash, &b.plan_hash) else { return };
     if hash_a == hash_b {
@@ -302,13 +310,14 @@ fn add_settings(add: &mut Add<'_>, a: &Facts, b: &Facts) {
         first if KEYS_OF_TARGET.contains(&first) => Weight::Note,
         _ => Weight::Warn,
     };
-    for key in keys.iter().take(LISTED_MAX) {
+    for key in keys.iter().take(LISTED_SETTINGS_MAX) {
         let value = |facts: &Facts| facts.settings.get(*key).map_or(Value::NotSet, Value::text);
         add(Fact::Setting((*key).clone()), value(a), value(b), weight_of(key));
     }
-    if let Some(more) = keys.get(LISTED_MAX..).filter(|more| !more.is_empty()) {
-        let weight = more.iter().map(|key| weight_of(key)).max().unwrap_or(Weight::Note);
-        add(Fact::MoreSettings, Value::Settings(more.len()), Value::Differ, weight);
+    let unlisted_keys = keys.get(LISTED_SETTINGS_MAX..).unwrap_or_default();
+    if !unlisted_keys.is_empty() {
+        let weight = unlisted_keys.iter().map(|key| weight_of(key)).max().unwrap_or(Weight::Note);
+        add(Fact::MoreSettings, Value::Settings(unlisted_keys.len()), Value::Differ, weight);
     }
     if keys.is_empty() {
         let prefix = |hash: &String| Value::Text(hash.chars().take(12).collect());

@@ -3,9 +3,12 @@
 //!
 //! The unit of replication is the run, never the request: requests of one run are correlated, so
 //! thousands of them carry little more information than a few. A difference counts only if its
-//! whole interval lies beyond a floor, and if its p-value, corrected for the number of metrics, is
-//! below 0.05. `import.rs` and `compare.rs` read the variants; `comparability.rs` decides if they
-//! may be compared.
+//! whole confidence interval lies beyond a floor, which is the smallest difference that matters.
+//! Its p-value, corrected for the number of metrics, must also be at most 0.05.
+//!
+//! Values are compared on a logarithmic scale, so a ratio becomes a difference. Shares are compared
+//! unscaled. `import.rs` and `compare.rs` read the variants; `comparability.rs` decides if they may
+//! be compared.
 
 use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::{Basis, ComparisonVerdict};
@@ -16,28 +19,28 @@ use crate::analysis::statistics::{Interval, mean, median, ranks, resample, varia
 
 /// Significance level of a whole comparison: two of 40 A/A comparisons may report a difference.
 const LEVEL: f64 = 0.05;
-/// Smallest number of runs per variant for a rank test. 4 and 4 runs can reach p = 0.029, 3 and 3
-/// only 0.1.
+/// Smallest number of runs per variant for a rank test. Four runs of each can reach p = 0.029,
+/// three of each only 0.1.
 const RANKS_MIN: usize = 4;
-/// Smallest number of pairs for a sign randomisation test in addition to Student's t. 6 pairs can
+/// Smallest number of pairs for a sign randomisation test in addition to Student's t. Six pairs can
 /// reach p = 0.031.
 const SIGNS_MIN: usize = 6;
 /// Smallest relative change that matters. Repeated runs on a quiet machine differ by about this
 /// much.
-const FLOOR: f64 = 0.025;
+const RELATIVE_FLOOR: f64 = 0.025;
 /// Smallest difference of shares that matters: one call in a thousand.
-const FLOOR_SHARE: f64 = 0.001;
+const SHARE_FLOOR: f64 = 0.001;
 /// Changes up to this size are rounding errors of sums.
-const ROUNDING: f64 = 1e-9;
+const ROUNDING_ERROR: f64 = 1e-9;
 /// Smallest number of calls of a run for its failure share to be judged by the number of calls.
 const CALLS_MIN: u64 = 20;
-/// Ten calls of one run count as one independent call, because failures cluster. This applies only
-/// if the spread of the run's seconds is unknown.
+/// This many calls of one run count as one independent call, because failures cluster. It applies
+/// only if the spread of the run's seconds is unknown.
 const CALLS_PER_INDEPENDENT: f64 = 10.0;
 /// Smallest number of seconds of a run for their spread to be used.
 const SECONDS_MIN: usize = 3;
-/// Smallest value whose logarithm is taken.
-const LEAST: f64 = 1e-9;
+/// Smaller values are raised to this value before the logarithm is taken.
+const LOGARITHM_MIN: f64 = 1e-9;
 
 /// Returns the floor for one run per variant, in place of the unknown spread between runs.
 ///
@@ -52,8 +55,8 @@ fn floor_of_one_run(metric: Metric) -> f64 {
     }
 }
 
-/// Returns a ratio that noise between two single runs does not reach, and the number of calls that
-/// each run needs. None for shares, because the number of calls decides there.
+/// Returns the largest ratio of two single values that noise may explain, and the number of calls
+/// that each run needs. None for shares, which are judged by the number of calls.
 fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
     match metric {
         Metric::FailedShare => None,
@@ -63,27 +66,27 @@ fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
     }
 }
 
-/// One metric of one method in one variant.
+/// Values of one metric of one method in one variant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values {
     /// One value for each run.
     pub runs: Vec<f64>,
-    /// The metric by second without the warm-up, if there is one run; may be empty.
+    /// The metric by second without the warm-up. Used only for a single run; empty if unknown.
     pub seconds: Vec<f64>,
-    /// Calls of the run, if there is one run and they are known.
+    /// Number of calls. Used only for a single run; `None` if unknown.
     pub calls: Option<u64>,
 }
 
-/// The difference of one metric before its verdict, with which [`judge_all`] completes it.
+/// The difference of one metric before its verdict. [`judge_all`] adds the verdict.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct UnjudgedDifference {
     /// The difference, without the names of variant and method. Its p-value assumes a normal
     /// distribution of logarithms, and is not yet corrected for the number of metrics.
     pub difference: Difference,
-    /// Two-sided p-value of a rank or sign test, if there are enough runs. It keeps a single
-    /// outlier from counting as a difference. It is not corrected: 5 and 5 runs reach 0.008 at
-    /// best, and a correction for ten metrics would raise that above the significance level.
-    pub p_alone: Option<f64>,
+    /// Two-sided p-value of a rank or sign test; `None` with too few runs. A single outlier cannot
+    /// make it small. It is never corrected: five runs of each variant reach 0.008 at best, and a
+    /// correction for ten metrics would raise that above the significance level.
+    pub robust_p: Option<f64>,
 }
 
 /// Design of a comparison.
@@ -91,23 +94,24 @@ pub struct Compared {
 pub struct Design {
     /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
-    /// Spread of this metric between equal runs (A/A), if it was measured.
+    /// Spread of this metric between equal runs (A/A); `None` if it was not measured.
     pub spread: Option<f64>,
     /// True if the interval of paired runs must also cover a bootstrap over the pairs, which
     /// allows for skewed differences.
     pub bootstrap: bool,
 }
 
-/// Compares one metric of two variants; none if a variant has no value.
+/// Compares one metric of two variants. `None` if a variant has no value. The number of runs
+/// decides which test applies.
 pub fn compare(
     metric: Metric,
     a: &Values,
     b: &Values,
     design: Design,
     random: &mut dyn FnMut() -> u64,
-) -> Option<Compared> {
+) -> Option<UnjudgedDifference> {
     let (x, y) = (scale_all(metric, &a.runs), scale_all(metric, &b.runs));
-    let min_runs = x.len().min(y.len());
+    let (min_runs, max_runs) = (x.len().min(y.len()), x.len().max(y.len()));
     let mut difference = Difference {
         variant: String::new(),
         method: String::new(),
@@ -129,32 +133,32 @@ pub fn compare(
         compare_by_ranks(&x, &y)
     } else if min_runs >= 2 {
         Estimate::of(&x).zip(Estimate::of(&y)).map(compare_few_runs)
-    } else if x.len().max(y.len()) >= 3 {
+    } else if max_runs >= 3 {
         compare_one_with_several(&x, &y)
     } else {
         let difference = compare_seconds(difference, a, b, design.spread);
-        return Some(Compared { difference, p_alone: None });
+        return Some(UnjudgedDifference { difference, robust_p: None });
     };
     if let Some(test) = &test {
         difference.change = unscale(metric, test.change);
         difference.interval = test.interval.map(|interval| unscale_interval(metric, interval));
         (difference.p, difference.basis) = (Some(test.p), test.basis);
     }
-    Some(Compared { difference, p_alone: test.and_then(|test| test.p_alone) })
+    Some(UnjudgedDifference { difference, robust_p: test.and_then(|test| test.robust_p) })
 }
 
-/// The result of one statistical test, on the scale of differences.
+/// The result of one statistical test. Changes are on the scale of [`scale`].
 struct TestResult {
     change: f64,
     interval: Option<Interval>,
     p: f64,
-    p_alone: Option<f64>,
+    robust_p: Option<f64>,
     basis: Basis,
 }
 
-/// Applies Student's t to the paired differences of logarithms, that is, to ratios. A 95 % interval
-/// from a bootstrap of six to ten pairs contains the true value in only 70 to 86 % of all cases,
-/// one from t in 95 % (`compare/tests/coverage.rs`).
+/// Applies Student's t to the differences of all pairs. The intervals of a bootstrap alone would be
+/// too narrow: with six to ten pairs, nominal 95 % intervals contain the true value in only 70 to
+/// 86 % of all cases (`compare/tests/coverage.rs`). Those of Student's t contain it in 95 %.
 fn compare_pairs(
     x: &[f64],
     y: &[f64],
@@ -162,28 +166,28 @@ fn compare_pairs(
     random: &mut dyn FnMut() -> u64,
 ) -> Option<TestResult> {
     let differences: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - x).collect();
-    let zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
-    let test = welch::difference(zero, Estimate::of(&differences)?);
-    let drift = drift_within_pairs(x, y);
+    let exactly_zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
+    let test = welch::difference(exactly_zero, Estimate::of(&differences)?);
+    let drift_bias = drift_within_pairs(x, y);
     let Interval { mut low, mut high } = test.interval;
     if let Some(resampled) =
         bootstrap.then(|| resample::bootstrap_mean(&differences, random)).flatten()
     {
         (low, high) = (low.min(resampled.low), high.max(resampled.high));
     }
-    let signs = (differences.len() >= SIGNS_MIN).then(|| resample::signs(&differences, random));
+    let sign_p = (differences.len() >= SIGNS_MIN).then(|| resample::signs(&differences, random));
     Some(TestResult {
         change: test.difference,
-        interval: Some(Interval { low: low - drift, high: high + drift }),
+        interval: Some(Interval { low: low - drift_bias, high: high + drift_bias }),
         p: test.p,
-        p_alone: signs.flatten(),
+        robust_p: sign_p.flatten(),
         basis: Basis::PairedRuns,
     })
 }
 
-/// Returns the bias that a drift over the session may add to all differences. It is half of the
-/// drift's step from pair to pair, if the pairs rise or fall with their order. The bias arises if
-/// one variant always runs first; the order of runs is not known here.
+/// Returns the bias that a drift over the session may add to the difference of every pair. It
+/// arises if one variant always runs first; the order of the runs is not known here. It is half of
+/// the drift from one pair to the next, or 0 if the pairs do not rise or fall with their order.
 fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
     match (ranks::mann_kendall(&levels), levels.as_slice()) {
@@ -196,9 +200,9 @@ fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
 
 fn compare_by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let (change, interval) = ranks::hodges_lehmann(x, y)?;
-    let p_alone = Some(ranks::mann_whitney(x, y)?.p);
+    let robust_p = Some(ranks::mann_whitney(x, y)?.p);
     let p = welch::difference(Estimate::of(x)?, Estimate::of(y)?).p;
-    Some(TestResult { change, interval, p, p_alone, basis: Basis::Runs })
+    Some(TestResult { change, interval, p, robust_p, basis: Basis::Runs })
 }
 
 fn compare_few_runs((x, y): (Estimate, Estimate)) -> TestResult {
@@ -208,13 +212,13 @@ fn compare_few_runs((x, y): (Estimate, Estimate)) -> TestResult {
         change: test.difference,
         interval,
         p: test.p,
-        p_alone: None,
+        robust_p: None,
         basis: Basis::FewRuns,
     }
 }
 
-/// Compares a single run with several. The single run is assumed to vary as the others do (Crawford
-/// & Howell 1998).
+/// Compares a single run with several. The single run is assumed to have the variance of the
+/// others (Crawford & Howell 1998).
 fn compare_one_with_several(x: &[f64], y: &[f64]) -> Option<TestResult> {
     let single = |single_run: &[f64], several_runs: &[f64]| {
         Some(Estimate {
@@ -223,55 +227,57 @@ fn compare_one_with_several(x: &[f64], y: &[f64]) -> Option<TestResult> {
             freedom: several_runs.len() as f64,
         })
     };
-    let (mut first, mut second) = match x.len() < y.len() {
+    let (mut estimate_x, mut estimate_y) = match x.len() < y.len() {
         true => (single(x, y)?, Estimate::of(y)?),
         false => (Estimate::of(x)?, single(y, x)?),
     };
-    // Both variances come from one estimate, so together they have the degrees of freedom of that
-    // estimate.
+    // Both variances come from one estimate, so they share its degrees of freedom.
     let freedom = x.len().max(y.len()) as f64 - 1.0;
-    (first.freedom, second.freedom) = (freedom / 2.0, freedom / 2.0);
-    Some(compare_few_runs((first, second)))
+    (estimate_x.freedom, estimate_y.freedom) = (freedom / 2.0, freedom / 2.0);
+    Some(compare_few_runs((estimate_x, estimate_y)))
 }
 
-/// Compares one run per variant by its seconds. Their autocorrelation is taken into account, and
-/// the floor is raised to the usual difference between equal runs.
+/// Compares variants with too few runs for a test, by the seconds or the calls of their single
+/// runs. The estimates allow for the autocorrelation of the seconds. The floor is raised to the
+/// usual difference between equal runs.
 fn compare_seconds(
-    mut found: Difference,
+    mut difference: Difference,
     a: &Values,
     b: &Values,
     spread: Option<f64>,
 ) -> Difference {
-    let metric = found.metric;
-    found.floor = spread.map_or(floor_of_one_run(metric), |spread| floor_of(metric, Some(spread)));
+    let metric = difference.metric;
+    difference.floor =
+        spread.map_or(floor_of_one_run(metric), |spread| floor_of(metric, Some(spread)));
     let estimate_of = |values: &[f64]| match metric {
         // A second without results counts as 0; a logarithm would need a small positive value.
         Metric::Goodput => estimate(values).and_then(take_logarithm),
         _ => estimate(&scale_all(metric, values)),
     };
-    let single = a.runs.len() == 1 && b.runs.len() == 1;
-    let by_seconds = estimate_of(&a.seconds).zip(estimate_of(&b.seconds)).filter(|_| single);
+    let are_single_runs = a.runs.len() == 1 && b.runs.len() == 1;
+    let by_seconds =
+        estimate_of(&a.seconds).zip(estimate_of(&b.seconds)).filter(|_| are_single_runs);
     let (basis, estimates) = match by_seconds {
         Some(estimates) => (Basis::WithinRun, Some(estimates)),
-        None if single && metric.is_share() => {
+        None if are_single_runs && metric.is_share() => {
             (Basis::Calls, estimate_from_calls(a).zip(estimate_from_calls(b)))
         }
         None => (Basis::ValuesOnly, None),
     };
     let Some((x, y)) = estimates else {
-        if are_far_apart(&found, a, b) {
-            found.basis = Basis::FarApart;
+        if are_far_apart(&difference, a, b) {
+            difference.basis = Basis::FarApart;
         }
-        return found;
+        return difference;
     };
     let test = welch::difference(x, y);
-    found.a = unscale_value(metric, x.mean);
-    found.b = unscale_value(metric, y.mean);
-    (found.a_count, found.b_count) = (a.seconds.len(), b.seconds.len());
-    found.change = unscale(metric, test.difference);
-    found.interval = Some(unscale_interval(metric, test.interval));
-    (found.p, found.basis) = (Some(test.p), basis);
-    found
+    difference.a = unscale_value(metric, x.mean);
+    difference.b = unscale_value(metric, y.mean);
+    (difference.a_count, difference.b_count) = (a.seconds.len(), b.seconds.len());
+    difference.change = unscale(metric, test.difference);
+    difference.interval = Some(unscale_interval(metric, test.interval));
+    (difference.p, difference.basis) = (Some(test.p), basis);
+    difference
 }
 
 /// Estimates a share of one run. Its variance comes from the number of calls, or from the spread of
@@ -280,49 +286,53 @@ fn estimate_from_calls(values: &Values) -> Option<Estimate> {
     let share = *values.runs.first()?;
     let calls = values.calls.filter(|calls| *calls >= CALLS_MIN)? as f64;
     // Laplace's rule of succession: no failure in ten calls does not mean a failure rate of 0.
-    let likely = (share * calls + 1.0) / (calls + 2.0);
-    let of_one = likely * (1.0 - likely) / calls;
+    let smoothed_share = (share * calls + 1.0) / (calls + 2.0);
+    let binomial_variance = smoothed_share * (1.0 - smoothed_share) / calls;
     let count = values.seconds.len();
     let (variance, freedom) = match variance(&values.seconds).filter(|_| count >= SECONDS_MIN) {
-        Some(spread) => (of_one.max(spread / count as f64), count as f64 - 1.0),
-        None => (of_one * CALLS_PER_INDEPENDENT, calls / CALLS_PER_INDEPENDENT),
+        Some(spread) => (binomial_variance.max(spread / count as f64), count as f64 - 1.0),
+        None => (binomial_variance * CALLS_PER_INDEPENDENT, calls / CALLS_PER_INDEPENDENT),
     };
     Some(Estimate { mean: share, variance, freedom })
 }
 
 /// Returns true if two single values differ by more than noise between runs can explain.
 fn are_far_apart(difference: &Difference, a: &Values, b: &Values) -> bool {
-    let Some((factor, min_calls)) = noise_limit(difference.metric) else { return false };
-    let enough = |values: &Values| values.calls.is_some_and(|calls| calls >= min_calls);
-    let change = (1.0 + difference.change).max(LEAST);
-    enough(a) && enough(b) && !(1.0 / factor..=factor).contains(&change)
+    let Some((max_ratio, min_calls)) = noise_limit(difference.metric) else { return false };
+    let has_enough_calls = |values: &Values| values.calls.is_some_and(|calls| calls >= min_calls);
+    let ratio = (1.0 + difference.change).max(LOGARITHM_MIN);
+    has_enough_calls(a) && has_enough_calls(b) && !(1.0 / max_ratio..=max_ratio).contains(&ratio)
 }
 
-/// Estimates the logarithm of a mean (delta method); none for a mean of 0.
+/// Estimates the logarithm of a mean (delta method). `None` for a mean of 0 or below.
 fn take_logarithm(estimate: Estimate) -> Option<Estimate> {
     let variance = estimate.variance / (estimate.mean * estimate.mean);
     (estimate.mean > 0.0).then(|| Estimate { mean: estimate.mean.ln(), variance, ..estimate })
 }
 
+/// Returns the smallest difference that matters: the spread of equal runs, or the usual floor if
+/// that is larger.
 fn floor_of(metric: Metric, spread: Option<f64>) -> f64 {
-    let min_floor = if metric.is_share() { FLOOR_SHARE } else { FLOOR };
+    let min_floor = if metric.is_share() { SHARE_FLOOR } else { RELATIVE_FLOOR };
     spread.unwrap_or(0.0).max(min_floor)
 }
 
 /// Returns the logarithm of a value, which turns ratios into differences. Shares are returned
 /// unchanged.
 fn scale(metric: Metric, value: f64) -> f64 {
-    if metric.is_share() { value } else { value.max(LEAST).ln() }
+    if metric.is_share() { value } else { value.max(LOGARITHM_MIN).ln() }
 }
 
 fn scale_all(metric: Metric, values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| scale(metric, *value)).collect()
 }
 
+/// Reverses [`scale`] for a value.
 fn unscale_value(metric: Metric, value: f64) -> f64 {
     if metric.is_share() { value } else { value.exp() }
 }
 
+/// Converts a scaled difference into a relative change, or into a difference for shares.
 fn unscale(metric: Metric, difference: f64) -> f64 {
     if metric.is_share() { difference } else { difference.exp_m1() }
 }
@@ -333,16 +343,16 @@ fn unscale_interval(metric: Metric, interval: Interval) -> (f64, f64) {
 
 /// Corrects the p-values of all differences of one comparison for their number, and sets the
 /// verdicts.
-pub fn judge_all(compared: Vec<Compared>) -> Vec<Difference> {
-    let tested: Vec<f64> = compared.iter().filter_map(|compared| compared.difference.p).collect();
-    let mut corrected = ranks::holm(&tested).into_iter();
-    let judge_one = |Compared { mut difference, p_alone }: Compared| {
+pub fn judge_all(unjudged: Vec<UnjudgedDifference>) -> Vec<Difference> {
+    let p_values: Vec<f64> = unjudged.iter().filter_map(|unjudged| unjudged.difference.p).collect();
+    let mut corrected = ranks::holm(&p_values).into_iter();
+    let judge_one = |UnjudgedDifference { mut difference, robust_p }: UnjudgedDifference| {
         let p = difference.p.and_then(|_| corrected.next());
-        difference.p = p.map(|p| p.max(p_alone.unwrap_or(0.0)));
+        difference.p = p.map(|p| p.max(robust_p.unwrap_or(0.0)));
         difference.verdict = judge(&difference);
         difference
     };
-    compared.into_iter().map(judge_one).collect()
+    unjudged.into_iter().map(judge_one).collect()
 }
 
 fn judge(difference: &Difference) -> ComparisonVerdict {
@@ -357,30 +367,30 @@ fn judge(difference: &Difference) -> ComparisonVerdict {
         return ComparisonVerdict::CannotTell;
     };
     // The lower floor is the reciprocal of the upper one: half and twice are equally far from 1.
-    let down = if difference.metric.is_share() {
+    let lower_floor = if difference.metric.is_share() {
         -difference.floor
     } else {
         -difference.floor / (1.0 + difference.floor)
     };
-    let more = low > difference.floor;
-    if (more || high < down) && p <= LEVEL {
-        return direction(more);
+    let is_above = low > difference.floor;
+    if (is_above || high < lower_floor) && p <= LEVEL {
+        return direction(is_above);
     }
-    let small = low >= down && high <= difference.floor;
-    let zero = low <= ROUNDING && high >= -ROUNDING;
-    // A raised floor is the difference of equal variants. A difference below it may be real or
-    // noise.
-    let raised = difference.basis == Basis::WithinRun
+    let is_within_floors = low >= lower_floor && high <= difference.floor;
+    let contains_zero = low <= ROUNDING_ERROR && high >= -ROUNDING_ERROR;
+    // A raised floor is the usual difference of equal variants. A difference below it may be real
+    // or noise.
+    let has_raised_floor = difference.basis == Basis::WithinRun
         || difference.floor > floor_of(difference.metric, None);
-    match (small, zero, raised) {
+    match (is_within_floors, contains_zero, has_raised_floor) {
         (true, true, _) => ComparisonVerdict::Same,
         (true, false, false) => ComparisonVerdict::Negligible,
         _ => ComparisonVerdict::CannotTell,
     }
 }
 
-/// Returns the largest change between any two of several equal runs; none for fewer than two runs.
-pub fn spread(metric: Metric, runs: &[f64]) -> Option<f64> {
+/// Returns the largest change between any two of several equal runs. `None` for fewer than two.
+pub fn measure_spread(metric: Metric, runs: &[f64]) -> Option<f64> {
     let scaled = scale_all(metric, runs);
     let largest = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let smallest = scaled.iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,7 +1,8 @@
-//! Finds the period in which most calls of a method failed, and the rate at which failures began.
+//! Finds the period in which most calls of a method failed, and the rate of the run when that
+//! period began.
 //!
 //! A method with a small share of the calls can fail completely while the error rate of all calls
-//! stays below any usual limit. So each method is examined on its own, second by second. A call
+//! stays below any usual limit. So each method is examined separately, second by second. A call
 //! counts in the second in which it ended. A timed-out call counts in the second in which it was
 //! scheduled, one timeout earlier.
 
@@ -12,8 +13,8 @@ use lab_model::results::run::Second;
 mod tests;
 
 /// Weight of a failed call against a successful one when the start is moved backwards. With 9, the
-/// start moves back while more than 1 call in 10 failed. Servers that fail above some rate fail
-/// only a few calls at first.
+/// start moves back while more than one call in ten failed. A server that fails above some rate
+/// fails only a few calls at first.
 const ONSET_FAILURE_WEIGHT: i64 = 9;
 /// Smallest number of failed calls in a period; fewer may be chance.
 const FAILED_MIN: u64 = 10;
@@ -23,7 +24,7 @@ const FAILED_MIN: u64 = 10;
 pub struct FailurePeriod {
     /// Start of the period, in seconds since the start of the run.
     pub from: f64,
-    /// End of the period; none if no later call succeeded.
+    /// End of the period, in seconds since the start of the run; `None` if no later call succeeded.
     pub until: Option<f64>,
     /// Calls of the method that count in the period.
     pub calls: u64,
@@ -31,9 +32,9 @@ pub struct FailurePeriod {
     pub failed: u64,
     /// Calls before the period that did not fail.
     pub succeeded_before: u64,
-    /// The most frequent failure.
+    /// Class of the most frequent failure.
     pub class: Class,
-    /// Iterations per second that the run started when the period began.
+    /// Iterations that the run started per second when the period began.
     pub rate: f64,
 }
 
@@ -51,10 +52,11 @@ impl Bucket {
         self.failed.iter().sum()
     }
 
-    /// Returns a positive number if more than one call in `weight + 1` failed.
+    /// Returns the failed calls times `weight`, minus the successful calls. The score is positive
+    /// if more than one call in `weight + 1` failed.
     fn score(&self, weight: i64) -> i64 {
-        let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 1024);
-        weight * count(self.failed()) - count(self.succeeded)
+        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX / 1024);
+        weight * signed(self.failed()) - signed(self.succeeded)
     }
 }
 
@@ -66,27 +68,28 @@ impl Bucket {
 /// over a time in which more than one call in ten failed.
 pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<FailurePeriod> {
     let buckets = count_by_second(series, method, timeout);
-    let (first, last) = find_largest_segment(&buckets)?;
-    if buckets[first..=last].iter().map(Bucket::failed).sum::<u64>() < FAILED_MIN {
+    let (first_index, last_index) = find_largest_segment(&buckets)?;
+    if buckets[first_index..=last_index].iter().map(Bucket::failed).sum::<u64>() < FAILED_MIN {
         return None;
     }
-    let first = find_onset(&buckets, first);
-    let inside = &buckets[first..=last];
+    let first_index = find_onset(&buckets, first_index);
+    let inside = &buckets[first_index..=last_index];
     let failed: u64 = inside.iter().map(Bucket::failed).sum();
     let succeeded = |buckets: &[Bucket]| buckets.iter().map(|bucket| bucket.succeeded).sum::<u64>();
-    let succeeded_after = succeeded(&buckets[last + 1..]);
+    let succeeded_after = succeeded(&buckets[last_index + 1..]);
     let by_class =
         |class: Class| inside.iter().map(|bucket| bucket.failed[class as usize]).sum::<u64>();
     let class = Class::ALL.into_iter().max_by_key(|class| by_class(*class))?;
-    let from = bucket_start(series, first);
+    let from = bucket_start(series, first_index);
     Some(FailurePeriod {
         from,
-        until: (succeeded_after > 0).then(|| series[last].at),
+        until: (succeeded_after > 0).then(|| series[last_index].at),
         calls: failed + succeeded(inside),
         failed,
-        succeeded_before: succeeded(&buckets[..first]),
+        succeeded_before: succeeded(&buckets[..first_index]),
         class,
-        rate: series[first].started as f64 / (series[first].at - from).max(f64::EPSILON),
+        rate: series[first_index].started as f64
+            / (series[first_index].at - from).max(f64::EPSILON),
     })
 }
 
@@ -96,16 +99,17 @@ fn bucket_start(series: &[Second], index: usize) -> f64 {
     index.checked_sub(1).map_or(0.0, |previous| series[previous].at)
 }
 
+/// Returns the calls of a method by the second in which they count.
 fn count_by_second(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket> {
     let mut buckets = vec![Bucket::default(); series.len()];
     for (index, second) in series.iter().enumerate() {
         let Some(row) = second.methods.iter().find(|row| row.method == method) else { continue };
         for &(class, count) in &row.classes {
             if class == Class::Timeout {
-                let middle = (bucket_start(series, index) + second.at) / 2.0;
-                let planned_at = (middle - timeout).max(0.0);
-                let planned_index = series.partition_point(|second| second.at <= planned_at);
-                buckets[planned_index.min(index)].failed[class as usize] += count;
+                let ended_at = (bucket_start(series, index) + second.at) / 2.0;
+                let scheduled_at = (ended_at - timeout).max(0.0);
+                let scheduled_index = series.partition_point(|second| second.at <= scheduled_at);
+                buckets[scheduled_index.min(index)].failed[class as usize] += count;
             } else if class.is_failure() {
                 buckets[index].failed[class as usize] += count;
             } else {
@@ -116,7 +120,8 @@ fn count_by_second(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket>
     buckets
 }
 
-/// Returns the first and last index of the segment with the largest sum; none if no call failed.
+/// Returns the first and last index of the segment with the largest sum of scores. `None` if no
+/// segment has a positive sum.
 fn find_largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
     let (mut best, mut best_sum) = (None, 0);
     let (mut start, mut sum) = (0, 0_i64);
@@ -135,12 +140,12 @@ fn find_largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
     Some((first_bucket, last_bucket))
 }
 
-/// Returns the start index, at or before `first`, that maximizes the score of the buckets from it
-/// up to `first`. Returns `first` if no score is positive. A score is positive if more than one
-/// call in ten failed.
-fn find_onset(buckets: &[Bucket], first: usize) -> usize {
-    let (mut best, mut best_sum, mut sum) = (first, 0, 0_i64);
-    for (index, bucket) in buckets[..first].iter().enumerate().rev() {
+/// Returns the start of a period whose first bucket with mostly failed calls is `first_index`. It
+/// is the earlier index with the largest sum of scores from there up to `first_index`. If no such
+/// sum is positive, it is `first_index`.
+fn find_onset(buckets: &[Bucket], first_index: usize) -> usize {
+    let (mut best, mut best_sum, mut sum) = (first_index, 0, 0_i64);
+    for (index, bucket) in buckets[..first_index].iter().enumerate().rev() {
         sum += bucket.score(ONSET_FAILURE_WEIGHT);
         if sum > best_sum {
             (best, best_sum) = (index, sum);

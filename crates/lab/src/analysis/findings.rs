@@ -1,6 +1,6 @@
-//! Findings about the target that no threshold covers: failing methods, methods whose results are
-//! all null, stalls, drift of the latency, and subscriptions whose connections end, or whose
-//! notifications are missing or sent twice.
+//! Findings about the target that no threshold covers: failing methods, methods that only return
+//! null, stalls, and drift of the latency. A subscription has a finding if its connections end, or
+//! if its notifications are missing or repeated.
 //!
 //! Advice about the plan is in `plan/lint.rs`, doubts about the generator are in `validity.rs`.
 
@@ -18,18 +18,20 @@ mod tests;
 const FAILING_SHARE: f64 = 0.01;
 /// Smallest number of failed calls, or of null results, that is reported. Fewer may be chance.
 const CALLS_MIN: u64 = 10;
-/// Smallest number of points of the time series for the search for stalls and drift.
+/// Smallest number of seconds in which stalls and drift are searched.
 const SECONDS_MIN: usize = 5;
 /// A stalled second has less than this share of the median number of ended requests.
 const STALLED_SHARE: f64 = 0.75;
-/// A stalled second holds a call that took at least this long, in milliseconds.
+/// In a stalled second, or in the next one, a call ends that took at least this long, in
+/// milliseconds.
 const STALL_MS: f64 = 100.0;
 /// That call must also take at least this many times the median of all per-second latency medians.
 const STALL_LATENCY_RATIO_MIN: f64 = 10.0;
-/// Smallest median of ended requests per second for the search for stalls.
-const RESULTS_MIN: f64 = 20.0;
-/// Drift is reported if the mean of the per-second latency medians in the last third of the run is
-/// at least this multiple of the mean in the first third, or the reverse.
+/// Smallest median number of ended requests per second for the search for stalls. With fewer, a
+/// low second may be chance.
+const MEDIAN_REQUESTS_MIN: f64 = 20.0;
+/// Drift is reported if the latency in the last third of the run is at least this multiple of the
+/// latency in the first third, or the reverse. The latency is the mean of per-second medians.
 const DRIFT_RATIO_MIN: f64 = 2.0;
 /// Smallest difference of both means for drift to be reported, in milliseconds.
 const DRIFT_MS: f64 = 1.0;
@@ -42,7 +44,7 @@ const DRIFT_P: f64 = 0.05;
 pub enum Finding {
     /// Calls of a method fail.
     Failing { method: String, share: f64, failed: u64, calls: u64, class: Class },
-    /// All results of a method are null.
+    /// All successful calls of a method returned null.
     AllNull { method: String, nulls: u64 },
     /// The target stalled under a closed load.
     Stalled(Stalls),
@@ -58,7 +60,7 @@ pub enum Finding {
 }
 
 /// Seconds of a closed load in which the target hardly responded. Each worker has at most one call
-/// in flight during a stall, so percentiles of calls hardly show it (coordinated omission).
+/// in flight during a stall, so percentiles of calls hardly show the stall (coordinated omission).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stalls {
     /// Ends of the stalled seconds, in seconds since the start of the run.
@@ -92,9 +94,9 @@ pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = input.methods.iter().filter_map(find_failing).collect();
     findings.extend(input.methods.iter().filter_map(|row| find_all_null(input, row)));
     findings.extend(stalls.cloned().map(Finding::Stalled));
-    let steady = input.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
+    let is_steady = input.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
         && input.stages.iter().all(|stage| stage.level_from == stage.level_to);
-    if steady {
+    if is_steady {
         findings.extend(input.methods.iter().filter_map(|row| find_drift(input, &row.method)));
     }
     findings.extend(input.subscriptions.iter().flat_map(find_in_subscription));
@@ -105,8 +107,8 @@ pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
 fn find_in_subscription(row: &SubscriptionRow) -> Vec<Finding> {
     let name = || row.name.clone();
     let ended: u64 = row.ended.iter().map(|(_, connections)| connections).sum();
-    let reason = row.ended.iter().max_by_key(|(_, connections)| *connections);
-    let unsubscribed = reason.map(|(reason, _)| Finding::Unsubscribed {
+    let most_frequent = row.ended.iter().max_by_key(|(_, connections)| *connections);
+    let unsubscribed = most_frequent.map(|(reason, _)| Finding::Unsubscribed {
         name: name(),
         ended,
         connections: row.connections,
@@ -125,14 +127,15 @@ fn find_in_subscription(row: &SubscriptionRow) -> Vec<Finding> {
     unsubscribed.into_iter().chain(missing).chain(duplicates).collect()
 }
 
+/// Returns a finding if a notable share of the method's calls failed.
 fn find_failing(row: &Row) -> Option<Finding> {
-    let failed = row.classes.iter().filter(|class| class.class.is_failure());
-    let count: u64 = failed.clone().map(|class| class.calls).sum();
-    let class = failed.max_by_key(|class| class.calls)?.class;
-    (count >= CALLS_MIN && row.failed_share >= FAILING_SHARE).then(|| Finding::Failing {
+    let failures = row.classes.iter().filter(|class| class.class.is_failure());
+    let failed: u64 = failures.clone().map(|class| class.calls).sum();
+    let class = failures.max_by_key(|class| class.calls)?.class;
+    (failed >= CALLS_MIN && row.failed_share >= FAILING_SHARE).then(|| Finding::Failing {
         method: row.method.clone(),
         share: row.failed_share,
-        failed: count,
+        failed,
         calls: row.calls,
         class,
     })
@@ -143,39 +146,40 @@ fn find_all_null(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
     let index = input.plan.methods.iter().position(|name| **name == *row.method)?;
     let nulls = *input.measured.nulls.get(index)?;
     let ok = row.classes.iter().find(|class| class.class == Class::Ok)?;
-    let method = || row.method.clone();
-    (nulls >= CALLS_MIN && nulls == ok.calls).then(|| Finding::AllNull { method: method(), nulls })
+    (nulls >= CALLS_MIN && nulls == ok.calls)
+        .then(|| Finding::AllNull { method: row.method.clone(), nulls })
 }
 
-/// Returns stalls of the target. `None` if there are none, if a scenario is open or has pauses, or
-/// if the run is too short or has too few requests to tell.
+/// Returns the stalls of the target. `None` without stalls, if a scenario is open or has pauses, or
+/// if the run has too few seconds or requests.
 pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
-    let unpaced = |scenario: &lab_model::plan::Scenario| {
+    let is_unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
     };
-    if seconds.len() < SECONDS_MIN || !plan.scenarios.iter().all(unpaced) {
+    if seconds.len() < SECONDS_MIN || !plan.scenarios.iter().all(is_unpaced) {
         return None;
     }
-    let calls = |second: &Second| second.requests as f64;
-    let counts: Vec<f64> = seconds.iter().map(|second| calls(second)).collect();
-    let medians: Vec<f64> =
+    let requests = |second: &Second| second.requests as f64;
+    let counts: Vec<f64> = seconds.iter().map(|second| requests(second)).collect();
+    let medians_ms: Vec<f64> =
         seconds.iter().flat_map(|second| &second.methods).map(|method| method.p50_ms).collect();
-    let typical = median(&counts)?;
-    let slow = (STALL_LATENCY_RATIO_MIN * median(&medians)?).max(STALL_MS);
+    let median_requests = median(&counts)?;
+    let stall_ms = (STALL_LATENCY_RATIO_MIN * median(&medians_ms)?).max(STALL_MS);
     // A call that waited for the end of a stall may end in the next second.
-    let longest = |index: usize| {
-        let following = seconds.iter().skip(index).take(2).flat_map(|second| &second.methods);
-        following.map(|method| method.max_ms).fold(0.0, f64::max)
+    let longest_ms = |index: usize| {
+        let both_seconds = seconds.iter().skip(index).take(2).flat_map(|second| &second.methods);
+        both_seconds.map(|method| method.max_ms).fold(0.0, f64::max)
     };
-    let few = |(_, second): &(usize, &&Second)| calls(second) < STALLED_SHARE * typical;
-    let stalled =
-        seconds.iter().enumerate().filter(few).filter(|(index, _)| longest(*index) >= slow);
-    let stalled: Vec<(usize, &&Second)> = stalled.collect();
-    let missing: f64 = stalled.iter().map(|(_, second)| 1.0 - calls(second) / typical).sum();
-    (typical >= RESULTS_MIN && !stalled.is_empty()).then(|| Stalls {
+    let is_stalled = |(index, second): &(usize, &&Second)| {
+        requests(second) < STALLED_SHARE * median_requests && longest_ms(*index) >= stall_ms
+    };
+    let stalled: Vec<(usize, &&Second)> = seconds.iter().enumerate().filter(is_stalled).collect();
+    let missing: f64 =
+        stalled.iter().map(|(_, second)| 1.0 - requests(second) / median_requests).sum();
+    (median_requests >= MEDIAN_REQUESTS_MIN && !stalled.is_empty()).then(|| Stalls {
         at: stalled.iter().map(|(_, second)| second.at).collect(),
         missing: missing / seconds.len() as f64,
-        longest_ms: stalled.iter().map(|(index, _)| longest(*index)).fold(0.0, f64::max),
+        longest_ms: stalled.iter().map(|(index, _)| longest_ms(*index)).fold(0.0, f64::max),
     })
 }
 
@@ -183,19 +187,16 @@ pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
 /// is steady.
 fn find_drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
     let methods = input.seconds.iter().flat_map(|second| &second.methods);
-    let medians: Vec<f64> =
+    let medians_ms: Vec<f64> =
         methods.filter(|row| row.method == method).map(|row| row.p50_ms).collect();
-    let third = medians.len() / 3;
-    if medians.len() < SECONDS_MIN || third == 0 {
+    let third = medians_ms.len() / 3;
+    if medians_ms.len() < SECONDS_MIN || third == 0 {
         return None;
     }
-    let (first_third, last_third) =
-        (mean(&medians[..third])?, mean(&medians[medians.len() - third..])?);
-    let (low, high) = (first_third.min(last_third), first_third.max(last_third));
-    let trend = ranks::mann_kendall(&medians).is_some_and(|test| test.p < DRIFT_P);
-    (trend && high >= DRIFT_RATIO_MIN * low && high - low >= DRIFT_MS).then(|| Finding::Drift {
-        method: method.to_owned(),
-        first_ms: first_third,
-        last_ms: last_third,
-    })
+    let first_ms = mean(&medians_ms[..third])?;
+    let last_ms = mean(&medians_ms[medians_ms.len() - third..])?;
+    let (low_ms, high_ms) = (first_ms.min(last_ms), first_ms.max(last_ms));
+    let has_trend = ranks::mann_kendall(&medians_ms).is_some_and(|test| test.p < DRIFT_P);
+    let is_large = high_ms >= DRIFT_RATIO_MIN * low_ms && high_ms - low_ms >= DRIFT_MS;
+    (has_trend && is_large).then(|| Finding::Drift { method: method.to_owned(), first_ms, last_ms })
 }

@@ -69,14 +69,14 @@ pub fn all() -> &'static [Habit] {
     })
 }
 
-/// Returns the habit that explains a difference in the responses of a method. `clients` are the
-/// versions that the servers report, in any letter case.
+/// Returns the habit that explains a difference in the responses of a method. `client_versions` are
+/// the versions that both servers report, in any letter case.
 pub fn find_habit(
     difference: &ClassifiedDifference,
     method: &str,
-    clients: [Option<&str>; 2],
+    client_versions: [Option<&str>; 2],
 ) -> Option<&'static Habit> {
-    all().iter().find(|habit| habit.explains(difference, method, clients))
+    all().iter().find(|habit| habit.explains(difference, method, client_versions))
 }
 
 impl Habit {
@@ -84,22 +84,24 @@ impl Habit {
         &self,
         difference: &ClassifiedDifference,
         method: &str,
-        clients: [Option<&str>; 2],
+        client_versions: [Option<&str>; 2],
     ) -> bool {
         let is_client = |name: &String| {
-            clients.iter().flatten().any(|version| version.to_ascii_lowercase().contains(name))
+            let mut versions = client_versions.iter().flatten();
+            versions.any(|version| version.to_ascii_lowercase().contains(name))
         };
         let is_pointer = |pattern: &String| matches_pointer(pattern, &difference.pointer);
         self.class == difference.class
-            && is_any(&self.methods, |pattern| matches_method(pattern, method))
-            && is_any(&self.pointers, is_pointer)
-            && is_any(&self.clients, is_client)
-            && is_any(&self.spellings, |spelling| difference.spelling == Some(*spelling))
-            && is_any(&self.present, |text| is_present(difference, text))
+            && is_empty_or_any(&self.methods, |pattern| matches_method(pattern, method))
+            && is_empty_or_any(&self.pointers, is_pointer)
+            && is_empty_or_any(&self.clients, is_client)
+            && is_empty_or_any(&self.spellings, |spelling| difference.spelling == Some(*spelling))
+            && is_empty_or_any(&self.present, |text| is_present(difference, text))
             && (self.codes.is_empty() || self.has_codes(difference))
             && self.tolerance.is_none_or(|tolerance| is_within(difference, tolerance))
     }
 
+    /// Returns true if both error codes are in the ranges of the habit.
     fn has_codes(&self, difference: &ClassifiedDifference) -> bool {
         [&difference.left, &difference.right].into_iter().all(|side| {
             let Side::Json(text) = side else { return false };
@@ -112,10 +114,11 @@ impl Habit {
 }
 
 /// Returns true if the list is empty or one of its items matches.
-fn is_any<T>(items: &[T], matches: impl FnMut(&T) -> bool) -> bool {
+fn is_empty_or_any<T>(items: &[T], matches: impl FnMut(&T) -> bool) -> bool {
     items.is_empty() || items.iter().any(matches)
 }
 
+/// Returns true if a pattern matches the name of a method. A trailing `*` matches any rest.
 fn matches_method(pattern: &str, method: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => method.starts_with(prefix),
@@ -136,7 +139,7 @@ pub fn matches_pointer(pattern: &str, pointer: &str) -> bool {
     }
 }
 
-/// Returns true if the only value of a missing member is this JSON text.
+/// Returns true if one side is missing and the other side is this JSON text.
 fn is_present(difference: &ClassifiedDifference, text: &str) -> bool {
     match (&difference.left, &difference.right) {
         (Side::Json(value), Side::Nothing) | (Side::Nothing, Side::Json(value)) => value == text,

@@ -1,5 +1,5 @@
 //! Compares two JSON-RPC responses and returns the first difference that a plan does not allow.
-//! `json_compare/all.rs` walks through the values, and also returns all differences.
+//! `json_compare/all.rs` walks through the values, and can also return all differences.
 //!
 //! The order of members and white space are ignored. Numbers are compared exactly by value,
 //! whatever their size and notation. Only the codes of errors are compared, because each client
@@ -19,7 +19,8 @@ pub mod all;
 #[cfg(test)]
 mod tests;
 
-/// Maximum nesting of arrays and objects that are parsed. Deeper ones are compared as text.
+/// Maximum nesting of arrays and objects that are parsed. Deeper values are compared as text, which
+/// limits the recursion.
 const DEPTH_MAX: usize = 100;
 
 /// Differences that a plan allows.
@@ -27,7 +28,8 @@ const DEPTH_MAX: usize = 100;
 pub struct AllowedDifferences {
     /// Pointers of ignored values.
     pub ignore: Vec<String>,
-    /// Two JSON numbers or hexadecimal quantities are equal if they differ by at most this share.
+    /// Largest difference of two JSON numbers or hexadecimal quantities that is allowed, as a share
+    /// of the larger one. 0 allows none.
     pub tolerance: f64,
     /// Pointers of unordered arrays.
     pub sets: Vec<String>,
@@ -40,7 +42,7 @@ pub enum Side {
     Json(String),
     /// The value is missing.
     Nothing,
-    /// No element of an unordered array equals the element of the other array.
+    /// No element of this unordered array equals the element of the other array.
     NothingLike,
     /// The length of an array; the other array has a different length.
     Elements(usize),
@@ -61,7 +63,8 @@ pub fn difference(
     allowed: &AllowedDifferences,
 ) -> Option<ClassifiedDifference> {
     let parse = |body| parse_response(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
-    let mut walk = Walk { allowed, reports_form: false, differences_max: 1, found: Vec::new() };
+    let mut walk =
+        Walk { allowed, reports_form: false, differences_max: 1, differences: Vec::new() };
     match (parse(left), parse(right)) {
         (Ok(Outcome::Result(left)), Ok(Outcome::Result(right))) => {
             walk.compare_values(text(left), text(right), "", 0);
@@ -77,14 +80,15 @@ pub fn difference(
         (left_outcome, right_outcome) if left_outcome == right_outcome => {}
         _ => walk.push(DifferenceClass::NotJsonRpc, "", &lossy(left), &lossy(right)),
     }
-    walk.found.pop()
+    walk.differences.pop()
 }
 
-/// Returns a result of `parse_response` as text, which has validated it as UTF-8.
+/// Returns a result of `parse_response` as text. `parse_response` has checked that it is UTF-8.
 fn text(raw: &[u8]) -> &str {
     std::str::from_utf8(raw).unwrap_or_default()
 }
 
+/// Returns bytes as text; invalid UTF-8 is replaced.
 fn lossy(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw).into_owned()
 }
@@ -98,6 +102,7 @@ fn kind(value: &str) -> char {
     }
 }
 
+/// Returns the content of a JSON string, or the raw text if it is invalid.
 fn parse_string(raw: &str) -> String {
     serde_json::from_str(raw).unwrap_or_else(|_| raw.to_owned())
 }
@@ -106,14 +111,15 @@ type Members<'a> = BTreeMap<String, &'a RawValue>;
 /// The pointer of a member, and its values in two objects.
 type MemberPair<'a> = (String, Option<&'a RawValue>, Option<&'a RawValue>);
 
-/// Returns the members of two objects in the order of their names; `None` if a text is no object.
+/// Returns the members of two objects in the order of their names. `None` if a text is not an
+/// object.
 fn member_pairs<'a>(left: &'a str, right: &'a str, pointer: &str) -> Option<Vec<MemberPair<'a>>> {
     let parse = |raw| serde_json::from_str::<Members<'a>>(raw).ok();
     let (left, right) = (parse(left)?, parse(right)?);
     let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
     let pair = |name: &String| {
-        let member = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-        (member, left.get(name).copied(), right.get(name).copied())
+        let member_pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+        (member_pointer, left.get(name).copied(), right.get(name).copied())
     };
     Some(names.into_iter().map(pair).collect())
 }
@@ -146,16 +152,18 @@ fn canonical(raw: &str, depth: usize) -> String {
     }
 }
 
-/// A decimal number: sign, digits without leading and trailing zeros, and the power of ten of the
-/// last digit.
+/// A decimal number of any size, in a form that is the same for equal numbers.
 #[derive(Debug, PartialEq, Eq)]
-struct Exact {
+struct ExactNumber {
     negative: bool,
+    /// Digits without leading and trailing zeros; empty for 0.
     digits: String,
+    /// Power of ten of the last digit.
     exponent: i64,
 }
 
-fn parse_exact(raw: &str) -> Option<Exact> {
+/// Parses a JSON number. `None` if its exponent is too large.
+fn parse_exact(raw: &str) -> Option<ExactNumber> {
     let (negative, unsigned) = match raw.strip_prefix('-') {
         Some(unsigned) => (true, unsigned),
         None => (false, raw),
@@ -170,22 +178,23 @@ fn parse_exact(raw: &str) -> Option<Exact> {
     let zeros = i64::try_from(all_digits.len() - trimmed.len()).ok()?;
     let digits = trimmed.trim_start_matches('0').to_owned();
     if digits.is_empty() {
-        return Some(Exact { negative: false, digits, exponent: 0 });
+        return Some(ExactNumber { negative: false, digits, exponent: 0 });
     }
     let exponent = power.checked_sub(i64::try_from(fraction.len()).ok()?)?.checked_add(zeros)?;
-    Some(Exact { negative, digits, exponent })
+    Some(ExactNumber { negative, digits, exponent })
 }
 
+/// Returns true if two JSON numbers are equal, or differ by at most the tolerance.
 fn are_equal_numbers(left: &str, right: &str, tolerance: f64) -> bool {
-    let same = match (parse_exact(left), parse_exact(right)) {
+    let is_exactly_equal = match (parse_exact(left), parse_exact(right)) {
         (Some(left), Some(right)) => left == right,
         _ => false,
     };
-    let within_tolerance = || match (left.parse(), right.parse()) {
+    let is_close = || match (left.parse(), right.parse()) {
         (Ok(left), Ok(right)) => is_within(left, right, tolerance),
         _ => false,
     };
-    same || within_tolerance()
+    is_exactly_equal || is_close()
 }
 
 /// Returns true if two texts are hexadecimal quantities within the tolerance.
@@ -200,11 +209,12 @@ fn are_close_quantities(left: &str, right: &str, tolerance: f64) -> bool {
     }
 }
 
+/// Returns true if two numbers differ by at most the tolerance; false for a tolerance of 0.
 fn is_within(left: f64, right: f64, tolerance: f64) -> bool {
     tolerance > 0.0 && (left - right).abs() <= tolerance * left.abs().max(right.abs())
 }
 
-/// Returns true if a pattern matches a pointer. `*` matches one segment.
+/// Returns true if a pattern matches a JSON pointer. `*` matches any one segment.
 pub(super) fn matches_segments(pattern: &str, pointer: &str) -> bool {
     let (patterns, segments) = (pattern.split('/'), pointer.split('/'));
     patterns.clone().count() == segments.clone().count()

@@ -1,7 +1,8 @@
-//! The state of a probe: counts of each target since the start, and the changes of state. Memory is
-//! bounded by the targets and their methods, so that a probe may run without end.
+//! The state of `weir probe`, which calls each target at a steady interval: counts since the start,
+//! and the changes of each target's state. The targets and their methods bound the memory, so a
+//! probe may run without end.
 //!
-//! Times are durations since the start of the probe. Nothing here sends, waits or reads a clock.
+//! Times are durations since the start of the probe. This code does not send, wait or read a clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,21 +15,22 @@ use lab_model::results::TargetFacts;
 mod tests;
 
 /// Shortest time that the histograms of a probe resolve, in nanoseconds.
-const TIME_MIN: u64 = 1_000;
+const TIME_MIN_NANOS: u64 = 1_000;
 /// Significant decimal digits of these histograms. With two, a histogram takes about 30 kB.
-const DIGITS: u8 = 2;
-/// Number of heads that are stored for each target.
-const HEADS: usize = 2;
+const SIGNIFICANT_DIGITS: u8 = 2;
+/// Number of heads that are stored for each target. Targets respond to one turn at different times,
+/// so the previous head is needed too.
+const HEADS_MAX: usize = 2;
 /// Maximum number of characters of a reason.
 const REASON_CHARS_MAX: usize = 160;
 
-/// When the state of a target changes.
+/// Rules by which the state of a target changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Number of consecutive calls that fail, or succeed, before a target counts as failed, or as
-    /// recovered.
+    /// Number of consecutive failed calls after which a target counts as failed. The same number of
+    /// successful calls makes it count as recovered.
     pub calls_in_a_row: u32,
-    /// Maximum lag in blocks of a target that does not count as lagging.
+    /// Maximum lag, in blocks, at which a target does not yet count as lagging.
     pub lag_max: u64,
 }
 
@@ -50,9 +52,9 @@ pub struct TargetState {
     pub name: String,
     /// Client, chain and family; `None` until the target has responded to the first calls.
     pub facts: Option<TargetFacts>,
-    /// Its status.
+    /// Status of the target.
     pub status: Status,
-    /// True if it is up but lags.
+    /// True if the target is up but behind other targets of its chain.
     pub lagging: bool,
     /// Finished calls by method and class.
     pub calls: BTreeMap<(String, Class), u64>,
@@ -66,7 +68,7 @@ pub struct TargetState {
     heads: Vec<Head>,
     /// Time of the last change of the head.
     head_changed: Duration,
-    /// Start of the first of the last failed calls in a row.
+    /// Start of the first call of the last series of failed calls.
     failing_since: Duration,
     failed_in_a_row: u32,
     succeeded_in_a_row: u32,
@@ -78,34 +80,36 @@ pub enum Status {
     /// No call has ended yet.
     #[default]
     Starting,
-    /// It responds.
+    /// The target responds.
     Up,
-    /// Its last calls failed.
+    /// The last calls failed.
     Failed,
 }
 
 /// A head that a target reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
-    /// Number of the turn of the call. All targets are called in the same turns.
+    /// Number of the turn in which the target reported the head. All targets are called once per
+    /// turn.
     turn: u64,
+    /// Block number.
     number: u64,
 }
 
 /// A finished call.
 #[derive(Clone, Debug)]
 pub struct FinishedCall<'a> {
-    /// Its method.
+    /// Method of the call.
     pub method: &'a str,
-    /// How it ended.
+    /// Outcome of the call.
     pub class: Class,
     /// Time from the scheduled start of the call to its end.
     pub latency: Duration,
-    /// Number of its turn.
+    /// Number of the turn in which the call was made.
     pub turn: u64,
-    /// The head, if the call returned one.
+    /// Number of the head; `None` if the call did not return it.
     pub head: Option<u64>,
-    /// Why it failed.
+    /// Reason why the call failed.
     pub reason: &'a str,
 }
 
@@ -118,7 +122,7 @@ pub struct Event {
     pub change: Change,
 }
 
-/// What changed.
+/// A change of state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// The first call had a result.
@@ -145,7 +149,7 @@ pub enum Change {
 }
 
 impl ProbeState {
-    /// Returns the state of targets with these names before the first call.
+    /// Creates the state of targets with these names, before the first call.
     pub fn new(names: impl IntoIterator<Item = String>, rules: Rules) -> ProbeState {
         let target = |name| TargetState { name, ..TargetState::default() };
         let targets = names.into_iter().map(target).collect();
@@ -198,7 +202,7 @@ impl ProbeState {
         }
     }
 
-    /// Sets the time, and finds the targets that began or ceased to lag.
+    /// Sets the time. Adds an event for each target that started or stopped lagging.
     pub fn tick(&mut self, elapsed: Duration) {
         self.elapsed = elapsed;
         for index in 0..self.targets.len() {
@@ -207,7 +211,8 @@ impl ProbeState {
             if target.status != Status::Up {
                 continue;
             }
-            // A target near the limit would otherwise change its state with each block.
+            // The lower limit prevents a change of state with each block if the lag is near
+            // `lag_max`.
             let caught_up = lag <= self.rules.lag_max / 2;
             let change = match target.lagging {
                 false if lag > self.rules.lag_max => Change::Lags { blocks: lag },
@@ -219,14 +224,14 @@ impl ProbeState {
         }
     }
 
-    /// Returns the changes since the last call of this function.
+    /// Returns the events since the last call of this function.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Returns the number of blocks by which a target is behind the highest head of the targets of
-    /// its chain; `None` if its head is unknown. Heads of the same turn are compared, because a
-    /// chain may grow by many blocks between two turns.
+    /// Returns the number of blocks by which a target is behind the highest head of all targets of
+    /// its chain. `None` if the head of the target is unknown. Heads of the same turn are compared,
+    /// because a chain may grow by many blocks between two turns.
     pub fn lag(&self, index: usize) -> Option<u64> {
         let target = &self.targets[index];
         let own_head = target.heads.last()?;
@@ -235,6 +240,7 @@ impl ProbeState {
         heads.map(|head| head.saturating_sub(own_head.number)).max()
     }
 
+    /// Sets the status of a target to failed. `calls` is the number of consecutive failed calls.
     fn fail(&mut self, index: usize, reason: &str, calls: u32) {
         let target = &mut self.targets[index];
         target.status = Status::Failed;
@@ -252,16 +258,17 @@ impl TargetState {
         self.heads.last().map(|head| head.number)
     }
 
-    /// Returns the time since the head changed; `None` if it is unknown.
+    /// Returns the time since the head changed; `None` if the head is unknown.
     pub fn head_age(&self, elapsed: Duration) -> Option<Duration> {
         self.head().map(|_| elapsed.saturating_sub(self.head_changed))
     }
 
+    /// Counts a finished call, and stores its latency and its head.
     fn count(&mut self, call: &FinishedCall<'_>, now: Duration) {
         *self.calls.entry((call.method.to_owned(), call.class)).or_default() += 1;
         if call.class == Class::Ok {
             let times = self.latencies.entry(call.method.to_owned()).or_insert_with(|| {
-                Histogram::new_with_bounds(TIME_MIN, TIME_MAX, DIGITS)
+                Histogram::new_with_bounds(TIME_MIN_NANOS, TIME_MAX, SIGNIFICANT_DIGITS)
                     .expect("the bounds are constants that fit")
             });
             times.saturating_record(nanos(call.latency).max(1));
@@ -270,13 +277,13 @@ impl TargetState {
         if self.head() != Some(number) {
             self.head_changed = now;
         }
-        if self.heads.len() == HEADS {
+        if self.heads.len() == HEADS_MAX {
             self.heads.remove(0);
         }
         self.heads.push(Head { turn: call.turn, number });
     }
 
-    /// Returns what identifies the chain; `None` if it is unknown.
+    /// Returns the family and the id of the chain; `None` if they are unknown.
     fn chain(&self) -> Option<(&str, Option<&str>)> {
         let facts = self.facts.as_ref()?;
         Some((&facts.family, facts.chain_id.as_deref()))
@@ -284,7 +291,7 @@ impl TargetState {
 
     /// Returns the newest head up to a turn, or the oldest stored head if all are newer.
     fn head_in(&self, turn: u64) -> Option<u64> {
-        let in_time = self.heads.iter().rev().find(|head| head.turn <= turn);
-        in_time.or_else(|| self.heads.first()).map(|head| head.number)
+        let newest_until_turn = self.heads.iter().rev().find(|head| head.turn <= turn);
+        newest_until_turn.or_else(|| self.heads.first()).map(|head| head.number)
     }
 }

@@ -1,7 +1,7 @@
-//! Arranges the runs of a load study in rounds, decides when it ends, and measures its drift.
+//! Arranges the runs of a load study in rounds, decides when the study ends, and measures drift.
 //!
-//! A round is one run of every variant. The runs of a round are compared with each other, so what
-//! changes slowly between rounds affects all variants alike. `study/load/runner.rs` runs the
+//! A round is one run of every variant. The runs of a round are compared with each other, so a slow
+//! change of the machine between rounds affects all variants alike. `study/load/runner.rs` runs the
 //! rounds; `analysis/compare.rs` compares them.
 
 use std::time::Duration;
@@ -15,14 +15,14 @@ mod tests;
 
 /// Significance level of a drift.
 const LEVEL: f64 = 0.05;
-/// The study ends after this many consecutive rounds in which a run could not be made.
+/// The study ends after this many consecutive rounds in which a run failed.
 const FAULTY_ROUNDS_MAX: usize = 3;
 
 /// Returns the order of the variants in a round, by index. Rounds count from 0.
 ///
-/// The Latin square is balanced for the preceding run too (Williams, Australian Journal of
-/// Scientific Research A 2, 1949): with an odd number of variants it needs a second, reversed
-/// square.
+/// In the Latin square each variant also follows each other variant equally often (Williams,
+/// Australian Journal of Scientific Research A 2, 1949). An odd number of variants needs a second,
+/// reversed square for this.
 pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
     match order {
         RunOrder::Abba => {
@@ -34,14 +34,14 @@ pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
         }
         RunOrder::LatinSquare => {
             let row = round % block(order, variants);
-            // 0, 1, n − 1, 2, n − 2, …
-            let step = |position: usize| match position {
+            // The first row is 0, 1, n − 1, 2, n − 2, …; each further row adds 1 to every index.
+            let first_row = |position: usize| match position {
                 0 => 0,
                 odd if odd % 2 == 1 => odd.div_ceil(2),
                 even => variants - even / 2,
             };
             let mut sequence: Vec<usize> =
-                (0..variants).map(|position| (step(position) + row) % variants).collect();
+                (0..variants).map(|position| (first_row(position) + row) % variants).collect();
             if row >= variants {
                 sequence.reverse();
             }
@@ -68,7 +68,8 @@ pub struct Limits {
     pub rounds_max: usize,
     /// Time limit.
     pub time_max: Duration,
-    /// Rounds after which the order is balanced.
+    /// Number of rounds after which the order is balanced. The precision ends a study only after
+    /// a multiple of it.
     pub block: usize,
 }
 
@@ -77,11 +78,11 @@ pub struct Limits {
 pub struct Progress {
     /// Rounds that were run.
     pub rounds: usize,
-    /// Rounds that can be compared. Plans may differ in this number, and the lowest one counts.
+    /// Rounds that can be compared. If plans differ in this number, it is the lowest one.
     pub usable: usize,
-    /// Consecutive rounds at the end in which a run could not be made.
+    /// Consecutive rounds at the end in which a run failed.
     pub faulty: usize,
-    /// True if all intervals are as narrow as required.
+    /// True if all confidence intervals are narrow enough.
     pub precise: bool,
     /// Time since the start of the study, without interruptions.
     pub elapsed: Duration,
@@ -89,7 +90,8 @@ pub struct Progress {
     pub next_round: Duration,
 }
 
-/// Decides if the study ends before the next round. The first round always runs.
+/// Returns the reason to end the study before the next round; `None` to continue. The first round
+/// always runs.
 pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
     if progress.rounds == 0 {
         return None;
@@ -97,8 +99,8 @@ pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
     if progress.faulty >= FAULTY_ROUNDS_MAX {
         return Some(EndReason::Faults);
     }
-    let balanced = progress.rounds.is_multiple_of(limits.block.max(1));
-    if progress.precise && balanced && progress.usable >= limits.rounds_min {
+    let is_balanced = progress.rounds.is_multiple_of(limits.block.max(1));
+    if progress.precise && is_balanced && progress.usable >= limits.rounds_min {
         return Some(EndReason::Precision);
     }
     if progress.rounds >= limits.rounds_max {
@@ -107,28 +109,28 @@ pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
     (progress.elapsed + progress.next_round > limits.time_max).then_some(EndReason::TimeMax)
 }
 
-/// Measures the drift of positive values, one for each round. None for fewer than two. `plan` is
-/// the plan of a drift of the baseline.
+/// Measures the drift of positive values, one for each round. `None` for fewer than two values, or
+/// if a value is not positive. `plan` is the plan of the runs, for a drift of the baseline.
 pub fn drift(subject: DriftSubject, plan: Option<String>, values: Vec<f64>) -> Option<Drift> {
     if values.len() < 2 {
         return None;
     }
     let third = values.len().div_ceil(3);
-    let first = median(&values[..third])?;
-    let last = median(&values[values.len() - third..])?;
+    let median_at_start = median(&values[..third])?;
+    let median_at_end = median(&values[values.len() - third..])?;
     let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (first > 0.0 && smallest > 0.0).then(|| Drift {
+    (median_at_start > 0.0 && smallest > 0.0).then(|| Drift {
         subject,
         plan,
-        change: last / first - 1.0,
+        change: median_at_end / median_at_start - 1.0,
         spread: largest / smallest - 1.0,
         p: ranks::mann_kendall(&values).map(|trend| trend.p),
         values,
     })
 }
 
-/// Returns true if the values of a drift follow a trend.
+/// Returns true if `p`, the p-value of a drift, is significant. False if it is unknown.
 pub fn is_trend(p: Option<f64>) -> bool {
     p.is_some_and(|p| p <= LEVEL)
 }

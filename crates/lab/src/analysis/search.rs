@@ -3,10 +3,13 @@
 //!
 //! The history of probes is the whole state, so a search can be repeated from its record. The
 //! search doubles the rate until a probe fails, and then bisects. It repeats probes on both sides
-//! of the boundary until a majority decides. It ends with a soak (a long run) at the highest rate
-//! that passed. A probe neither passes nor fails if the generator was the limit or if its numbers
-//! are invalid. After each probe that did not pass, a baseline at a low rate checks if the target
-//! has recovered. The search ends after two invalid baselines in a row.
+//! of the boundary between passing and failing rates until a majority decides. It ends with a soak
+//! (a long run) at the highest rate that passed.
+//!
+//! A probe neither passes nor fails if the generator was the limit or if its numbers are invalid.
+//! After each probe that did not pass, a baseline at a low rate checks if the target has recovered.
+//! The search ends after two invalid baselines in a row. Before each probe the search pauses for
+//! one or more drain times; the plan configures the drain time.
 //!
 //! `judge` decides if a probe passes; `capacity.rs` starts the runs.
 
@@ -29,8 +32,7 @@ pub struct Settings {
     pub rate_max: f64,
     /// Rate of baselines; above 0.
     pub rate_baseline: f64,
-    /// The search ends if the interval between pass and fail has at most this relative width; above
-    /// 0.
+    /// Relative width of the interval between pass and fail at which the search ends; above 0.
     pub precision: f64,
     /// Number of probes on each side of the boundary; their majority decides. At least 1.
     pub repeats: usize,
@@ -47,15 +49,16 @@ pub struct Probe {
     pub rate: f64,
     /// Outcome of the probe.
     pub outcome: ProbeOutcome,
-    /// Distance to the nearest limit as a share of it: above 0 if the limit was kept.
+    /// Distance to the nearest limit, as a share of that limit. At least 0 for a pass, at most 0
+    /// for a fail; `None` if unknown.
     pub margin: Option<f64>,
-    /// Health of the target. Baselines are compared by it.
+    /// Health of the target during the probe.
     pub health: Health,
     /// Length of the pause before the probe, as a multiple of the configured drain time.
     pub drains: u32,
 }
 
-/// Health of a target, measured at a low rate.
+/// Health of a target during a probe. Only the health at baselines is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Health {
     /// Median service time (from the actual send), in milliseconds.
@@ -66,16 +69,16 @@ pub struct Health {
 
 impl Health {
     /// Smallest ratio of medians that is not chance.
-    const SLOWER: f64 = 1.5;
+    const SLOWER_RATIO: f64 = 1.5;
     /// Smallest difference of medians, in milliseconds, that is not jitter of a very fast target.
     const SLOWER_MS: f64 = 0.2;
     /// Smallest difference of failure shares that is not chance.
-    const FAILED_MORE: f64 = 0.01;
+    const FAILED_SHARE_MORE: f64 = 0.01;
 
     /// Returns true if this health is clearly worse than `other`.
-    fn worse_than(&self, other: &Health) -> bool {
-        self.p50_ms > other.p50_ms * Self::SLOWER + Self::SLOWER_MS
-            || self.failed_share > other.failed_share + Self::FAILED_MORE
+    fn is_worse_than(&self, other: &Health) -> bool {
+        self.p50_ms > other.p50_ms * Self::SLOWER_RATIO + Self::SLOWER_MS
+            || self.failed_share > other.failed_share + Self::FAILED_SHARE_MORE
     }
 }
 
@@ -84,68 +87,69 @@ impl Health {
 pub enum Step {
     /// Make a probe.
     Probe {
-        /// Its purpose.
+        /// Purpose of the probe.
         kind: Kind,
         /// Iterations per second.
         rate: f64,
-        /// Length of the pause before it, as a multiple of the configured drain time.
+        /// Length of the pause before the probe, as a multiple of the configured drain time.
         drains: u32,
     },
     /// End the search.
     End(EndReason),
 }
 
-/// Maximum number of waits for a target to recover: two, four and eight drain times. After them the
-/// target counts as changed.
+/// Maximum number of waits for a target to recover: two, four and eight drain times. If the target
+/// is still worse after them, its new health becomes the reference.
 const WAITS_MAX: u32 = 3;
 /// Maximum number of times that the first rate is halved if it fails: down to 1/64.
 const HALVINGS_MAX: i32 = 6;
-/// Precision of the interval if the generator is the limit. It is coarse, because such an interval
-/// says nothing about the target.
-const LIMITED_PRECISION: f64 = 0.1;
+/// Smallest precision of an interval whose upper rate did not fail: the generator was the limit
+/// there, or the numbers were invalid. It is coarse, because that rate does not limit the target.
+const CEILING_PRECISION: f64 = 0.1;
 /// Maximum number of invalid baselines in a row; then the search ends.
 const INVALID_BASELINES_MAX: usize = 2;
-/// No lower rate is tried if at least this share of the first baseline's calls failed.
-const BROKEN: f64 = 0.5;
-/// Maximum number of soaks; then the search ends even if none held.
+/// The search ends at once if at least this share of the first baseline's calls failed.
+const BROKEN_SHARE: f64 = 0.5;
+/// Maximum number of soaks; then the search ends even if no soak passed.
 const SOAKS_MAX: usize = 3;
 /// Smallest relative step down after a failed soak.
 const SOAK_STEP: f64 = 0.05;
 
 /// Returns the next step. `history` has the probes in the order in which they ran.
 pub fn next(settings: &Settings, history: &[Probe]) -> Step {
-    if let Some(step) = baseline_first(settings, history) {
+    if let Some(step) = next_baseline(settings, history) {
         return step;
     }
-    if let [only] = history
-        && is_valid(only)
-        && only.health.failed_share >= BROKEN
+    if let [first_baseline] = history
+        && is_valid(first_baseline)
+        && first_baseline.health.failed_share >= BROKEN_SHARE
     {
         return Step::End(EndReason::NothingPassed);
     }
-    let levels = Levels::of(history);
+    let levels = Levels::group(history);
     if count_probes(history) >= probes_max(settings) {
         return Step::End(EndReason::ProbesMax);
     }
     if let Some(rate) = levels.contradicted_rate(settings.repeats) {
-        return probe(Kind::Repeat, rate);
+        return probe_step(Kind::Repeat, rate);
     }
     if let Some(rate) = levels.rate_once_invalid() {
-        return probe(Kind::Repeat, rate);
+        return probe_step(Kind::Repeat, rate);
     }
     match (levels.highest_pass(), levels.upper()) {
-        (None, None) => probe(Kind::Climb, round_rate(settings.rate_start)),
+        (None, None) => probe_step(Kind::Climb, round_rate(settings.rate_start)),
         (None, Some(_)) => step_down(settings, &levels),
         (Some(pass), None) if pass < settings.rate_max => {
-            probe(Kind::Climb, round_rate(2.0 * pass).min(settings.rate_max))
+            probe_step(Kind::Climb, round_rate(2.0 * pass).min(settings.rate_max))
         }
         (Some(pass), upper) => narrow_interval(settings, &levels, pass, upper, history),
     }
 }
 
-/// Returns a baseline at the start. After a probe that did not pass, returns baselines until the
-/// target has recovered.
-fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
+/// Returns the baseline that must run before any other probe. One runs at the start. After a probe
+/// that did not pass, baselines run until the target has recovered. `None` if no baseline is
+/// needed.
+fn next_baseline(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let baseline =
         |drains| Step::Probe { kind: Kind::Baseline, rate: settings.rate_baseline, drains };
     let Some(last_probe) = history.last() else { return Some(baseline(0)) };
@@ -153,17 +157,17 @@ fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
     if last_probe.kind != Kind::Baseline {
         return (last_probe.outcome != ProbeOutcome::Pass).then(|| baseline(recovery));
     }
-    match trailing_invalid(history) {
+    match count_trailing_invalid(history) {
         0 => {}
         INVALID_BASELINES_MAX.. => return Some(Step::End(end_without_baseline(last_probe))),
         _ => return Some(baseline(recovery.max(2))),
     }
-    let waits = trailing_worse(history);
+    let waits = count_trailing_worse(history);
     (1..=WAITS_MAX).contains(&waits).then(|| baseline(recovery.max(1 << waits)))
 }
 
-/// Returns the number of invalid baselines at the end of the history.
-fn trailing_invalid(history: &[Probe]) -> usize {
+/// Returns the number of consecutive invalid baselines at the end of the history.
+fn count_trailing_invalid(history: &[Probe]) -> usize {
     let invalid = |probe: &&Probe| probe.kind == Kind::Baseline && !is_valid(probe);
     history.iter().rev().take_while(invalid).count()
 }
@@ -175,11 +179,13 @@ fn end_without_baseline(last_probe: &Probe) -> EndReason {
     }
 }
 
-/// Returns the number of baselines at the end of the history that are worse than the reference.
-fn trailing_worse(history: &[Probe]) -> u32 {
+/// Returns the number of consecutive baselines at the end of the history that are worse than the
+/// reference health.
+fn count_trailing_worse(history: &[Probe]) -> u32 {
     let Some(reference) = reference_health(history) else { return 0 };
-    let from_end = history.iter().rev().take_while(|probe| probe.kind == Kind::Baseline);
-    let worse = from_end.take_while(|probe| is_valid(probe) && probe.health.worse_than(&reference));
+    let trailing_baselines = history.iter().rev().take_while(|probe| probe.kind == Kind::Baseline);
+    let worse = trailing_baselines
+        .take_while(|probe| is_valid(probe) && probe.health.is_worse_than(&reference));
     u32::try_from(worse.count()).unwrap_or(u32::MAX)
 }
 
@@ -188,16 +194,17 @@ fn is_valid(probe: &Probe) -> bool {
     matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
 }
 
-/// Returns the health that baselines are compared with: the health at the first baseline. After a
-/// lasting change the new health replaces it, so the search waits only once for the same change.
+/// Returns the health with which baselines are compared. This is the health at the first valid
+/// baseline. After a lasting change the new health replaces it, so the search waits only once for
+/// the same change. `None` without a valid baseline.
 fn reference_health(history: &[Probe]) -> Option<Health> {
     let mut reference: Option<Health> = None;
     let mut waits = 0;
     for probe in history {
-        let compared = probe.kind == Kind::Baseline && is_valid(probe);
-        let worse = reference.is_some_and(|health| probe.health.worse_than(&health));
-        waits = if compared && worse { waits + 1 } else { 0 };
-        if compared && (reference.is_none() || waits > WAITS_MAX) {
+        let is_compared = probe.kind == Kind::Baseline && is_valid(probe);
+        let is_worse = reference.is_some_and(|health| probe.health.is_worse_than(&health));
+        waits = if is_compared && is_worse { waits + 1 } else { 0 };
+        if is_compared && (reference.is_none() || waits > WAITS_MAX) {
             reference = Some(probe.health);
         }
     }
@@ -208,17 +215,17 @@ fn reference_health(history: &[Probe]) -> Option<Health> {
 /// 1.
 fn recovery_drains(history: &[Probe]) -> u32 {
     let reference = reference_health(history).unwrap_or_default();
-    let recovered = |probe: &&Probe| {
-        probe.kind == Kind::Baseline && is_valid(probe) && !probe.health.worse_than(&reference)
+    let has_recovered = |probe: &&Probe| {
+        probe.kind == Kind::Baseline && is_valid(probe) && !probe.health.is_worse_than(&reference)
     };
-    history.iter().filter(recovered).map(|probe| probe.drains).max().unwrap_or(1).max(1)
+    history.iter().filter(has_recovered).map(|probe| probe.drains).max().unwrap_or(1).max(1)
 }
 
-/// Halves the lowest rate so far, until a rate passes.
+/// Returns a probe at half the lowest rate so far. Ends the search if that rate would be too low.
 fn step_down(settings: &Settings, levels: &Levels) -> Step {
     let lowest = levels.lowest().unwrap_or(settings.rate_start);
     if lowest > settings.rate_start * f64::powi(0.5, HALVINGS_MAX) * 1.01 {
-        return probe(Kind::Climb, round_rate(lowest / 2.0));
+        return probe_step(Kind::Climb, round_rate(lowest / 2.0));
     }
     match (levels.lowest_fail(), levels.ceiling()) {
         (None, Some((_, Majority::Limited))) => Step::End(EndReason::ClientLimited),
@@ -227,7 +234,9 @@ fn step_down(settings: &Settings, levels: &Levels) -> Step {
     }
 }
 
-/// Narrows the interval above the highest pass: bisects, repeats, and soaks.
+/// Returns the next step once a rate has passed. It bisects the interval between `pass` and
+/// `upper`, then repeats probes at its ends, and then soaks at `pass`. `upper` is `None` if `pass`
+/// is the highest rate that was tried.
 fn narrow_interval(
     settings: &Settings,
     levels: &Levels,
@@ -235,43 +244,48 @@ fn narrow_interval(
     upper: Option<f64>,
     history: &[Probe],
 ) -> Step {
-    if let Some(step) = after_soak(settings, history) {
+    if let Some(step) = step_after_soak(settings, history) {
         return step;
     }
     let fail = levels.lowest_fail();
-    let limited = upper.is_some() && upper != fail;
-    let width =
-        if limited { settings.precision.max(LIMITED_PRECISION) } else { settings.precision };
+    let upper_did_not_fail = upper.is_some() && upper != fail;
+    let max_width = match upper_did_not_fail {
+        true => settings.precision.max(CEILING_PRECISION),
+        false => settings.precision,
+    };
     if let Some(upper) = upper {
         let middle = round_rate(f64::midpoint(pass, upper));
-        if (upper - pass) / pass > width && middle > pass && middle < upper {
-            return probe(Kind::Bisect, middle);
+        if (upper - pass) / pass > max_width && middle > pass && middle < upper {
+            return probe_step(Kind::Bisect, middle);
         }
     }
-    let open = [Some(pass), fail.filter(|_| !limited)].into_iter().flatten();
-    if let Some(rate) = open.into_iter().find(|rate| !levels.is_decided(*rate, settings.repeats)) {
-        return probe(Kind::Repeat, rate);
+    let ends = [Some(pass), fail.filter(|_| !upper_did_not_fail)].into_iter().flatten();
+    let undecided = ends.into_iter().find(|rate| !levels.is_decided(*rate, settings.repeats));
+    if let Some(rate) = undecided {
+        return probe_step(Kind::Repeat, rate);
     }
     if settings.soak {
-        return probe(Kind::Soak, pass);
+        return probe_step(Kind::Soak, pass);
     }
     Step::End(reason_of_end(levels, upper))
 }
 
-/// Returns the step after a soak: a soak at a lower rate if it failed, else the end.
-fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
+/// Returns the step after a soak: another soak at a lower rate if the last one failed, else the
+/// end. `None` before the first soak.
+fn step_after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
     let last_soak = soaks.last()?;
-    let levels = Levels::of(history);
+    let levels = Levels::group(history);
     if last_soak.outcome == ProbeOutcome::Fail && soaks.len() < SOAKS_MAX {
         let step = settings.precision.max(SOAK_STEP);
-        return Some(probe(Kind::Soak, round_rate(last_soak.rate * (1.0 - step))));
+        return Some(probe_step(Kind::Soak, round_rate(last_soak.rate * (1.0 - step))));
     }
     let upper =
         if last_soak.outcome == ProbeOutcome::Fail { Some(last_soak.rate) } else { levels.upper() };
     Some(Step::End(reason_of_end(&levels, upper)))
 }
 
+/// Returns why the search ends, where `upper` is the upper end of the interval.
 fn reason_of_end(levels: &Levels, upper: Option<f64>) -> EndReason {
     match (upper, levels.ceiling()) {
         (None, _) => EndReason::RateMax,
@@ -283,11 +297,12 @@ fn reason_of_end(levels: &Levels, upper: Option<f64>) -> EndReason {
     }
 }
 
-fn probe(kind: Kind, rate: f64) -> Step {
+/// Returns the step that makes a probe after a pause of one drain time.
+fn probe_step(kind: Kind, rate: f64) -> Step {
     Step::Probe { kind, rate, drains: 1 }
 }
 
-/// Rounds a rate to four significant digits, so that equal rates are equal numbers.
+/// Rounds a rate to four significant digits. Nearly equal rates then become equal numbers.
 pub fn round_rate(rate: f64) -> f64 {
     if rate <= 0.0 || !rate.is_finite() {
         return rate;
@@ -316,28 +331,28 @@ pub struct Summary {
     /// Lowest rate that failed.
     pub lowest_fail: Option<f64>,
     /// Index of the last probe that failed at `lowest_fail`.
-    pub failed: Option<usize>,
+    pub failed_index: Option<usize>,
     /// Index of the last probe that passed at `highest_pass`.
-    pub passed: Option<usize>,
-    /// False if a rate passed above one that failed.
+    pub passed_index: Option<usize>,
+    /// True if no rate passed above a rate that failed.
     pub monotone: bool,
     /// Shape of the boundary between pass and fail.
     pub boundary: Boundary,
-    /// True if the highest pass held through a soak; none if no soak could be judged.
+    /// True if the last soak passed; `None` if it could not be judged or did not run.
     pub soak_held: Option<bool>,
-    /// Health at the first baseline and the lasting worse health, if the target did not recover.
+    /// Health at the first baseline, then the lasting worse health. `None` if the target recovered.
     pub degraded: Option<(Health, Health)>,
     /// Largest number of drain times that the target needed to recover.
     pub recovery_drains: u32,
     /// The contradiction between early and late probes, if there is one.
     pub changed: Option<Change>,
-    /// True if the search ended because of invalid baselines; the last of them is the last probe.
+    /// True if the last two probes are invalid baselines, which end the search.
     pub baselines_invalid: bool,
 }
 
-/// Summarizes the probes of a search, whether or not it is over.
+/// Summarizes the probes of a search, which need not be over.
 pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
-    let levels = Levels::of(history);
+    let levels = Levels::group(history);
     let lowest_fail = levels.lowest_fail();
     let last_probe = |rate: Option<f64>, outcome| {
         let is_at = |probe: &Probe| Some(probe.rate) == rate && probe.outcome == outcome;
@@ -351,8 +366,8 @@ pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
         _ => None,
     };
     // A rate above the soak may have passed only a short probe. The rate of the soak counts.
-    let held = last_soak.filter(|_| soak_held == Some(true)).map(|probe| probe.rate);
-    let highest_pass = held.or(levels.highest_pass());
+    let soaked_rate = last_soak.filter(|_| soak_held == Some(true)).map(|probe| probe.rate);
+    let highest_pass = soaked_rate.or(levels.highest_pass());
     let first_baseline =
         history.iter().find(|probe| probe.kind == Kind::Baseline && is_valid(probe));
     let degraded = reference_health(history)
@@ -361,35 +376,35 @@ pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     Summary {
         highest_pass,
         lowest_fail,
-        failed: last_probe(lowest_fail, ProbeOutcome::Fail),
-        passed: last_probe(highest_pass, ProbeOutcome::Pass),
+        failed_index: last_probe(lowest_fail, ProbeOutcome::Fail),
+        passed_index: last_probe(highest_pass, ProbeOutcome::Pass),
         monotone: levels.is_monotone(),
         boundary: classify_boundary(settings, &levels),
         soak_held,
         degraded: degraded.map(|(latest, first_baseline)| (first_baseline.health, latest)),
         recovery_drains: recovery_drains(history),
         changed: find_change(history),
-        baselines_invalid: trailing_invalid(history) >= INVALID_BASELINES_MAX,
+        baselines_invalid: count_trailing_invalid(history) >= INVALID_BASELINES_MAX,
     }
 }
 
-/// A change of the target during a search.
+/// A change of the target during a search. Rates are iterations per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// Highest rate that passed while the target was better.
     pub passed: f64,
-    /// Lowest rate that failed while it was worse.
+    /// Lowest rate that failed while the target was worse.
     pub failed: f64,
-    /// True if the target got worse.
+    /// True if the target got worse, false if it got better.
     pub worse: bool,
 }
 
-/// Smallest number of late probes that must contradict the early ones.
-const CHANGED_MIN: usize = 2;
+/// Smallest number of late probes that must contradict the early probes.
+const CONTRADICTIONS_MIN: usize = 2;
 
-/// Searches for an instant at which the outcome of some rates flips. All probes before it agree,
-/// and all probes after it have the opposite outcome. Soaks are ignored, because a rate may pass a
-/// short probe and fail a long one.
+/// Searches for an instant at which the outcome of some rates flips. Probes before that instant
+/// agree with each other, as do probes after it, but both groups contradict each other. Soaks are
+/// ignored, because a rate may pass a short probe and fail a long one.
 fn find_change(history: &[Probe]) -> Option<Change> {
     let short_probes: Vec<&Probe> = history
         .iter()
@@ -398,12 +413,12 @@ fn find_change(history: &[Probe]) -> Option<Change> {
     (1..short_probes.len()).find_map(|split| {
         let (early, late) = short_probes.split_at(split);
         let got_worse = find_contradiction(early, late)
-            .filter(|contradiction| contradiction.fails_below >= CHANGED_MIN);
+            .filter(|contradiction| contradiction.fails_below >= CONTRADICTIONS_MIN);
         let got_better = || {
             find_contradiction(late, early).filter(|contradiction| {
                 let passes = late.iter().filter(|probe| probe.outcome == ProbeOutcome::Pass);
                 let passes_above = passes.filter(|probe| probe.rate >= contradiction.failed);
-                passes_above.count() >= CHANGED_MIN
+                passes_above.count() >= CONTRADICTIONS_MIN
             })
         };
         let change =
@@ -419,7 +434,7 @@ struct Contradiction {
     passed: f64,
     /// Lowest rate that failed.
     failed: f64,
-    /// Number of fails up to `passed`.
+    /// Number of probes that failed at or below `passed`.
     fails_below: usize,
 }
 
@@ -431,22 +446,24 @@ fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> 
     };
     let passed = rates(good, ProbeOutcome::Pass).into_iter().reduce(f64::max)?;
     let failed = rates(bad, ProbeOutcome::Fail).into_iter().reduce(f64::min)?;
-    let consistent = !rates(good, ProbeOutcome::Fail).iter().any(|rate| *rate <= passed)
+    let is_consistent = !rates(good, ProbeOutcome::Fail).iter().any(|rate| *rate <= passed)
         && !rates(bad, ProbeOutcome::Pass).iter().any(|rate| *rate >= failed);
     let fails_below = rates(bad, ProbeOutcome::Fail).iter().filter(|rate| **rate <= passed).count();
-    (failed <= passed && consistent).then_some(Contradiction { passed, failed, fails_below })
+    (failed <= passed && is_consistent).then_some(Contradiction { passed, failed, fails_below })
 }
 
-/// The boundary is a cliff if pass and fail are both farther from the limit than this share of it.
+/// The boundary is a cliff if the margins of both the highest pass and the lowest fail are larger
+/// than this share of the limit.
 const CLIFF_MARGIN: f64 = 0.3;
 
 fn classify_boundary(settings: &Settings, levels: &Levels) -> Boundary {
     let ends = levels.highest_pass().zip(levels.lowest_fail());
-    let margins = |(pass, fail)| Some((levels.margin(pass)?, levels.margin(fail)?));
     let Some((pass, fail)) = ends else { return Boundary::Unknown };
-    match margins((pass, fail)) {
+    match levels.margin(pass).zip(levels.margin(fail)) {
         Some(_) if (fail - pass) / pass > 2.0 * settings.precision => Boundary::Unknown,
-        Some((inside, outside)) if inside > CLIFF_MARGIN && outside < -CLIFF_MARGIN => {
+        Some((pass_margin, fail_margin))
+            if pass_margin > CLIFF_MARGIN && fail_margin < -CLIFF_MARGIN =>
+        {
             Boundary::Cliff
         }
         Some(_) => Boundary::Gradual,

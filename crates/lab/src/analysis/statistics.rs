@@ -1,8 +1,8 @@
 //! Statistics for small samples. `analysis/compare.rs` applies them to runs.
 //!
-//! The tests are our own code, so that the basis of a verdict can be read here; the distribution
-//! functions come from `statrs`. Each function names its source and is tested against published
-//! values.
+//! The statistical tests are our own code, so the basis of a verdict can be read here. The
+//! distribution functions come from `statrs`. Each function names its source and is tested against
+//! published values.
 
 pub mod ranks;
 pub mod resample;
@@ -30,7 +30,7 @@ pub fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Returns the median; none without values.
+/// Returns the median. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let ascending = sorted(values);
     let middle = ascending.len() / 2;
@@ -41,12 +41,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Returns the arithmetic mean; none without values.
+/// Returns the arithmetic mean. `None` without values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns the sample variance (divisor n − 1); none for fewer than two values.
+/// Returns the sample variance (divisor n − 1). `None` for fewer than two values.
 pub fn variance(values: &[f64]) -> Option<f64> {
     let centre = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
@@ -59,7 +59,7 @@ pub fn z(share: f64) -> f64 {
     standard_normal().inverse_cdf(0.5 + share / 2.0)
 }
 
-/// Returns the two-sided tail probability of the standard normal distribution beyond `z`.
+/// Returns the probability that a standard normal value is farther from 0 than `z`.
 pub(crate) fn two_sided(z: f64) -> f64 {
     2.0 * standard_normal().sf(z.abs())
 }

@@ -1,13 +1,16 @@
 //! Analysis of sync speed: block heights over time.
 //!
 //! A [`SyncRun`] is one run of one variant. It has samples of the height, and counters of the page
-//! cache if they are known (`sync/sample.rs`). `sync/run.rs` analyses one run alone, `sync/lead.rs`
-//! compares two runs, `sync/bins.rs` computes rates by height, `sync/pauses.rs` finds stalls and
-//! the chain tip, and `sync/judge.rs` compares variants over their repeats. `wording/conclude.rs`
-//! writes the sentences, and `study.rs` reads the files.
+//! cache if they are known (`sync/sample.rs`).
 //!
-//! The tests check the rules against the hand-computed numbers of a published run of two nodes
-//! (`testdata/pocketnet`).
+//! - `sync/run.rs` analyses one run.
+//! - `sync/lead.rs` compares two runs.
+//! - `sync/bins.rs` computes rates by height.
+//! - `sync/pauses.rs` finds stalls and the chain tip.
+//! - `sync/judge.rs` compares variants over all their runs.
+//!
+//! `study.rs` reads the files, and `wording/conclude.rs` writes the sentences. The tests check the
+//! rules against hand-computed numbers of a published run of two nodes (`testdata/pocketnet`).
 
 pub mod bins;
 pub mod judge;
@@ -24,8 +27,8 @@ pub use sample::{Announced, Sample, SyncRun, Timeout};
 /// The runs of one variant of a study.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VariantRuns {
-    /// Its name.
+    /// Name of the variant.
     pub name: String,
-    /// Its runs, in order.
+    /// The runs, by their number.
     pub runs: Vec<SyncRun>,
 }

@@ -3,9 +3,9 @@
 //! A threshold is evaluated in one of three ways:
 //! - without `window` and `sustained`: over the whole run after the warm-up, as in k6. The value at
 //!   the end counts;
-//! - with `window`: over a sliding window that moves each second. One broken window breaks the
-//!   threshold. With `sustained`, a series of broken windows of that length does;
-//! - with `sustained` alone: the same with windows of one second.
+//! - with `window`: over a sliding window that moves each second. One window outside the limit
+//!   breaks the threshold. With `sustained`, the windows must stay outside for that time;
+//! - with `sustained` alone: over windows of one second, which must stay outside for that time.
 //!
 //! Windows cover only the time of the selected stages, because only late calls end after that time.
 //! The caller leaves out the warm-up.
@@ -25,7 +25,8 @@ pub mod subscriptions;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of steps in a window. Longer windows have longer steps, which limits memory.
+/// Maximum number of steps of a window. A window moves by one step. Longer windows have longer
+/// steps, which limits memory.
 const WINDOW_STEPS_MAX: u32 = 60;
 
 /// Evaluates the thresholds of one run.
@@ -40,13 +41,15 @@ pub struct Judge {
 pub struct ThresholdResult {
     /// The outcome for the report, without its note.
     pub outcome: ThresholdOutcome,
-    /// The content of the note.
+    /// The content of the note; `None` if the outcome needs no note.
     pub remark: Option<Remark>,
-    /// True if most of the counted failures are error responses of the server. For a threshold over
-    /// the whole run, these must also break it alone. The generator's health does not matter then.
+    /// True if the server's error responses broke the threshold, whatever the generator's health.
+    /// They are most of the counted failures. Over the whole run they also exceed the limit alone,
+    /// unless the threshold aborted the run.
     pub by_server: bool,
-    /// Distance of a broken threshold to its limit, in the threshold's unit. With `sustained`, the
-    /// value stayed at least that far outside for the whole time. None if unknown.
+    /// Distance of the value to the limit of a broken threshold, in the threshold's unit. With
+    /// `sustained`, the value stayed at least that far outside for the whole time. `None` if the
+    /// threshold was kept, or if the distance is unknown.
     pub beyond: Option<f64>,
 }
 
@@ -60,18 +63,18 @@ pub enum Remark {
     },
     /// The threshold aborted the run, but its value was within the limit again at the end.
     Recovered,
-    /// The threshold was broken for some time.
+    /// The threshold was broken for longer than `sustained`.
     BrokenFor {
-        /// Duration of the breach in seconds.
+        /// Duration of the breach, in seconds.
         lasted: f64,
-        /// Length of a window in seconds.
+        /// Length of a window, in seconds.
         window: f64,
     },
-    /// The reported value is that of the worst window.
+    /// The reported value comes from the worst window.
     WorstOf {
         /// Number of windows.
         windows: u64,
-        /// Length of a window in seconds.
+        /// Length of a window, in seconds.
         window: f64,
     },
 }
@@ -83,10 +86,11 @@ impl Judge {
         let mut thresholds = Vec::new();
         for threshold in &plan.thresholds {
             let window = effective_window(threshold);
-            let same = |collector: &Collector| {
+            let has_same_data = |collector: &Collector| {
                 collector.selector == threshold.selector && collector.window == window
             };
-            let collector = collectors.iter().position(same).unwrap_or_else(|| {
+            let existing = collectors.iter().position(has_same_data);
+            let collector_index = existing.unwrap_or_else(|| {
                 collectors.push(Collector::new(plan, threshold.selector.clone(), window));
                 collectors.len() - 1
             });
@@ -95,7 +99,7 @@ impl Judge {
             thresholds.push(ThresholdState {
                 threshold: threshold.clone(),
                 method,
-                collector,
+                collector_index,
                 windows: 0,
                 worst: None,
                 breach: None,
@@ -114,22 +118,22 @@ impl Judge {
         }
         let mut abort = false;
         for threshold in &mut self.thresholds {
-            abort |= threshold.update(&self.collectors[threshold.collector], from, to);
+            abort |= threshold.update(&self.collectors[threshold.collector_index], from, to);
         }
         abort
     }
 
-    /// Ends the run. Windows longer than the run are judged by the data that exists.
+    /// Ends the run. A window that was never full is judged by the data that it has.
     pub fn end(&mut self, at: Duration) {
         for (index, collector) in self.collectors.iter_mut().enumerate() {
-            let mut of_collector = self
+            let mut thresholds = self
                 .thresholds
                 .iter_mut()
-                .filter(|threshold| threshold.collector == index)
+                .filter(|threshold| threshold.collector_index == index)
                 .peekable();
-            if of_collector.peek().is_some_and(|threshold| threshold.windows == 0) {
+            if thresholds.peek().is_some_and(|threshold| threshold.windows == 0) {
                 collector.end();
-                of_collector.for_each(|threshold| _ = threshold.update(collector, at, at));
+                thresholds.for_each(|threshold| _ = threshold.update(collector, at, at));
             }
         }
     }
@@ -138,20 +142,24 @@ impl Judge {
     pub fn threshold_results(&self) -> Vec<ThresholdResult> {
         self.thresholds
             .iter()
-            .map(|threshold| threshold.threshold_result(&self.collectors[threshold.collector]))
+            .map(|threshold| {
+                threshold.threshold_result(&self.collectors[threshold.collector_index])
+            })
             .collect()
     }
 }
 
+/// Returns the length of the windows in which a threshold is judged; `None` for the whole run.
 fn effective_window(threshold: &Threshold) -> Option<Duration> {
-    let sustained = (!threshold.sustained.is_zero()).then_some(Duration::from_secs(1));
-    threshold.window.or(sustained)
+    let if_sustained = (!threshold.sustained.is_zero()).then_some(Duration::from_secs(1));
+    threshold.window.or(if_sustained)
 }
 
 /// Data of all thresholds with the same selector and window.
 #[derive(Debug)]
 struct Collector {
     selector: Selector,
+    /// Length of a window; `None` if the data cover the whole run.
     window: Option<Duration>,
     /// Times at which the selected stages run.
     spans: Vec<Span>,
@@ -163,9 +171,9 @@ struct Collector {
     /// The completed steps of the window, oldest first.
     steps: VecDeque<Step>,
     /// True if the window is full and moved at the last second.
-    ready: bool,
+    has_moved: bool,
     /// The end of the last second that was added to the window.
-    moved_to: Duration,
+    window_end: Duration,
 }
 
 /// A completed step of a window. Its histogram is stored as a list of the non-empty buckets, which
@@ -174,10 +182,11 @@ struct Collector {
 struct Step {
     counts: Counts,
     seconds: f64,
+    /// Time in nanoseconds and number of calls of each bucket.
     times: Vec<(u64, u64)>,
 }
 
-/// Collected data, and the number of seconds that they cover.
+/// Collected data, and the number of seconds under load that they cover.
 #[derive(Debug, Default)]
 struct Sum {
     collected: Collected,
@@ -195,35 +204,36 @@ impl Collector {
     fn new(plan: &Plan, selector: Selector, window: Option<Duration>) -> Collector {
         let spans = plan.spans().filter(|(_, stage, _)| selector.selects_stage(stage.index));
         let spans = spans.map(|(_, _, span)| span).collect();
-        let step = window.unwrap_or_default() / WINDOW_STEPS_MAX;
+        let step_length = window.unwrap_or_default() / WINDOW_STEPS_MAX;
         Collector {
             selector,
             window,
             spans,
             sum: Sum::default(),
             step: Sum::default(),
-            step_length: step.max(Duration::from_secs(1)),
+            step_length: step_length.max(Duration::from_secs(1)),
             steps: VecDeque::new(),
-            ready: false,
-            moved_to: Duration::ZERO,
+            has_moved: false,
+            window_end: Duration::ZERO,
         }
     }
 
+    /// Adds the calls that ended between `from` and `to`. Moves the window if a step is complete.
     fn add(&mut self, from: Duration, to: Duration, totals: &Totals) {
-        let offered = self.offered(from, to);
+        let loaded_time = self.loaded_time(from, to);
         let Some(window) = self.window else {
             self.selector.collect(totals, &mut self.sum.collected);
-            self.sum.seconds += offered.as_secs_f64();
+            self.sum.seconds += loaded_time.as_secs_f64();
             return;
         };
-        self.ready = false;
+        self.has_moved = false;
         // Windows leave out seconds of which less than half was under load.
-        if offered * 2 < to.saturating_sub(from) || offered.is_zero() {
+        if loaded_time * 2 < to.saturating_sub(from) || loaded_time.is_zero() {
             return;
         }
-        self.moved_to = to;
+        self.window_end = to;
         self.selector.collect(totals, &mut self.step.collected);
-        self.step.seconds += offered.as_secs_f64();
+        self.step.seconds += loaded_time.as_secs_f64();
         // The seconds of a run are not exactly one second long, so half a second of slack is
         // allowed.
         let slack = Duration::from_millis(500);
@@ -237,22 +247,22 @@ impl Collector {
             self.steps.pop_front();
         }
         if covered + slack >= window {
-            self.ready = true;
-            self.add_up();
+            self.has_moved = true;
+            self.sum_steps();
         }
     }
 
     /// Ends the run. A window that was never full is judged by the data that it has.
     fn end(&mut self) {
-        self.ready = false;
+        self.has_moved = false;
         if self.window.is_some()
             && (self.step.seconds > 0.0 || self.step.collected.counts != Counts::default())
         {
             self.close_step();
         }
         if self.window.is_some() && !self.steps.is_empty() {
-            self.add_up();
-            self.ready = true;
+            self.sum_steps();
+            self.has_moved = true;
         }
     }
 
@@ -269,7 +279,8 @@ impl Collector {
         self.step.clear();
     }
 
-    fn add_up(&mut self) {
+    /// Sets `sum` to the data of all steps of the window.
+    fn sum_steps(&mut self) {
         self.sum.clear();
         for step in &self.steps {
             self.sum.collected.counts.add(step.counts);
@@ -281,22 +292,22 @@ impl Collector {
     }
 
     /// Returns the part of `from..to` in which at least one selected stage ran.
-    fn offered(&self, from: Duration, to: Duration) -> Duration {
+    fn loaded_time(&self, from: Duration, to: Duration) -> Duration {
         // Stages of several scenarios overlap; their common time is counted once.
         let mut spans: Vec<Span> = self.spans.clone();
         spans.sort_by_key(|span| span.from);
-        let (mut reached, mut sum) = (from, Duration::ZERO);
+        let (mut counted_until, mut loaded_time) = (from, Duration::ZERO);
         for span in spans {
-            sum += span.overlap(reached, to);
-            reached = reached.max(span.to);
+            loaded_time += span.overlap(counted_until, to);
+            counted_until = counted_until.max(span.to);
         }
-        sum
+        loaded_time
     }
 
-    /// Returns the aggregated value in the threshold's unit; none without data.
+    /// Returns the aggregated value in the threshold's unit. `None` without data.
     fn value(&self, aggregation: Aggregation) -> Option<f64> {
-        let (times, Counts { counted: part, total: whole, .. }) =
-            (&self.sum.collected.times, self.sum.collected.counts);
+        let times = &self.sum.collected.times;
+        let Counts { counted, total, .. } = self.sum.collected.counts;
         let seconds = self.sum.seconds;
         let ms = |nanos: f64| (!times.is_empty()).then_some(nanos / 1e6);
         match (self.selector.metric.kind(), aggregation) {
@@ -307,11 +318,11 @@ impl Collector {
                 aggregate::percentile_ms(times, percentile)
             }
             (Kind::Times, _) => ms(times.mean()),
-            (Kind::Share, _) => (whole > 0).then(|| aggregate::share(part, whole)),
+            (Kind::Share, _) => (total > 0).then(|| aggregate::share(counted, total)),
             (Kind::Counter, Aggregation::Rate) => {
-                (seconds > 0.0).then(|| aggregate::per_second(part, seconds))
+                (seconds > 0.0).then(|| aggregate::per_second(counted, seconds))
             }
-            (Kind::Counter, _) => (seconds > 0.0).then_some(part as f64),
+            (Kind::Counter, _) => (seconds > 0.0).then_some(counted as f64),
         }
     }
 }
@@ -321,7 +332,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// Returns true if `value` is within the threshold's limit.
-fn keeps(threshold: &Threshold, value: f64) -> bool {
+fn is_within_limit(threshold: &Threshold, value: f64) -> bool {
     let limit = threshold.limit;
     match threshold.operator {
         Operator::Less => value < limit,
@@ -337,17 +348,18 @@ fn keeps(threshold: &Threshold, value: f64) -> bool {
 #[derive(Debug)]
 struct ThresholdState {
     threshold: Threshold,
-    /// Name of the method that the threshold selects.
+    /// Name of the method that the threshold selects; `None` for all methods.
     method: Option<String>,
     /// Index of the threshold's data in `Judge::collectors`.
-    collector: usize,
+    collector_index: usize,
     /// Number of judged windows.
     windows: u64,
     /// The worst value of a window, with its counts.
     worst: Option<(f64, Counts)>,
-    /// The current breach.
+    /// The current breach; `None` while the value is within its limit.
     breach: Option<Breach>,
-    /// The breach that broke the threshold for good, with its length; used with windows only.
+    /// The first breach that lasted for `sustained`, with its length; used with windows only. The
+    /// threshold then stays broken.
     broken: Option<(Breach, Duration)>,
     /// Start of the breach that aborted the run. The threshold then stays broken.
     aborting_breach: Option<Duration>,
@@ -358,7 +370,8 @@ struct ThresholdState {
 struct Breach {
     /// Start of the second in which the breach began.
     from: Duration,
-    /// Smallest distance to the limit in windows; the latest distance without windows.
+    /// Distance to the limit: the smallest one of all windows of the breach, or the latest one
+    /// without windows.
     beyond: f64,
 }
 
@@ -366,21 +379,21 @@ impl ThresholdState {
     /// Evaluates the second from `from` to `to`; returns true if the run must be aborted.
     fn update(&mut self, collector: &Collector, from: Duration, to: Duration) -> bool {
         let in_windows = collector.window.is_some();
-        if !in_windows || collector.ready {
+        if !in_windows || collector.has_moved {
             // A second without data changes nothing: a server that hangs returns no data.
             if let Some(value) = collector.value(self.threshold.aggregation) {
                 self.record(value, collector.sum.collected.counts, from, in_windows);
             }
         }
         if let Some(breach) = self.breach.filter(|_| in_windows) {
-            // Time without load does not count, because no call ends in it that could end the
+            // Time without load does not count, because no call ends then that could end the
             // breach.
-            let lasted = to.min(collector.moved_to).saturating_sub(breach.from);
+            let lasted = to.min(collector.window_end).saturating_sub(breach.from);
             // A second of the run may be slightly shorter than one second.
             let is_long = lasted + Duration::from_millis(100) >= self.threshold.sustained;
             match &mut self.broken {
                 None if is_long => self.broken = Some((breach, lasted)),
-                Some((broken, known)) if broken.from == breach.from => *known = lasted,
+                Some((broken, length)) if broken.from == breach.from => *length = lasted,
                 _ => {}
             }
         }
@@ -393,8 +406,9 @@ impl ThresholdState {
         aborts
     }
 
+    /// Records the value of the second that starts at `from`.
     fn record(&mut self, value: f64, counts: Counts, from: Duration, in_windows: bool) {
-        if keeps(&self.threshold, value) {
+        if is_within_limit(&self.threshold, value) {
             self.breach = None;
         } else {
             let beyond = (value - self.threshold.limit).abs();
@@ -409,11 +423,12 @@ impl ThresholdState {
         }
     }
 
+    /// Returns the value that is worse under the threshold's operator.
     fn worse_of(&self, a: f64, b: f64) -> f64 {
         match self.threshold.operator {
             Operator::Less | Operator::LessOrEqual => a.max(b),
             Operator::Greater | Operator::GreaterOrEqual => a.min(b),
-            Operator::Equal | Operator::NotEqual if keeps(&self.threshold, a) => b,
+            Operator::Equal | Operator::NotEqual if is_within_limit(&self.threshold, a) => b,
             Operator::Equal | Operator::NotEqual => a,
         }
     }
@@ -442,12 +457,11 @@ impl ThresholdState {
             true => self.worst.map(|(_, counts)| counts).unwrap_or_default(),
             false => collector.sum.collected.counts,
         };
-        let server_alone = aggregate::share(counts.by_server, counts.total);
-        let by_server = !kept
-            && (in_windows
-                || self.aborting_breach.is_some()
-                || !keeps(&self.threshold, server_alone))
-            && counts.by_server * 2 > counts.counted;
+        let server_error_share = aggregate::share(counts.by_server, counts.total);
+        let server_alone_breaks = in_windows
+            || self.aborting_breach.is_some()
+            || !is_within_limit(&self.threshold, server_error_share);
+        let by_server = !kept && server_alone_breaks && counts.by_server * 2 > counts.counted;
         let outcome = ThresholdOutcome {
             text: self.threshold.text.clone(),
             metric: Some(self.threshold.selector.metric),
@@ -458,12 +472,12 @@ impl ThresholdState {
             broken_at: broken_at.map(|at| at.as_secs_f64()),
             note: None,
         };
-        let outside = |worst: f64| (worst - self.threshold.limit).abs();
+        let distance = |worst: f64| (worst - self.threshold.limit).abs();
         // After an abort the value may be within its limit again. The distance is then unknown.
         let beyond = match (in_windows, self.threshold.sustained.is_zero()) {
             (false, _) => self.breach.map(|breach| breach.beyond),
             // One window breaks the threshold, so the worst window counts.
-            (true, true) => self.worst.map(|(worst, _)| outside(worst)),
+            (true, true) => self.worst.map(|(worst, _)| distance(worst)),
             (true, false) => self.broken.map(|(breach, _)| breach.beyond),
         };
         let beyond = if observed.is_none() { Some(f64::INFINITY) } else { beyond };
@@ -476,8 +490,8 @@ impl ThresholdState {
         if observed.is_none() {
             return Some(Remark::NoData { fails: threshold.no_data_fails });
         }
-        let is_within_limit = observed.is_some_and(|observed| keeps(threshold, observed));
-        if self.aborting_breach.is_some() && is_within_limit {
+        let has_recovered = observed.is_some_and(|observed| is_within_limit(threshold, observed));
+        if self.aborting_breach.is_some() && has_recovered {
             return Some(Remark::Recovered);
         }
         let window = effective_window(threshold)?.as_secs_f64();

@@ -1,5 +1,6 @@
 //! Checks if the numbers of a run are valid. They are valid if the generator was healthy, the plan
-//! itself did not limit the rate, and the target accepted the offered load.
+//! itself did not limit the rate, and the target accepted the offered load. Each failed check
+//! returns a doubt.
 //!
 //! The checks cover the time after the warm-up, except where they compute the plan's own limit.
 //! `verdict.rs` decides what follows from the doubts; `wording/verdict.rs` writes the sentences.
@@ -15,15 +16,15 @@ use lab_model::results::run::{Row, Second};
 mod tests;
 
 /// The engine threads are the limit if they are busy for at least this share of the time.
-const BUSY_MAX: f64 = 0.9;
-/// Number of seconds in a row for which the threads must be that busy. A single busy second is only
-/// a burst.
+const BUSY_SHARE: f64 = 0.9;
+/// Number of consecutive seconds for which the threads must be that busy. A single busy second is
+/// only a burst.
 const BUSY_SECONDS: f64 = 3.0;
-/// Response bytes per second and engine thread. To read and classify them takes 5 to 10 % of the
-/// thread's time, and far more if memory is slow.
-const HEAVY_BYTES: f64 = 50e6;
-/// A method is named if it has at least this share of the response bytes.
-const HEAVY_SHARE: f64 = 0.5;
+/// Response bytes per second and engine thread that count as heavy. Reading and classifying them
+/// takes 5 to 10 % of the thread's time, and far more if memory is slow.
+const HEAVY_BYTES_PER_SECOND: f64 = 50e6;
+/// A method is reported as heavy if it has at least this share of the response bytes.
+const HEAVY_METHOD_SHARE: f64 = 0.5;
 /// The pauses limited the rate if the achieved rate is at least this share of the rate that the
 /// pauses alone allow. The target then took at most a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
@@ -121,7 +122,7 @@ pub struct Doubts {
     /// Nothing was measured.
     pub empty: Option<Doubt>,
     /// The engine threads had no CPU time or no free port left. If they were overloaded, starved or
-    /// late, large responses that they had to read are listed too.
+    /// late, a doubt about large responses may follow.
     pub overloaded: Vec<Doubt>,
     /// The engine threads waited for a core.
     pub starved: Option<Delay>,
@@ -131,8 +132,8 @@ pub struct Doubts {
     pub pauses: Vec<Doubt>,
     /// The plan has too few workers for its rate.
     pub workers: Vec<Doubt>,
-    /// The target did not accept the offered load. The number is the distance of the delivered
-    /// share to the smallest allowed share.
+    /// The target did not accept the offered load. The number says by how much the delivered share
+    /// is below the smallest allowed share.
     pub behind: Vec<(Doubt, f64)>,
 }
 
@@ -146,7 +147,7 @@ pub struct Delay {
     pub doubt: Doubt,
     /// Longest delay of one call, in milliseconds.
     pub longest_ms: f64,
-    /// Share of the calls that were sent later than the plan allows.
+    /// Share of the sends that were later than the plan allows.
     pub share: f64,
 }
 
@@ -173,6 +174,7 @@ pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
     doubts
 }
 
+/// Returns a doubt if no call was measured.
 fn check_calls(input: ValidityInput<'_>, calls: u64) -> Option<Doubt> {
     if calls > 0 {
         return None;
@@ -185,17 +187,21 @@ fn check_calls(input: ValidityInput<'_>, calls: u64) -> Option<Doubt> {
     })
 }
 
+/// Returns a doubt if the engine threads were busy for several consecutive seconds, or for all
+/// seconds of a shorter run.
 fn check_busy(seconds: &[Second]) -> Option<Doubt> {
     let mut longest: &[Second] = &[];
-    for row in seconds.chunk_by(|a, b| is_busy(a) == is_busy(b)).filter(|row| is_busy(&row[0])) {
-        if row.len() > longest.len() {
-            longest = row;
+    let same_state = seconds.chunk_by(|a, b| is_busy(a) == is_busy(b));
+    for busy_seconds in same_state.filter(|chunk| is_busy(&chunk[0])) {
+        if busy_seconds.len() > longest.len() {
+            longest = busy_seconds;
         }
     }
     // In a long run a point of the series covers more than a second.
-    let step = seconds.get(1).map_or(1.0, |second| second.at - seconds[0].at);
-    let lasted = longest.len() as f64 * step;
-    if longest.is_empty() || lasted < BUSY_SECONDS.min(seconds.len() as f64 * step) {
+    let seconds_per_point = seconds.get(1).map_or(1.0, |second| second.at - seconds[0].at);
+    let lasted = longest.len() as f64 * seconds_per_point;
+    let run_seconds = seconds.len() as f64 * seconds_per_point;
+    if longest.is_empty() || lasted < BUSY_SECONDS.min(run_seconds) {
         return None;
     }
     let mean =
@@ -204,54 +210,57 @@ fn check_busy(seconds: &[Second]) -> Option<Doubt> {
 }
 
 fn is_busy(second: &Second) -> bool {
-    second.generator_busy >= BUSY_MAX
+    second.generator_busy >= BUSY_SHARE
 }
 
-/// Returns a delay if engine threads waited too long for a core. It lengthens a call by at most the
-/// sum of all waits. In an open scenario, a wait also delays the next send, and reads are delayed
-/// as much as sends, so twice the longest scheduling delay is a limit too.
+/// Returns a delay if engine threads waited too long for a core. The delay of one call is at most
+/// the sum of all waits. In an open scenario a wait also delays the next send. Reads are delayed as
+/// much as sends, so the delay of a call is also at most twice the longest scheduling delay.
 fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let threads = input.plan.threads;
-    let time = input.end.saturating_sub(input.plan.warmup).as_secs_f64() * threads as f64;
+    let measured_seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
+    let thread_seconds = measured_seconds * threads as f64;
     let waited = input.measured.run_delay.as_secs_f64();
-    let max_delay_ms = waited * 1e3;
-    let open = input.plan.scenarios.iter().all(|scenario| matches!(scenario.model, Model::Open));
-    let sends = 2.0 * input.measured.scheduling_delay.max() as f64 / 1e6;
-    (waited > input.plan.validity.waited_share_max * time && waited > 0.0).then(|| Delay {
-        doubt: Doubt::Starved { threads, waited, share: waited / time },
-        longest_ms: if open { max_delay_ms.min(sends) } else { max_delay_ms },
+    let waited_ms = waited * 1e3;
+    let is_open = input.plan.scenarios.iter().all(|scenario| scenario.model == Model::Open);
+    let send_and_read_ms = 2.0 * input.measured.scheduling_delay.max() as f64 / 1e6;
+    let allowed = input.plan.validity.waited_share_max * thread_seconds;
+    (waited > allowed && waited > 0.0).then(|| Delay {
+        doubt: Doubt::Starved { threads, waited, share: waited / thread_seconds },
+        longest_ms: if is_open { waited_ms.min(send_and_read_ms) } else { waited_ms },
         share: late_share(input),
     })
 }
 
+/// Returns a doubt if connections failed because no local port was free.
 fn check_ports(measured: &Totals) -> Option<Doubt> {
-    let refused = measured.traffic.ports_exhausted;
-    (refused > 0).then_some(Doubt::NoPorts(refused))
+    let failed_connections = measured.traffic.ports_exhausted;
+    (failed_connections > 0).then_some(Doubt::NoPorts(failed_connections))
 }
 
 /// Returns a doubt if reading large responses may limit the generator. The doubt names the method
 /// with the most response bytes.
 fn check_response_sizes(input: ValidityInput<'_>) -> Option<Doubt> {
     let seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
-    let bytes = &input.measured.response_bytes;
-    let total_bytes = bytes.iter().sum::<u64>() as f64;
-    let (method, &max_bytes) = bytes.iter().enumerate().max_by_key(|(_, count)| **count)?;
+    let bytes_by_method = &input.measured.response_bytes;
+    let total_bytes = bytes_by_method.iter().sum::<u64>() as f64;
+    let (method, &method_bytes) =
+        bytes_by_method.iter().enumerate().max_by_key(|(_, bytes)| **bytes)?;
     let bytes_per_second = total_bytes / seconds.max(1e-9);
-    let (share, calls) = (
-        max_bytes as f64 / total_bytes.max(1.0),
-        input.measured.count(|slot| usize::from(slot.method) == method),
-    );
-    if bytes_per_second < HEAVY_BYTES * input.plan.threads as f64
-        || share < HEAVY_SHARE
+    let share = method_bytes as f64 / total_bytes.max(1.0);
+    let calls = input.measured.count(|slot| usize::from(slot.method) == method);
+    if bytes_per_second < HEAVY_BYTES_PER_SECOND * input.plan.threads as f64
+        || share < HEAVY_METHOD_SHARE
         || calls == 0
     {
         return None;
     }
     let method = input.plan.methods.get(method)?.to_string();
-    let bytes_each = max_bytes as f64 / calls as f64;
+    let bytes_each = method_bytes as f64 / calls as f64;
     Some(Doubt::Heavy { bytes_per_second, share, method, bytes_each })
 }
 
+/// Returns a delay if the generator sent calls too late.
 fn check_scheduling_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let p99_ms = aggregate::percentile_ms(&input.measured.scheduling_delay, 99.0)?;
     let median_ms =
@@ -267,20 +276,20 @@ fn check_scheduling_delay(input: ValidityInput<'_>) -> Option<Delay> {
 
 /// Returns the share of sends that were later than the plan allows.
 fn late_share(input: ValidityInput<'_>) -> f64 {
-    let allowed = lab_model::record::nanos(input.plan.validity.scheduling_delay_p99_max);
-    let sends = &input.measured.scheduling_delay;
-    aggregate::share(sends.count_between(allowed + 1, lab_model::record::TIME_MAX), sends.len())
+    let allowed_nanos = lab_model::record::nanos(input.plan.validity.scheduling_delay_p99_max);
+    let delays = &input.measured.scheduling_delay;
+    let late_sends = delays.count_between(allowed_nanos + 1, lab_model::record::TIME_MAX);
+    aggregate::share(late_sends, delays.len())
 }
 
-/// Returns true if a p99 scheduling delay is too long for calls with this median time. Both are in
-/// milliseconds.
-pub(crate) fn is_late(validity: Validity, scheduling_delay: f64, median: f64) -> bool {
-    let limit = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
-    scheduling_delay > limit && scheduling_delay > validity.scheduling_delay_share_max * median
+/// Returns true if a p99 scheduling delay is too long for calls with this median time.
+pub(crate) fn is_late(validity: Validity, delay_p99_ms: f64, median_ms: f64) -> bool {
+    let limit_ms = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
+    delay_p99_ms > limit_ms && delay_p99_ms > validity.scheduling_delay_share_max * median_ms
 }
 
 /// The offered load of a scenario until the end of the run.
-struct Offered {
+struct OfferedLoad {
     iterations: Iterations,
     /// Seconds of its stages.
     seconds: f64,
@@ -290,49 +299,52 @@ struct Offered {
     peak: f64,
 }
 
-fn offered_load(input: ValidityInput<'_>, scenario: &Scenario) -> Offered {
-    let mut offered =
-        Offered { iterations: Iterations::default(), seconds: 0.0, level_seconds: 0.0, peak: 0.0 };
+fn sum_offered_load(input: ValidityInput<'_>, scenario: &Scenario) -> OfferedLoad {
+    let iterations = Iterations::default();
+    let mut offered = OfferedLoad { iterations, seconds: 0.0, level_seconds: 0.0, peak: 0.0 };
     for (owner, stage, span) in input.plan.spans() {
         if owner.name != scenario.name {
             continue;
         }
         offered.iterations.add(input.all.iterations.get(stage.index).copied().unwrap_or_default());
-        let level_end = stage.level(span.overlap(Duration::ZERO, input.end));
-        let ran = span.overlap(Duration::ZERO, input.end).as_secs_f64();
-        offered.seconds += ran;
-        offered.level_seconds += ran * (stage.from + level_end) / 2.0;
+        let stage_time = span.overlap(Duration::ZERO, input.end);
+        let (stage_seconds, level_end) = (stage_time.as_secs_f64(), stage.level(stage_time));
+        offered.seconds += stage_seconds;
+        offered.level_seconds += stage_seconds * (stage.from + level_end) / 2.0;
         offered.peak = offered.peak.max(stage.from).max(level_end);
     }
     offered
 }
 
+/// Returns a doubt if the pauses of a closed scenario limited its rate. The pauses alone allow one
+/// iteration per worker and pause.
 fn check_pauses(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> {
-    let pause = scenario.pause.as_secs_f64();
-    let offered = offered_load(input, scenario);
-    if pause <= 0.0 || offered.seconds <= 0.0 {
+    let pause_seconds = scenario.pause.as_secs_f64();
+    let offered = sum_offered_load(input, scenario);
+    if pause_seconds <= 0.0 || offered.seconds <= 0.0 {
         return None;
     }
-    let allowed = offered.level_seconds / offered.seconds / pause;
+    let mean_workers = offered.level_seconds / offered.seconds;
+    let allowed = mean_workers / pause_seconds;
     let reached = offered.iterations.started as f64 / offered.seconds;
     (reached >= PACED_SHARE * allowed).then(|| Doubt::LimitedByPauses {
         scenario: scenario.name.clone(),
         allowed,
-        workers: offered.level_seconds / offered.seconds,
-        pause_ms: pause * 1e3,
+        workers: mean_workers,
+        pause_ms: pause_seconds * 1e3,
         reached,
     })
 }
 
 /// Returns a doubt if too few of the scheduled iterations started. The doubt names the limit: the
-/// plan or the target. The number is the distance of the delivered share to the smallest allowed
-/// share.
+/// plan or the target. The number says by how much the delivered share is below the smallest
+/// allowed share.
 ///
 /// The best time of each method, weighted by its calls, is the target's time without queueing. If
 /// the workers are too few for the rate even at that time, the plan is the limit. Otherwise the
 /// target is the limit.
 fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doubt, f64)> {
-    let offered = offered_load(input, scenario);
+    let offered = sum_offered_load(input, scenario);
     let mut iterations = Iterations::default();
     for stage in &scenario.stages {
         iterations.add(input.measured.iterations.get(stage.index).copied().unwrap_or_default());
@@ -344,13 +356,13 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
     let (scheduled, started) = (iterations.scheduled, iterations.in_time());
     let delivery = Delivered { share: delivered, started, scheduled };
     let workers = scenario.workers_max;
-    let best = best_time(input, scenario);
-    let allowed = workers as f64 / best.max(1e-9);
-    let (scenario_name, peak, best_ms) = (scenario.name.clone(), offered.peak, best * 1e3);
+    let best_seconds = best_iteration_seconds(input, scenario);
+    let allowed = workers as f64 / best_seconds.max(1e-9);
+    let (scenario_name, peak, best_ms) = (scenario.name.clone(), offered.peak, best_seconds * 1e3);
     let doubt = if allowed < peak {
         Doubt::FewWorkers { scenario: scenario_name, delivery, workers, allowed, best_ms, peak }
     } else {
-        let service = input.all.times(|cell| &cell.service, |slot| is_of(scenario, slot));
+        let service = input.all.times(|cell| &cell.service, |slot| belongs_to(scenario, slot));
         let mean_ms =
             count_steps(input, scenario) as f64 * aggregate::compute_quantiles(&service).mean_ms;
         Doubt::Behind { scenario: scenario_name, delivery, workers, mean_ms, best_ms }
@@ -358,38 +370,45 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
     Some((doubt, input.plan.validity.delivered_share_min - delivered))
 }
 
-/// Returns the seconds of an iteration if each call takes the best time of its method. Failed calls
-/// count only if no call succeeded, because a target may reject calls faster than it serves them.
-fn best_time(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
-    let cells = input.all.cells.iter().filter(|(slot, _)| is_of(scenario, **slot));
+/// Returns the duration of an iteration, in seconds, if each call takes the best time of its
+/// method. Failed calls count only if no call succeeded, because a target may reject calls faster
+/// than it serves them. Returns 0 without calls.
+fn best_iteration_seconds(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
+    let cells = input.all.cells.iter().filter(|(slot, _)| belongs_to(scenario, **slot));
     let cells: Vec<_> = cells.filter(|(_, cell)| !cell.service.is_empty()).collect();
     let any_succeeded = cells.iter().any(|(slot, _)| slot.class == Class::Ok);
+    // Calls, and the best time in nanoseconds.
     let mut by_method = std::collections::BTreeMap::<u16, (u64, u64)>::new();
     for (slot, cell) in cells {
         if slot.class == Class::Ok || !any_succeeded {
-            let (calls, best) = by_method.entry(slot.method).or_insert((0, u64::MAX));
+            let (calls, best_nanos) = by_method.entry(slot.method).or_insert((0, u64::MAX));
             *calls += cell.service.len();
-            *best = (*best).min(cell.service.min());
+            *best_nanos = (*best_nanos).min(cell.service.min());
         }
     }
     let calls: u64 = by_method.values().map(|(calls, _)| calls).sum();
-    let sum: f64 = by_method.values().map(|&(calls, best)| calls as f64 * best as f64 / 1e9).sum();
-    if calls == 0 { 0.0 } else { sum / calls as f64 * count_steps(input, scenario) as f64 }
+    if calls == 0 {
+        return 0.0;
+    }
+    let seconds = |&(calls, best_nanos): &(u64, u64)| calls as f64 * best_nanos as f64 / 1e9;
+    let mean_call_seconds = by_method.values().map(seconds).sum::<f64>() / calls as f64;
+    mean_call_seconds * count_steps(input, scenario) as f64
 }
 
-/// Returns the number of steps of an iteration.
+/// Returns the number of steps of an iteration; each step is one request.
 fn count_steps(input: ValidityInput<'_>, scenario: &Scenario) -> usize {
     input.plan.mixes.get(scenario.mix).map_or(1, |mix| mix.steps.len())
 }
 
 /// Returns true if a slot belongs to a stage of the scenario.
-fn is_of(scenario: &Scenario, slot: Slot) -> bool {
+fn belongs_to(scenario: &Scenario, slot: Slot) -> bool {
     scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage))
 }
 
 /// Returns a doubt about methods that have too few calls for their percentiles.
 pub fn find_few_calls(methods: &[Row]) -> Option<Doubt> {
-    let few = methods.iter().filter(|row| row.calls < CALLS_MIN);
-    let few: Vec<(String, u64)> = few.map(|row| (row.method.clone(), row.calls)).collect();
-    (!few.is_empty()).then_some(Doubt::FewCalls(few))
+    let rows = methods.iter().filter(|row| row.calls < CALLS_MIN);
+    let calls_by_method: Vec<(String, u64)> =
+        rows.map(|row| (row.method.clone(), row.calls)).collect();
+    (!calls_by_method.is_empty()).then_some(Doubt::FewCalls(calls_by_method))
 }

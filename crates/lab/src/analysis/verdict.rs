@@ -3,9 +3,10 @@
 //! The first rule that applies decides:
 //! 1. nothing was measured: invalid;
 //! 2. a failure that the generator cannot have caused: fail. The generator causes no error response
-//!    and no wrong result. It causes 429 responses only up to the share of late sends. It causes no
-//!    timeout longer than its own delay. It causes no latency that exceeds its limit by more than
-//!    that delay. If its threads had no CPU time left, its delay is unbounded;
+//!    and no wrong result. It causes 429 responses only up to the share of late sends. It causes a
+//!    timeout only if its own delay is at least as long as the timeout. It causes a latency above
+//!    the limit only if its delay is at least the excess. If its threads had no CPU time left, its
+//!    delay is unbounded;
 //! 3. the generator was the limit, or the plan has too few workers for its rate: client-limited.
 //!    Broken thresholds are reported, but do not count;
 //! 4. a threshold was broken by less than the generator's delay: invalid;
@@ -14,8 +15,8 @@
 //! 6. the user stopped the run: invalid, because a threshold might have broken later;
 //! 7. the plan's own pauses limited the rate: client-limited. This holds even if all thresholds
 //!    were kept, because such a load slows down with the target;
-//! 8. otherwise measured if the plan has no thresholds, else pass. Late sends only add to
-//!    latencies. An upper limit that holds with them also holds without them.
+//! 8. otherwise measured if the plan has no thresholds, else pass. Late sends do not matter here:
+//!    they only add to latencies, so a latency limit that was kept with them is kept without them.
 
 use lab_model::metrics::{Metric, Samples, Unit};
 use lab_model::plan::threshold::{Aggregation, Operator};
@@ -48,13 +49,13 @@ pub struct VerdictInput<'a> {
     pub overall: &'a Row,
     /// Totals by method, without the warm-up.
     pub methods: &'a [Row],
-    /// Methods with a period in which most calls failed.
+    /// Methods with a period in which most of their calls failed.
     pub failure_periods: &'a [(String, FailurePeriod)],
     /// Responses that were compared with those of a reference.
     pub compared: Option<&'a Compared>,
-    /// Seconds in which a closed load stalled.
+    /// Seconds in which the target stalled under a closed load; `None` if there were none.
     pub stalls: Option<&'a Stalls>,
-    /// Reason and time of an end before the end of the plan.
+    /// Reason and time of an end before the end of the plan; `None` if the plan ran to its end.
     pub early: Option<Early>,
 }
 
@@ -87,14 +88,14 @@ pub enum Reason {
     Broken(ThresholdResult),
     /// All calls of a method returned an error from the start.
     NeverAnswered { method: String },
-    /// Most calls of a method failed for a time; `failed_share` covers all calls of the run, of all
-    /// methods.
+    /// Most calls of a method failed for a time. `failed_share` is the failed share of all calls of
+    /// the run, over all methods.
     FailurePeriod { method: String, period: FailurePeriod, failed_share: f64 },
     /// All calls of a method failed.
     AllFailed { method: String, calls: u64, class: Class },
     /// Many calls of a method failed.
     ManyFailed { method: String, share: f64, class: Class },
-    /// A threshold was kept only because closed workers wait during stalls.
+    /// A threshold was kept only because the workers of a closed load send nothing during stalls.
     KeptByStalls { threshold: String, stalls: Stalls },
     /// Responses of a method differ from the reference's.
     Wrong { method: String, calls: u64, wrong: u64, reference: String, first: Option<Difference> },
@@ -103,8 +104,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns true if the reason is a broken threshold about the method `name`, or that its calls
-    /// failed.
+    /// Returns true if the reason is a broken threshold about the method `name`, or failed calls of
+    /// this method.
     fn is_about(&self, name: &str) -> bool {
         match self {
             Reason::Broken(threshold_result) => {
@@ -138,7 +139,7 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     failures.add_stalls(input);
     let doubts = input.doubts;
     for (doubt, missing) in &doubts.behind {
-        failures.push(Breach::Share(*missing), Reason::Doubt(doubt.clone()));
+        failures.push(FailureKind::IterationShare(*missing), Reason::Doubt(doubt.clone()));
     }
     let is_certain = |failure: &Failure| failure.is_certain(input);
     let (limit_reasons, mut warnings) = split_limits(input, &failures);
@@ -183,29 +184,30 @@ pub fn judge_run(input: VerdictInput<'_>) -> RunVerdict {
     RunVerdict { outcome, reasons, findings: failures.findings, warnings }
 }
 
-/// Splits the generator's limits into reasons and warnings. Busy threads and waits for a core are
-/// only warnings if the load was delivered in time and no threshold is broken.
+/// Splits the generator's limits into reasons of the verdict and warnings. A limit is only a
+/// warning if it cannot have changed the outcome: no closed load adapted to it, and no failure can
+/// come from it.
 fn split_limits(input: VerdictInput<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reason>) {
     let doubts = input.doubts;
-    let unpaced = |scenario: &lab_model::plan::Scenario| {
+    let is_unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
     };
-    let has_closed_load = input.plan.scenarios.iter().any(unpaced);
-    let (mut limits_found, mut warnings) = (Vec::new(), Vec::new());
-    let is_decisive = has_closed_load
+    let has_unpaced_load = input.plan.scenarios.iter().any(is_unpaced);
+    let (mut limit_reasons, mut warnings) = (Vec::new(), Vec::new());
+    let is_decisive = has_unpaced_load
         || !failures.list.is_empty()
         || doubts.late.is_some()
         || !doubts.workers.is_empty();
-    let destination = if is_decisive { &mut limits_found } else { &mut warnings };
+    let destination = if is_decisive { &mut limit_reasons } else { &mut warnings };
     destination.extend(doubts.overloaded.iter().cloned().map(Reason::Doubt));
     if let Some(starved) = &doubts.starved {
-        let is_decisive = has_closed_load
+        let is_decisive = has_unpaced_load
             || failures.list.iter().any(|failure| failure.may_be_caused_by(starved, input));
-        let destination = if is_decisive { &mut limits_found } else { &mut warnings };
+        let destination = if is_decisive { &mut limit_reasons } else { &mut warnings };
         destination.push(Reason::Doubt(starved.doubt.clone()));
     }
-    limits_found.extend(doubts.workers.iter().cloned().map(Reason::Doubt));
-    (limits_found, warnings)
+    limit_reasons.extend(doubts.workers.iter().cloned().map(Reason::Doubt));
+    (limit_reasons, warnings)
 }
 
 /// Adds the reason of an end before the end of the plan.
@@ -223,24 +225,25 @@ fn add_early_end(input: VerdictInput<'_>, outcome: Outcome, reasons: &mut Vec<Re
 
 /// The kind of a failure, which decides if the generator can have caused it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Breach {
+enum FailureKind {
     /// The server's own error responses or wrong results.
     Server,
-    /// HTTP 429 responses; the value is the share beyond the limit.
-    Refused(f64),
+    /// Too many HTTP 429 responses; the value is the share of calls beyond the limit.
+    RateLimited(f64),
     /// Calls without a response.
-    Silent,
-    /// A time; the value is the milliseconds beyond the limit.
+    NoResponse,
+    /// Too long a time; the value is the milliseconds beyond the limit.
     Time(f64),
-    /// A share of iterations; the value is the share beyond the limit.
-    Share(f64),
+    /// Too few iterations that started in time; the value is the share beyond the limit.
+    IterationShare(f64),
     /// Too little throughput.
     Throughput,
 }
 
+/// A failure of the target, unless the generator caused it.
 #[derive(Debug)]
 struct Failure {
-    breach: Breach,
+    kind: FailureKind,
     reason: Reason,
 }
 
@@ -248,11 +251,11 @@ impl Failure {
     /// Returns true if the generator cannot have caused the failure.
     fn is_certain(&self, input: VerdictInput<'_>) -> bool {
         let doubts = input.doubts;
-        let by_server = matches!(self.breach, Breach::Server | Breach::Refused(_));
-        let out_of_time = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
-        let by_pauses = self.breach == Breach::Throughput && !doubts.pauses.is_empty();
+        let by_server = matches!(self.kind, FailureKind::Server | FailureKind::RateLimited(_));
+        let has_unbounded_delay = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
+        let by_pauses = self.kind == FailureKind::Throughput && !doubts.pauses.is_empty();
         let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
-        (by_server || !out_of_time)
+        (by_server || !has_unbounded_delay)
             && !by_pauses
             && !delays.any(|delay| self.may_be_caused_by(delay, input))
     }
@@ -260,18 +263,21 @@ impl Failure {
     /// Returns true if a delay of the generator can have caused the failure.
     fn may_be_caused_by(&self, delay: &Delay, input: VerdictInput<'_>) -> bool {
         let plan = input.plan;
-        match self.breach {
-            Breach::Server => false,
-            Breach::Refused(beyond) | Breach::Share(beyond) => beyond <= delay.share,
-            Breach::Silent => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
-            Breach::Time(beyond) => beyond <= delay.longest_ms,
-            Breach::Throughput => {
+        match self.kind {
+            FailureKind::Server => false,
+            FailureKind::RateLimited(beyond) | FailureKind::IterationShare(beyond) => {
+                beyond <= delay.share
+            }
+            FailureKind::NoResponse => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
+            FailureKind::Time(beyond) => beyond <= delay.longest_ms,
+            FailureKind::Throughput => {
                 plan.scenarios.iter().any(|scenario| scenario.model == Model::Closed)
             }
         }
     }
 }
 
+/// All failures of a run, with findings that do not change the verdict.
 #[derive(Debug, Default)]
 struct Failures {
     list: Vec<Failure>,
@@ -279,10 +285,11 @@ struct Failures {
 }
 
 impl Failures {
-    fn push(&mut self, breach: Breach, reason: Reason) {
-        self.list.push(Failure { breach, reason });
+    fn push(&mut self, kind: FailureKind, reason: Reason) {
+        self.list.push(Failure { kind, reason });
     }
 
+    /// Adds broken thresholds.
     fn add_thresholds(&mut self, input: VerdictInput<'_>) {
         for (threshold, threshold_result) in
             input.plan.thresholds.iter().zip(input.threshold_results)
@@ -290,7 +297,7 @@ impl Failures {
             if !threshold_result.outcome.kept {
                 let metric = threshold.selector.metric;
                 let reason = Reason::Broken(threshold_result.clone());
-                self.push(breach_of_threshold(input.plan, metric, threshold_result), reason);
+                self.push(kind_of_threshold(input.plan, metric, threshold_result), reason);
             }
         }
     }
@@ -298,12 +305,12 @@ impl Failures {
     /// Adds broken thresholds of subscriptions.
     fn add_subscriptions(&mut self, input: VerdictInput<'_>) {
         for result in input.subscription_results.iter().filter(|result| !result.outcome.kept) {
-            let breach = match (result.outcome.unit, result.beyond) {
-                _ if result.by_server => Breach::Server,
-                (Some(Unit::Milliseconds), Some(beyond)) => Breach::Time(beyond),
-                _ => Breach::Silent,
+            let kind = match (result.outcome.unit, result.beyond) {
+                _ if result.by_server => FailureKind::Server,
+                (Some(Unit::Milliseconds), Some(beyond)) => FailureKind::Time(beyond),
+                _ => FailureKind::NoResponse,
             };
-            self.push(breach, Reason::Broken(result.clone()));
+            self.push(kind, Reason::Broken(result.clone()));
         }
     }
 
@@ -329,11 +336,14 @@ impl Failures {
                 continue;
             }
             if never_answered && !all_failed {
-                self.push(Breach::Server, Reason::NeverAnswered { method: method.clone() });
+                self.push(FailureKind::Server, Reason::NeverAnswered { method: method.clone() });
             } else if period.until.is_none() || is_lasting {
                 let others_succeed = input.overall.failed_share < 0.5;
                 let by_server = period.class.failed_by_server() || others_succeed;
-                self.push(if by_server { Breach::Server } else { Breach::Silent }, reason);
+                self.push(
+                    if by_server { FailureKind::Server } else { FailureKind::NoResponse },
+                    reason,
+                );
             } else {
                 self.findings.push(reason);
             }
@@ -344,7 +354,7 @@ impl Failures {
                 let (method, calls, class) = (row.method.clone(), row.calls, worst_class(row));
                 let reason = Reason::AllFailed { method, calls, class };
                 match all_failed {
-                    true => self.push(breach_of_class(class), reason),
+                    true => self.push(kind_of_class(class), reason),
                     false => self.findings.push(reason),
                 }
             }
@@ -354,15 +364,16 @@ impl Failures {
     /// Adds methods with a large share of failed calls over the whole run.
     fn add_partly_failing_methods(&mut self, input: VerdictInput<'_>) {
         // A slow method may fail too, so a broken threshold about times does not hide its failures.
-        let is_failure =
-            |failure: &Failure| !matches!(failure.breach, Breach::Time(_) | Breach::Throughput);
+        let is_failure = |failure: &Failure| {
+            !matches!(failure.kind, FailureKind::Time(_) | FailureKind::Throughput)
+        };
         let is_reported = |method: &str| {
             self.list.iter().any(|failure| is_failure(failure) && failure.reason.is_about(method))
         };
         let mut failures = Vec::new();
         for row in input.methods {
             let failed_calls = row.failed_share * row.calls as f64;
-            let fails_often = row.failed_share >= FAILING_SHARE && failed_calls >= FAILING_MIN;
+            let fails_often = row.failed_share >= FAILING_SHARE && failed_calls >= FAILED_CALLS_MIN;
             if fails_often
                 && !has_own_threshold(input.plan, &row.method)
                 && !is_reported(&row.method)
@@ -370,26 +381,31 @@ impl Failures {
                 let class = worst_class(row);
                 let (method, share) = (row.method.clone(), row.failed_share);
                 let reason = Reason::ManyFailed { method, share, class };
-                failures.push(Failure { breach: breach_of_class(class), reason });
+                failures.push(Failure { kind: kind_of_class(class), reason });
             }
         }
         self.list.extend(failures);
     }
 
-    /// Adds latency thresholds that were kept only because closed workers wait during stalls.
+    /// Adds latency thresholds that were kept only because workers send nothing during stalls.
+    /// With the missing requests, the threshold's percentile would lie in the stalls.
     fn add_stalls(&mut self, input: VerdictInput<'_>) {
         let Some(stalls) = input.stalls else { return };
         for (threshold, threshold_result) in
             input.plan.thresholds.iter().zip(input.threshold_results)
         {
             let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
-            let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
+            let is_upper_limit =
+                matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
+            let is_latency = threshold.selector.metric == Metric::Latency;
             let beyond = stalls.longest_ms - threshold.limit;
-            let hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
-            let latency = threshold.selector.metric == Metric::Latency;
-            if threshold_result.outcome.kept && upper && latency && hidden {
+            let is_hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
+            if threshold_result.outcome.kept && is_upper_limit && is_latency && is_hidden {
                 let (text, stalls) = (threshold.text.clone(), stalls.clone());
-                self.push(Breach::Time(beyond), Reason::KeptByStalls { threshold: text, stalls });
+                self.push(
+                    FailureKind::Time(beyond),
+                    Reason::KeptByStalls { threshold: text, stalls },
+                );
             }
         }
     }
@@ -408,7 +424,7 @@ impl Failures {
                     reference: compared.reference.clone(),
                     first: first_example.cloned(),
                 };
-                self.push(Breach::Server, reason);
+                self.push(FailureKind::Server, reason);
             }
         }
         if compared.compared == 0 {
@@ -425,7 +441,7 @@ impl Failures {
 /// has a threshold about the failures of this method.
 const FAILING_SHARE: f64 = 0.25;
 /// Smallest number of failed calls for `FAILING_SHARE` to apply.
-const FAILING_MIN: f64 = 10.0;
+const FAILED_CALLS_MIN: f64 = 10.0;
 
 /// Returns true if the plan has a threshold about the failures of a method.
 fn has_own_threshold(plan: &Plan, method: &str) -> bool {
@@ -436,32 +452,39 @@ fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     })
 }
 
-fn breach_of_class(class: Class) -> Breach {
-    if class.failed_by_server() { Breach::Server } else { Breach::Silent }
+/// Returns the kind of a failure whose most frequent failed calls have this class.
+fn kind_of_class(class: Class) -> FailureKind {
+    if class.failed_by_server() { FailureKind::Server } else { FailureKind::NoResponse }
 }
 
 /// Returns the kind of a broken threshold about `metric`. An unknown distance counts as 0, so any
 /// delay of the generator explains the failure.
-fn breach_of_threshold(plan: &Plan, metric: Metric, threshold_result: &ThresholdResult) -> Breach {
+fn kind_of_threshold(
+    plan: &Plan,
+    metric: Metric,
+    threshold_result: &ThresholdResult,
+) -> FailureKind {
     let beyond = threshold_result.beyond.unwrap_or(0.0);
     match metric.samples() {
-        _ if threshold_result.by_server => Breach::Server,
-        Samples::CallShare(is) if is(Class::Limited) => Breach::Refused(beyond),
-        Samples::CallShare(_) => Breach::Silent,
-        Samples::CallTimes(..) | Samples::TransactionTimes(_) => Breach::Time(beyond),
-        Samples::IterationTimes(_) => {
-            // Each call of an iteration can be late.
-            let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
-            Breach::Time(beyond / steps.max(1) as f64)
+        _ if threshold_result.by_server => FailureKind::Server,
+        Samples::CallShare(is_counted) if is_counted(Class::Limited) => {
+            FailureKind::RateLimited(beyond)
         }
-        Samples::IterationShare(_) => Breach::Share(beyond),
+        Samples::CallShare(_) => FailureKind::NoResponse,
+        Samples::CallTimes(..) | Samples::TransactionTimes(_) => FailureKind::Time(beyond),
+        Samples::IterationTimes(_) => {
+            // Each call of an iteration can be late, so each may explain its part of the excess.
+            let steps = plan.mixes.iter().map(|mix| mix.steps.len()).max().unwrap_or(1);
+            FailureKind::Time(beyond / steps.max(1) as f64)
+        }
+        Samples::IterationShare(_) => FailureKind::IterationShare(beyond),
         Samples::CallCount(_) | Samples::IterationCount(_) | Samples::TransactionCount(_) => {
-            Breach::Throughput
+            FailureKind::Throughput
         }
     }
 }
 
-/// Returns the class of most failed calls, or `Class::Ok` without a failed call.
+/// Returns the most frequent class of failed calls, or `Class::Ok` if no call failed.
 pub(crate) fn worst_class(row: &Row) -> Class {
     let failed = row.classes.iter().filter(|class| class.class.is_failure());
     failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class)

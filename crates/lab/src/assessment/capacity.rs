@@ -1,8 +1,8 @@
 //! Compares the capacities of systems.
 //!
 //! Each search contributes one value: its highest passing rate. The capacity is between this rate
-//! and the lowest failing rate. A difference of two systems counts only if it is larger than this
-//! gap.
+//! and the lowest failing rate. A difference between two systems counts only if it is larger than
+//! the largest of these gaps.
 
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{Difference, Metric};
@@ -42,22 +42,24 @@ fn is_same_search(a: &CapacityResult, b: &CapacityResult) -> bool {
     a.thresholds == b.thresholds && plan_differences(&facts(a), &facts(b)).is_empty()
 }
 
-/// Compares the capacities of two systems; none if a capacity is only a lower bound or unknown.
+/// Compares the capacities of two systems. `None` if a capacity is only a lower bound or unknown.
 fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Option<Difference> {
-    let first = &a.searches.first()?.result;
-    let capacities = |system: &System| -> Option<Vec<Capacity>> {
+    let first_search = &a.searches.first()?.result;
+    let capacities_of = |system: &System| -> Option<Vec<Capacity>> {
         let searches = system.searches.iter().map(|search| &search.result);
-        searches.filter(|search| is_same_search(first, search)).map(Capacity::of).collect()
+        searches.filter(|search| is_same_search(first_search, search)).map(Capacity::of).collect()
     };
-    let (of_a, of_b) = (capacities(a)?, capacities(b)?);
-    let gaps = of_a.iter().chain(&of_b).map(|found| found.lowest_fail / found.highest_pass - 1.0);
+    let (capacities_a, capacities_b) = (capacities_of(a)?, capacities_of(b)?);
+    let relative_gap = |capacity: &Capacity| capacity.lowest_fail / capacity.highest_pass - 1.0;
+    let gaps = capacities_a.iter().chain(&capacities_b).map(relative_gap);
     let design = Design { spread: Some(gaps.fold(0.0, f64::max)), ..Design::default() };
     let values = |capacities: &[Capacity]| Values {
-        runs: capacities.iter().map(|found| found.highest_pass).collect(),
+        runs: capacities.iter().map(|capacity| capacity.highest_pass).collect(),
         seconds: Vec::new(),
-        calls: Some(capacities.iter().map(|found| found.calls).sum()),
+        calls: Some(capacities.iter().map(|capacity| capacity.calls).sum()),
     };
-    let compared = compare(Metric::Goodput, &values(&of_a), &values(&of_b), design, random)?;
+    let (values_a, values_b) = (values(&capacities_a), values(&capacities_b));
+    let compared = compare(Metric::Goodput, &values_a, &values_b, design, random)?;
     let difference = judge_all(vec![compared]).pop()?;
     Some(Difference { variant: b.name.clone(), method: ALL.to_owned(), ..difference })
 }
@@ -66,12 +68,12 @@ fn compare_pair(a: &System, b: &System, random: &mut dyn FnMut() -> u64) -> Opti
 struct Capacity {
     highest_pass: f64,
     lowest_fail: f64,
-    /// Calls of all probes.
+    /// Number of calls of all probes.
     calls: u64,
 }
 
 impl Capacity {
-    /// Returns the capacity of a search; none if it is only a lower bound or unknown.
+    /// Returns the capacity of a search. `None` if it is only a lower bound or unknown.
     fn of(search: &CapacityResult) -> Option<Capacity> {
         let answer = &search.answer;
         let highest_pass = answer.highest_pass.filter(|rate| *rate > 0.0)?;

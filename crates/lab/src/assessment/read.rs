@@ -1,4 +1,4 @@
-//! Reads results of the lab from files and folders.
+//! Reads the results for `weir report` from files and folders.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use thiserror::Error;
 use crate::analysis::assessment::Labelled;
 use crate::import::FILE_BYTES_MAX;
 
-/// Maximum number of results in a report. Each run has several charts on the page.
+/// Maximum number of results in a report. Each run adds several charts to the page.
 const RESULTS_MAX: usize = 200;
-/// Files that the commands write into their folders.
-const NAMES: [&str; 3] = ["result.json", "capacity.json", "study.json"];
-/// Results that a report may contain, for messages.
+/// Names of the result files that the commands write into their folders.
+const RESULT_FILES: [&str; 3] = ["result.json", "capacity.json", "study.json"];
+/// Explanation of the allowed results, for messages.
 const ALLOWED: &str = "a result is the result.json of weir load, the capacity.json of weir capacity, \
                        the study.json of weir study load, or the output of weir compare --json";
 
@@ -39,7 +39,7 @@ pub enum ReadFault {
     TooLong {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file.
         bytes: u64,
     },
     /// The file is not JSON.
@@ -58,7 +58,7 @@ pub enum ReadFault {
     Schema {
         /// The file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         schema: String,
     },
     /// The file has no schema.
@@ -72,7 +72,7 @@ pub enum ReadFault {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         schema: &'static str,
         /// The first fault.
         reason: serde_json::Error,
@@ -98,7 +98,7 @@ pub enum ReadFault {
 /// A run or a capacity search, with the name of its system if the user gave one.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// The name of the system.
+    /// The user's name for the system, if there is one.
     pub system: Option<String>,
     /// Name of the folder or file.
     pub label: String,
@@ -115,7 +115,7 @@ pub enum SystemResult {
     Search(CapacityResult),
 }
 
-/// Everything that was read.
+/// All results that were read.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     /// Runs and capacity searches.
@@ -127,12 +127,14 @@ pub struct Results {
 }
 
 impl Results {
+    /// Returns the number of results.
     fn len(&self) -> usize {
         self.inputs.len() + self.studies.len() + self.comparisons.len()
     }
 }
 
-/// Reads all results of the arguments. Each argument has paths and may name their system.
+/// Reads all results of the arguments. Each argument has the user's name for a system, if there is
+/// one, and paths.
 ///
 /// # Errors
 /// If a path cannot be read or contains no result, or if a file is not a result.
@@ -140,7 +142,7 @@ pub fn read(arguments: &[(Option<String>, Vec<PathBuf>)]) -> Result<Results, Rea
     let mut results = Results::default();
     for (system, paths) in arguments {
         for path in paths {
-            for file in files(path)? {
+            for file in find_files(path)? {
                 read_file(&file, system.as_deref(), &mut results)?;
                 if results.len() > RESULTS_MAX {
                     return Err(ReadFault::TooMany { path: path.clone() });
@@ -151,27 +153,32 @@ pub fn read(arguments: &[(Option<String>, Vec<PathBuf>)]) -> Result<Results, Rea
     Ok(results)
 }
 
-/// Returns the result files of a path: itself, those in the folder, or those in its subfolders.
-fn files(path: &Path) -> Result<Vec<PathBuf>, ReadFault> {
+/// Returns the result files of a path. For a file, it is the file itself. For a folder, it is the
+/// result files in the folder; if there are none, those in its subfolders.
+fn find_files(path: &Path) -> Result<Vec<PathBuf>, ReadFault> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let known = |folder: &Path| -> Vec<PathBuf> {
-        NAMES.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect()
+    let result_files = |folder: &Path| -> Vec<PathBuf> {
+        RESULT_FILES.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect()
     };
-    let direct = known(path);
-    if !direct.is_empty() {
-        return Ok(direct);
+    let files_in_folder = result_files(path);
+    if !files_in_folder.is_empty() {
+        return Ok(files_in_folder);
     }
     let fault = |source| ReadFault::Read { path: path.to_owned(), source };
-    let mut found = Vec::new();
+    let mut files_in_subfolders = Vec::new();
     for entry in std::fs::read_dir(path).map_err(fault)? {
-        found.extend(known(&entry.map_err(fault)?.path()));
+        files_in_subfolders.extend(result_files(&entry.map_err(fault)?.path()));
     }
-    found.sort();
-    if found.is_empty() { Err(ReadFault::Empty { path: path.to_owned() }) } else { Ok(found) }
+    files_in_subfolders.sort();
+    match files_in_subfolders.is_empty() {
+        true => Err(ReadFault::Empty { path: path.to_owned() }),
+        false => Ok(files_in_subfolders),
+    }
 }
 
+/// Reads one file and adds its result to `results`.
 fn read_file(path: &Path, system: Option<&str>, results: &mut Results) -> Result<(), ReadFault> {
     let read_fault = |source| ReadFault::Read { path: path.to_owned(), source };
     let bytes = std::fs::metadata(path).map_err(read_fault)?.len();
@@ -216,10 +223,11 @@ fn parse<T: DeserializeOwned>(
     serde_json::from_value(value).map_err(fault)
 }
 
-/// Returns the name of the folder for a file that a command wrote into it, else the file's own name.
+/// Returns the label of a result. It is the name of the folder for a file with one of the names
+/// [`RESULT_FILES`], else the name of the file.
 fn label(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
-    let is_known = NAMES.iter().any(|known| name == *known);
-    let folder = path.parent().and_then(Path::file_name).filter(|_| is_known);
+    let is_result_file = RESULT_FILES.iter().any(|result_file| name == *result_file);
+    let folder = path.parent().and_then(Path::file_name).filter(|_| is_result_file);
     folder.unwrap_or(path.file_stem().unwrap_or(name)).to_string_lossy().into_owned()
 }

@@ -8,18 +8,18 @@ use crate::variant::make_unique;
 
 /// The results of one system, with the facts that identify it.
 struct Group {
-    /// The user's name for the system.
+    /// The user's name for the system, if there is one.
     given_name: Option<String>,
-    /// The target of its first result.
+    /// The target of the first result.
     target: TargetFacts,
-    /// The generator's machine of its first result.
+    /// The generator's machine of the first result.
     machine: Fingerprint,
     system: System,
 }
 
 impl Group {
     /// Returns true if a result with this name, target and machine belongs to the system.
-    fn has(&self, name: Option<&str>, target: &TargetFacts, machine: &Fingerprint) -> bool {
+    fn accepts(&self, name: Option<&str>, target: &TargetFacts, machine: &Fingerprint) -> bool {
         if self.given_name.is_some() || name.is_some() {
             return self.given_name.as_deref() == name;
         }
@@ -49,10 +49,10 @@ pub(super) fn group_by_system(inputs: Vec<Input>) -> Vec<System> {
             SystemResult::Run(run) => (&run.target, &run.fingerprint),
             SystemResult::Search(search) => (&search.target, &search.fingerprint),
         };
-        let known =
-            groups.iter().position(|group| group.has(given_name.as_deref(), target, machine));
-        let index = known.unwrap_or(groups.len());
-        if known.is_none() {
+        let existing =
+            groups.iter().position(|group| group.accepts(given_name.as_deref(), target, machine));
+        let index = existing.unwrap_or(groups.len());
+        if existing.is_none() {
             let (target, machine) = (target.clone(), machine.clone());
             groups.push(Group { given_name, target, machine, system: System::default() });
         }
@@ -81,6 +81,6 @@ pub(super) fn group_by_system(inputs: Vec<Input>) -> Vec<System> {
 
 /// Returns the host and port of a URL.
 fn authority(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?']).next().unwrap_or(rest)
+    let without_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    without_scheme.split(['/', '?']).next().unwrap_or(without_scheme)
 }

@@ -1,5 +1,5 @@
-//! Goal: what results do not carry is not concluded, and what they carry is. Method: made-up
-//! results with one planted fact each, through grouping, comparison and assessment.
+//! Goal: the assessment concludes what the results support, and nothing else. Method: made-up
+//! results with one planted fact each, which are grouped, compared and assessed.
 
 use lab_model::record::Class;
 use lab_model::results::capacity::{CapacityResult, EndReason};
@@ -179,40 +179,47 @@ fn a_bottleneck_is_relieved_only_if_its_evidence_suffices() {
 #[test]
 fn a_difference_within_the_interval_is_no_difference() {
     let runs = [runs_on("bench-1", 1.0), runs_on("bench-2", 1.01)].concat();
-    let near = assessed(runs, Vec::new());
-    assert_eq!(near.evidence.comparisons.len(), 1);
-    assert!(!near.evidence.comparisons[0].result.differences.is_empty());
-    assert!(!has_differences(&near) && !has_choice(&near), "{:?}", kinds(&near));
+    let equal_systems = assessed(runs, Vec::new());
+    assert_eq!(equal_systems.evidence.comparisons.len(), 1);
+    assert!(!equal_systems.evidence.comparisons[0].result.differences.is_empty());
+    assert!(
+        !has_differences(&equal_systems) && !has_choice(&equal_systems),
+        "{:?}",
+        kinds(&equal_systems)
+    );
 
-    // The same with a planted difference.
+    // With a planted difference of the same kind, the variants differ.
     let runs = [runs_on("bench-1", 1.0), runs_on("bench-2", 0.5)].concat();
-    let far = assessed(runs, Vec::new());
-    let differs = kinds(&far).into_iter().find(|kind| matches!(kind, FindingKind::Differs { .. }));
+    let different_systems = assessed(runs, Vec::new());
+    let differs = kinds(&different_systems)
+        .into_iter()
+        .find(|kind| matches!(kind, FindingKind::Differs { .. }));
     let Some(FindingKind::Differs { variant, better, worse: 0, by_runs: true, .. }) = differs
     else {
-        panic!("{:?}", kinds(&far))
+        panic!("{:?}", kinds(&different_systems))
     };
     assert!(variant == "bench-2" && *better > 10, "{variant} {better}");
     let choice = Advice::Prefer { variant: "bench-2".to_owned() };
-    assert!(far.assessment.recommendations.iter().any(|given| given.what == choice));
+    assert!(different_systems.assessment.recommendations.iter().any(|given| given.what == choice));
 }
 
 #[test]
 fn one_run_each_supports_no_choice_however_far_apart() {
-    let far = assessed(vec![run_on("bench-1", 1.0), run_on("bench-2", 20.0)], Vec::new());
-    assert!(!has_choice(&far));
+    let assessed_systems =
+        assessed(vec![run_on("bench-1", 1.0), run_on("bench-2", 20.0)], Vec::new());
+    assert!(!has_choice(&assessed_systems));
     let concluded = |conclusion: &Conclusion| match conclusion {
         Conclusion::Finding(index) => {
-            let kind = &far.assessment.findings[*index].kind;
+            let kind = &assessed_systems.assessment.findings[*index].kind;
             matches!(kind, FindingKind::Differs { .. })
         }
         _ => false,
     };
-    assert!(!far.assessment.conclusions.iter().any(concluded));
+    assert!(!assessed_systems.assessment.conclusions.iter().any(concluded));
     let single = |caveat: &&Caveat| matches!(caveat, Caveat::SingleRun { .. });
-    assert_eq!(far.assessment.caveats.iter().filter(single).count(), 2);
+    assert_eq!(assessed_systems.assessment.caveats.iter().filter(single).count(), 2);
     let repeat = |step: &Derived<Step>| step.what == Step::RepeatAlternating;
-    assert!(far.assessment.steps.iter().any(repeat));
+    assert!(assessed_systems.assessment.steps.iter().any(repeat));
 }
 
 #[test]

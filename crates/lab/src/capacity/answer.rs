@@ -11,19 +11,19 @@ use crate::analysis::scaling::fit;
 use crate::analysis::search::{Summary, summarize};
 use crate::wording::number::short;
 
-/// Difference, as a share, between the counted calls in flight and Little's law above which a
-/// warning says so.
+/// Maximum relative difference between the counted calls in flight and Little's law without a
+/// warning.
 const LITTLES_LAW_TOLERANCE: f64 = 0.3;
-/// Smallest number of calls in flight that is compared with Little's law. One sample per second is
-/// too coarse for fewer.
+/// Smallest number of calls in flight that is compared with Little's law. For fewer calls, one
+/// sample per second is too coarse.
 const LITTLES_LAW_CALLS_MIN: f64 = 5.0;
 
 /// Builds the result of a search that took `seconds`.
 pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> CapacityResult {
     let summary = summarize(&search.probes.settings, &search.history);
     let first_run = search.first_run.as_ref().expect("a search without a run ends with an error");
-    let failed_probe = summary.failed.map(|index| &search.finished[index]);
-    let passed = summary.passed.map(|index| &search.finished[index]);
+    let failed_probe = summary.failed_index.map(|index| &search.finished[index]);
+    let passed_probe = summary.passed_index.map(|index| &search.finished[index]);
     let binding = failed_probe.and_then(|probe| probe.binding.clone());
     let at_least = summary.lowest_fail.is_none() && summary.highest_pass.is_some();
     let answer = Answer {
@@ -40,7 +40,7 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
     let mut warnings = search.probes.warnings.clone();
     warnings.extend(search.warnings.iter().cloned());
     warnings.extend(find_doubts(&search, &summary));
-    warnings.extend(add_rates(&[passed, failed_probe], &warnings));
+    warnings.extend(add_rates(&[passed_probe, failed_probe], &warnings));
     let mut unique = std::collections::BTreeSet::new();
     warnings.retain(|warning| unique.insert(warning.clone()));
     CapacityResult {
@@ -61,12 +61,12 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
             .iter()
             .map(|threshold| threshold.text.clone())
             .collect(),
-        thresholds_by_default: search.defaults.clone(),
+        thresholds_by_default: search.default_thresholds.clone(),
         answer,
         binding,
         bottleneck: failed_probe.and_then(|probe| find_bottleneck(&search.finished, probe)),
         costs: summary
-            .passed
+            .passed_index
             .map_or_else(Vec::new, |index| list_costs(&search.finished[index], index)),
         scaling: fit_scaling(&search.finished),
         probes: search.finished.into_iter().map(|probe| probe.row).collect(),
@@ -74,14 +74,14 @@ pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> Capacit
     }
 }
 
-/// Returns the warnings of these probes that are not in `known`, each with the rates at which it
-/// occurred.
-fn add_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String> {
+/// Returns the warnings of these probes that are not among `listed` warnings, each with the rates
+/// at which it occurred.
+fn add_rates(probes: &[Option<&FinishedProbe>], listed: &[String]) -> Vec<String> {
     let mut rates_by_warning: Vec<(&str, Vec<String>)> = Vec::new();
     for probe in probes.iter().flatten() {
-        for warning in probe.warnings.iter().filter(|warning| !known.contains(*warning)) {
+        for warning in probe.warnings.iter().filter(|warning| !listed.contains(*warning)) {
             let rate = format!("{}/s", probe.row.rate);
-            match rates_by_warning.iter_mut().find(|(known, _)| known == warning) {
+            match rates_by_warning.iter_mut().find(|(other, _)| other == warning) {
                 Some((_, rates)) => rates.push(rate),
                 None => rates_by_warning.push((warning, vec![rate])),
             }
@@ -93,12 +93,13 @@ fn add_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String>
         .collect()
 }
 
-/// Returns the bottleneck at the lowest rate that failed. If it is unknown there, returns that of
-/// the nearest higher rate that failed with a known one.
+/// Returns the bottleneck at the lowest rate that failed, which is the rate of `failed`. If the
+/// bottleneck is unknown there, returns the known bottleneck of the nearest higher rate that
+/// failed.
 fn find_bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Finding> {
-    let lowest = failed.row.bottleneck.clone();
-    if lowest.as_ref().is_some_and(|finding| finding.cause != Cause::Unknown) {
-        return lowest;
+    let at_lowest_fail = failed.row.bottleneck.clone();
+    if at_lowest_fail.as_ref().is_some_and(|finding| finding.cause != Cause::Unknown) {
+        return at_lowest_fail;
     }
     let is_known = |probe: &&FinishedProbe| {
         let cause = probe.row.bottleneck.as_ref().map(|finding| finding.cause);
@@ -107,7 +108,7 @@ fn find_bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option
             && cause.is_some_and(|cause| cause != Cause::Unknown)
     };
     let nearest = finished.iter().filter(is_known).min_by(|a, b| a.row.rate.total_cmp(&b.row.rate));
-    let Some(nearest) = nearest else { return lowest };
+    let Some(nearest) = nearest else { return at_lowest_fail };
     let mut finding = nearest.row.bottleneck.clone()?;
     let (observed_rate, failed_rate) = (short(nearest.row.rate), short(failed.row.rate));
     finding
@@ -116,7 +117,8 @@ fn find_bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option
     Some(finding)
 }
 
-/// Returns the CPU time per request of each watched process but the generator, in one probe.
+/// Returns the CPU time per request of each watched process except the generator, in one probe.
+/// `probe` is the index of the probe.
 fn list_costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     let target_processes =
         finished.processes.iter().filter(|process| process.role != ProcessRole::Generator);
@@ -142,7 +144,7 @@ fn fit_scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     fit(&points)
 }
 
-/// Describes a target that did not recover from an overload; none if it recovered.
+/// Describes a target that did not recover from an overload. `None` if it recovered.
 fn describe_degradation(summary: &Summary) -> Option<String> {
     let (first_baseline, later_baseline) = summary.degraded?;
     Some(format!(
@@ -195,16 +197,17 @@ fn find_doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
         )),
         _ => {}
     }
-    let passed = summary.passed.map(|index| &search.finished[index]);
-    doubts.extend(passed.and_then(check_littles_law));
-    let is_limited_unbounded = !search.probes.plan.thresholds.iter().any(|threshold| {
+    let passed_probe = summary.passed_index.map(|index| &search.finished[index]);
+    doubts.extend(passed_probe.and_then(check_littles_law));
+    let has_no_limit_on_429 = !search.probes.plan.thresholds.iter().any(|threshold| {
         matches!(
             threshold.selector.metric,
             lab_model::metrics::Metric::Limited | lab_model::metrics::Metric::Goodput
         )
     });
-    let limited = passed.filter(|probe| is_limited_unbounded && probe.row.limited_share > 0.01);
-    doubts.extend(limited.map(|probe| {
+    let with_429 =
+        passed_probe.filter(|probe| has_no_limit_on_429 && probe.row.limited_share > 0.01);
+    doubts.extend(with_429.map(|probe| {
         format!(
             "at the highest pass {:.1} % of the calls got HTTP 429, and no threshold limits that: with \
              `limited rate<0.01` the capacity would be lower",
@@ -214,17 +217,17 @@ fn find_doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
     doubts
 }
 
-/// Returns a warning if the counted calls in flight do not agree with Little's law (Little 1961):
-/// N = X · R, with the rate X and the mean time R.
+/// Returns a warning if the counted calls in flight N do not agree with Little's law (Little 1961):
+/// N = X · R, with the call rate X and the mean service time R.
 fn check_littles_law(probe: &FinishedProbe) -> Option<String> {
     let row = &probe.row;
     let expected = row.calls_per_second * row.service.mean_ms / 1e3;
-    let differs = (probe.in_flight / expected - 1.0).abs() > LITTLES_LAW_TOLERANCE;
+    let differs = (probe.calls_in_flight / expected - 1.0).abs() > LITTLES_LAW_TOLERANCE;
     (expected >= LITTLES_LAW_CALLS_MIN && differs).then(|| {
         format!(
             "at {}/s {:.1} calls were counted in flight, but rate times mean time gives {expected:.1} \
              (Little's law): the load came in waves",
-            row.rate, probe.in_flight
+            row.rate, probe.calls_in_flight
         )
     })
 }
@@ -246,7 +249,7 @@ fn write_answer(
     };
     let cause =
         binding.map(|binding| format!(": {}", describe_binding(binding))).unwrap_or_default();
-    if let Some(reason) = baselines_invalid(search, summary) {
+    if let Some(reason) = explain_invalid_baselines(search, summary) {
         return match (pass, summary.lowest_fail) {
             (Some(pass), Some(fail)) => {
                 format!("{pass}/s pass; {fail}/s fail{cause}; then {reason}")
@@ -289,8 +292,9 @@ fn write_answer(
     }
 }
 
-/// Explains a search that ended because of invalid baselines, and suggests remedies.
-fn baselines_invalid(search: &Search<'_>, summary: &Summary) -> Option<String> {
+/// Explains a search that ended because of invalid baselines, and suggests remedies. `None` if it
+/// ended for another reason.
+fn explain_invalid_baselines(search: &Search<'_>, summary: &Summary) -> Option<String> {
     let last_baseline = search.finished.last().filter(|_| summary.baselines_invalid)?;
     let rate = last_baseline.row.rate;
     let cause = match last_baseline.row.outcome {

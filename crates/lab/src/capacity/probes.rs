@@ -16,24 +16,24 @@ use crate::capacity::search::CapacityFault;
 use crate::run::RUN_OVERHEAD;
 
 /// Smallest number of calls of a baseline for a stable median.
-const BASELINE_CALLS: f64 = 20.0;
-/// Length of the queue of waiting iterations, as the time in which the probe's rate fills it. It is
-/// short, because the target must drain it after the probe, and dropped iterations reveal a rate
-/// that is too high as well as a long queue does.
-const QUEUE: Duration = Duration::from_secs(2);
+const BASELINE_CALLS_MIN: f64 = 20.0;
+/// Time in which the probe's rate fills the queue of waiting iterations. It is short, because the
+/// target must work off the queue after the probe. Dropped iterations reveal too high a rate, too.
+const QUEUE_TIME: Duration = Duration::from_secs(2);
 /// Minimum length of the queue, in iterations, unless the plan sets a shorter one. At low rates a
-/// short pause then drops none.
+/// short pause of the target then drops no iteration.
 const QUEUE_MIN: usize = 100;
 /// Smallest number of calls that must lie beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
-/// Maximum extension of a probe to get enough calls beyond a percentile.
-const NEEDED_MAX: Duration = Duration::from_secs(300);
+/// Maximum time after the warm-up of a probe that is extended to get enough calls beyond a
+/// percentile.
+const EXTENDED_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The plan of a search. The plans of the probes are derived from it.
 #[derive(Clone, Debug)]
 pub(super) struct Probes {
     pub(super) plan: Plan,
-    /// Each scenario's share of the rate.
+    /// Each scenario's share of the rate, in the order of the plan.
     shares: Vec<f64>,
     pub(super) settings: Settings,
     pub(super) warnings: Vec<String>,
@@ -45,22 +45,24 @@ impl Probes {
     /// # Errors
     /// Fails if the plan has a closed scenario, or one that sends signed transactions.
     pub(super) fn of(plan: &Plan) -> Result<Probes, CapacityFault> {
-        let closed = plan.scenarios.iter().find(|scenario| scenario.model == Model::Closed);
-        if let Some(scenario) = closed {
+        let closed_scenario =
+            plan.scenarios.iter().find(|scenario| scenario.model == Model::Closed);
+        if let Some(scenario) = closed_scenario {
             return Err(CapacityFault::Closed { scenario: scenario.name.clone() });
         }
-        let sending = plan.scenarios.iter().find(|scenario| scenario.transactions.is_some());
-        if let Some(scenario) = sending {
+        let with_transactions =
+            plan.scenarios.iter().find(|scenario| scenario.transactions.is_some());
+        if let Some(scenario) = with_transactions {
             return Err(CapacityFault::Transactions { scenario: scenario.name.clone() });
         }
         let levels: Vec<f64> = plan.scenarios.iter().map(highest_level).collect();
         let sum: f64 = levels.iter().sum();
-        let equal = 1.0 / levels.len() as f64;
-        let shares = levels.iter().map(|level| if sum > 0.0 { level / sum } else { equal });
+        let equal_share = 1.0 / levels.len() as f64;
+        let shares = levels.iter().map(|level| if sum > 0.0 { level / sum } else { equal_share });
         let capacity = &plan.capacity;
         let measured_seconds =
-            baseline_time(plan).saturating_sub(capacity.probe_warmup).as_secs_f64();
-        let min_rate = BASELINE_CALLS / measured_seconds.max(1.0);
+            baseline_duration(plan).saturating_sub(capacity.probe_warmup).as_secs_f64();
+        let min_rate = BASELINE_CALLS_MIN / measured_seconds.max(1.0);
         let settings = Settings {
             rate_start: capacity.rate_start,
             rate_max: capacity.rate_max,
@@ -69,19 +71,20 @@ impl Probes {
             repeats: capacity.repeats.max(1),
             soak: !capacity.soak.is_zero(),
         };
-        // The number of calls depends on the rate of a probe. So the plan's warnings about it are
-        // removed.
-        let mut few = Vec::new();
-        check_samples(plan, &mut few);
+        // The plan's warnings about too few calls are removed, because the number of calls depends
+        // on the rate of a probe.
+        let mut few_calls_warnings = Vec::new();
+        check_samples(plan, &mut few_calls_warnings);
         let mut plan = plan.clone();
-        plan.warnings.retain(|warning| !few.contains(warning));
+        plan.warnings.retain(|warning| !few_calls_warnings.contains(warning));
         let warnings = plan.warnings.clone();
         let mut probes = Probes { shares: shares.collect(), plan, settings, warnings };
         probes.remove_stages();
         Ok(probes)
     }
 
-    /// Applies thresholds about a stage to the whole probe, because a probe has only one stage.
+    /// Applies thresholds about a stage to the whole probe, because a probe has only one stage. A
+    /// threshold no longer aborts a run.
     fn remove_stages(&mut self) {
         for threshold in &mut self.plan.thresholds {
             if threshold.selector.stages.take().is_some() {
@@ -95,16 +98,16 @@ impl Probes {
         }
     }
 
-    /// Sets thresholds if the plan has none. They depend on the service times of the first
-    /// baseline. Returns an explanation; none if the plan has its own thresholds.
+    /// Sets default thresholds if the plan has none. They depend on the service times of the first
+    /// baseline. Returns an explanation; `None` if the plan has its own thresholds.
     pub(super) fn set_default_thresholds(&mut self, baseline: &Quantiles) -> Option<String> {
         if !self.plan.thresholds.is_empty() {
             return None;
         }
-        let limit = (SLOWER * baseline.p99_ms).max(SLOW_MS);
+        let exact_limit_ms = (SLOWER * baseline.p99_ms).max(SLOW_MS);
         // The limit is a rule of thumb, so two digits are enough.
-        let scale = 10_f64.powf(1.0 - limit.log10().floor());
-        let limit = (limit * scale).ceil() / scale;
+        let scale = 10_f64.powf(1.0 - exact_limit_ms.log10().floor());
+        let limit = (exact_limit_ms * scale).ceil() / scale;
         self.plan.thresholds = vec![
             threshold(Metric::Failed, Aggregation::Rate, 0.01, "failed rate<0.01".to_owned()),
             threshold(Metric::Limited, Aggregation::Rate, 0.01, "limited rate<0.01".to_owned()),
@@ -126,10 +129,10 @@ impl Probes {
 
     /// Returns the duration of a probe with its warm-up. It is longer than configured if the
     /// percentiles of the thresholds need more calls.
-    pub(super) fn time(&self, kind: Kind, rate: f64) -> Duration {
+    pub(super) fn duration(&self, kind: Kind, rate: f64) -> Duration {
         let capacity = &self.plan.capacity;
         match kind {
-            Kind::Baseline => baseline_time(&self.plan),
+            Kind::Baseline => baseline_duration(&self.plan),
             Kind::Soak => {
                 capacity.probe_warmup + capacity.soak.max(self.time_for_percentiles(rate))
             }
@@ -139,30 +142,33 @@ impl Probes {
         }
     }
 
-    /// Returns the time after the warm-up that gives every percentile enough calls beyond it.
+    /// Returns the time after the warm-up in which enough calls lie beyond every percentile of the
+    /// thresholds.
     fn time_for_percentiles(&self, rate: f64) -> Duration {
-        let second = self.plan_at_rate(rate, Duration::from_secs(1));
+        let plan_of_one_second = self.plan_at_rate(rate, Duration::from_secs(1));
         let seconds_needed = |threshold: &Threshold| {
             let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
-            let beyond = count_samples(&second, threshold)? * (1.0 - percent / 100.0);
+            let beyond_per_second =
+                count_samples(&plan_of_one_second, threshold)? * (1.0 - percent / 100.0);
             // A longer probe does not help thresholds with a window, because each window is judged
             // alone.
-            (beyond > 0.0 && threshold.window.is_none()).then(|| BEYOND_MIN / beyond)
+            (beyond_per_second > 0.0 && threshold.window.is_none())
+                .then(|| BEYOND_MIN / beyond_per_second)
         };
         let seconds = self.plan.thresholds.iter().filter_map(seconds_needed).fold(0.0, f64::max);
-        Duration::from_secs_f64(seconds.ceil().min(NEEDED_MAX.as_secs_f64()))
+        Duration::from_secs_f64(seconds.ceil().min(EXTENDED_TIME_MAX.as_secs_f64()))
     }
 
-    /// Returns the plan of one probe: every scenario at its share of the rate, from the start to
-    /// the end.
+    /// Returns the plan of one probe. Every scenario runs at its share of the rate, from the start
+    /// to the end.
     pub(super) fn probe(&self, kind: Kind, rate: f64) -> Arc<Plan> {
-        let mut plan = self.plan_at_rate(rate, self.time(kind, rate));
+        let mut plan = self.plan_at_rate(rate, self.duration(kind, rate));
         plan.warmup = plan.capacity.probe_warmup;
-        let mut few = Vec::new();
+        let mut few_calls_warnings = Vec::new();
         if kind != Kind::Baseline {
-            check_samples(&plan, &mut few);
+            check_samples(&plan, &mut few_calls_warnings);
         }
-        plan.warnings.extend(few);
+        plan.warnings.extend(few_calls_warnings);
         Arc::new(plan)
     }
 
@@ -173,7 +179,7 @@ impl Probes {
             let level = rate * share;
             scenario.start = Duration::ZERO;
             scenario.iterations_max = None;
-            let queue_max = (level * QUEUE.as_secs_f64()).ceil() as usize;
+            let queue_max = (level * QUEUE_TIME.as_secs_f64()).ceil() as usize;
             scenario.queue_max = scenario.queue_max.min(queue_max.max(QUEUE_MIN));
             scenario.stages =
                 vec![Stage { index, name: "probe".to_owned(), duration, from: level, to: level }];
@@ -181,6 +187,7 @@ impl Probes {
         plan
     }
 
+    /// Returns the settings of the search for its result.
     pub(super) fn facts(&self) -> SearchFacts {
         let capacity = &self.plan.capacity;
         SearchFacts {
@@ -202,8 +209,9 @@ fn highest_level(scenario: &Scenario) -> f64 {
     scenario.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
 }
 
-/// Returns the warm-up and half of a probe's time after it. A baseline needs no tail percentiles.
-fn baseline_time(plan: &Plan) -> Duration {
+/// Returns the duration of a baseline: the warm-up, and half of a probe's time after the warm-up.
+/// That is enough, because a baseline needs no tail percentiles.
+fn baseline_duration(plan: &Plan) -> Duration {
     let capacity = &plan.capacity;
     capacity.probe_warmup + capacity.probe.saturating_sub(capacity.probe_warmup) / 2
 }
@@ -248,7 +256,7 @@ pub fn estimate_cost(plan: &Plan) -> Result<Cost, CapacityFault> {
     let probes = Probes::of(plan)?;
     let drain = plan.capacity.drain;
     let probe_cost = |kind, rate, drains: u32| {
-        (probes.time(kind, rate) + RUN_OVERHEAD + drain * drains).as_secs_f64()
+        (probes.duration(kind, rate) + RUN_OVERHEAD + drain * drains).as_secs_f64()
     };
     let estimated = estimate(&probes.settings, probe_cost);
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

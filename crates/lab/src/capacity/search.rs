@@ -1,5 +1,5 @@
-//! The loop of a capacity search. It gets the next probe from `analysis/search.rs`, waits, runs the
-//! probe, judges it and reports it. It repeats this until the search ends.
+//! The loop of a capacity search. Until the search ends, it gets the next probe from
+//! `analysis/search.rs`, waits, runs the probe, judges it and reports it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,12 +52,12 @@ pub enum Event<'a> {
     Waits {
         /// Length of the wait.
         time: Duration,
-        /// The same as a multiple of the configured drain time.
+        /// Length of the wait, as a multiple of the configured drain time.
         drains: u32,
     },
     /// A probe starts.
     Begins {
-        /// Its purpose.
+        /// Purpose of the probe.
         kind: Kind,
         /// Iterations per second.
         rate: f64,
@@ -74,12 +74,16 @@ pub enum Event<'a> {
     Warning(&'a str),
 }
 
-/// Everything outside of the loop; tests replace it.
+/// The side effects of the loop; tests replace them.
 pub(super) struct Environment<'a> {
+    /// Makes a run.
     pub(super) run: &'a mut MakeRun<'a>,
+    /// Waits, or returns early if the user stops the search.
     pub(super) wait: &'a mut dyn FnMut(Duration),
+    /// Returns the time since the start of the search.
     pub(super) now: &'a dyn Fn() -> Duration,
-    pub(super) stopped: &'a dyn Fn() -> bool,
+    /// Returns true if the user has stopped the search.
+    pub(super) is_stopped: &'a dyn Fn() -> bool,
     pub(super) save: &'a mut SaveRun<'a>,
 }
 
@@ -89,6 +93,7 @@ pub(super) struct Environment<'a> {
 pub type SaveRun<'a> =
     dyn FnMut(&str, &RunResult, &Totals, &[Box<str>]) -> Result<bool, String> + 'a;
 
+/// Makes the run of a plan. The second argument gets the progress every second.
 type MakeRun<'a> =
     dyn FnMut(&Arc<Plan>, &mut dyn FnMut(&Progress<'_>)) -> Result<Finished, RunFault> + 'a;
 
@@ -109,7 +114,7 @@ pub fn search(
         run: &mut |plan, on_second| make_run(plan, stop, on_second),
         wait: &mut |time| stop.wait(time),
         now: &|| origin.elapsed(),
-        stopped: &|| stop.is_requested(),
+        is_stopped: &|| stop.is_requested(),
         save: &mut |name, result, totals, methods| save(name, result, totals, methods),
     };
     search_in(plan, environment, on_event)
@@ -127,7 +132,7 @@ pub(super) fn search_in(
         history: Vec::new(),
         finished: Vec::new(),
         warnings: Vec::new(),
-        defaults: None,
+        default_thresholds: None,
         first_run: None,
     };
     let end = search.run(on_event)?;
@@ -142,27 +147,30 @@ pub(super) struct FinishedProbe {
     pub(super) methods: Vec<Row>,
     pub(super) processes: Vec<ProcessFacts>,
     pub(super) warnings: Vec<String>,
-    /// Mean of the counted calls in flight.
-    pub(super) in_flight: f64,
+    /// Mean number of calls in flight.
+    pub(super) calls_in_flight: f64,
 }
 
 /// The state of a running search.
 pub(super) struct Search<'a> {
     pub(super) probes: Probes,
     environment: Environment<'a>,
+    /// The finished probes, as input of `analysis/search.rs`.
     pub(super) history: Vec<Probe>,
-    /// The probes of `history`, in the same order.
+    /// The same probes in the same order, with their results.
     pub(super) finished: Vec<FinishedProbe>,
     pub(super) warnings: Vec<String>,
-    pub(super) defaults: Option<String>,
-    /// The first run; it describes target and machine.
+    /// Explanation of the default thresholds; `None` if the plan has its own thresholds.
+    pub(super) default_thresholds: Option<String>,
+    /// The first run, which describes target and machine; `None` before its end.
     pub(super) first_run: Option<RunResult>,
 }
 
-/// Number of drain times to wait before an unreachable target is tried a second time.
-const UNREACHED_DRAINS: u32 = 4;
+/// Number of drain times to wait before a failed run is tried a second time.
+const RETRY_DRAINS: u32 = 4;
 
 impl Search<'_> {
+    /// Makes probes until the search ends.
     fn run(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<EndReason, CapacityFault> {
         loop {
             let (kind, rate, drains) = match next(&self.probes.settings, &self.history) {
@@ -170,7 +178,7 @@ impl Search<'_> {
                 Step::Probe { kind, rate, drains } => (kind, rate, drains),
             };
             let drain_seconds = self.drain(drains, on_event);
-            if (self.environment.stopped)() {
+            if (self.environment.is_stopped)() {
                 return self.end_early(None);
             }
             let started_at = (self.environment.now)().as_secs_f64();
@@ -182,13 +190,13 @@ impl Search<'_> {
             };
             let planned = PlannedProbe { kind, rate, drains, started_at, drain_seconds };
             self.record(&plan, finished, planned, on_event);
-            if (self.environment.stopped)() {
+            if (self.environment.is_stopped)() {
                 return self.end_early(None);
             }
         }
     }
 
-    /// Waits for the target to drain; returns the seconds.
+    /// Waits for the target to drain. Returns the length of the wait in seconds.
     fn drain(&mut self, drains: u32, on_event: &mut dyn FnMut(Event<'_>)) -> f64 {
         let time = self.probes.plan.capacity.drain * drains;
         if !time.is_zero() {
@@ -198,8 +206,8 @@ impl Search<'_> {
         time.as_secs_f64()
     }
 
-    /// Runs a probe. If the run fails, it is tried again after a longer wait, because a failed
-    /// probe may have crashed the target.
+    /// Runs a probe. If the run fails, tries it again after a longer wait, because an overload may
+    /// have crashed the target.
     fn try_run(
         &mut self,
         plan: &Arc<Plan>,
@@ -207,10 +215,10 @@ impl Search<'_> {
     ) -> Result<Finished, RunFault> {
         let outcome =
             (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)));
-        if outcome.is_ok() || self.history.is_empty() || (self.environment.stopped)() {
+        if outcome.is_ok() || self.history.is_empty() || (self.environment.is_stopped)() {
             return outcome;
         }
-        self.drain(UNREACHED_DRAINS, on_event);
+        self.drain(RETRY_DRAINS, on_event);
         (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)))
     }
 
@@ -239,11 +247,11 @@ impl Search<'_> {
         let mut row = probe_row(&result, &judgement, planned);
         row.folder = self.save(&result, &totals, planned, on_event);
         on_event(Event::Ended(&row));
-        let is_baseline = |kind, outcome| {
+        let is_valid_baseline = |kind, outcome| {
             kind == Kind::Baseline && matches!(outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
         };
-        let first_baseline = is_baseline(planned.kind, judgement.outcome)
-            && !self.history.iter().any(|probe| is_baseline(probe.kind, probe.outcome));
+        let is_first_baseline = is_valid_baseline(planned.kind, judgement.outcome)
+            && !self.history.iter().any(|probe| is_valid_baseline(probe.kind, probe.outcome));
         self.history.push(Probe {
             kind: planned.kind,
             rate: planned.rate,
@@ -255,25 +263,27 @@ impl Search<'_> {
             },
             drains: planned.drains,
         });
-        if first_baseline {
-            self.defaults = self.probes.set_default_thresholds(&result.overall.service);
-            if let Some(text) = &self.defaults {
+        if is_first_baseline {
+            self.default_thresholds = self.probes.set_default_thresholds(&result.overall.service);
+            if let Some(text) = &self.default_thresholds {
                 on_event(Event::DefaultThresholds(text));
             }
         }
-        let probe = self.finished.len();
-        let binding = judgement.binding.map(|limit| wording::binding(limit, planned.rate, probe));
+        let probe_index = self.finished.len();
+        let binding =
+            judgement.binding.map(|limit| wording::binding(limit, planned.rate, probe_index));
         self.finished.push(FinishedProbe {
             row,
             binding,
             methods: result.methods.clone(),
             processes: result.watched.processes.clone(),
             warnings: result.warnings.clone(),
-            in_flight: judgement.calls_in_flight,
+            calls_in_flight: judgement.calls_in_flight,
         });
         self.first_run.get_or_insert(result);
     }
 
+    /// Judges the run of a probe. A run that the user stopped is invalid.
     fn judge(&self, plan: &Plan, result: &RunResult, planned: PlannedProbe) -> ProbeVerdict {
         let first_baseline = self.finished.first().filter(|probe| probe.row.kind == Kind::Baseline);
         let mut judgement = judge(ProbeRun {
@@ -282,15 +292,15 @@ impl Search<'_> {
             end: plan.duration().as_secs_f64(),
             delivered_min: plan.validity.delivered_share_min,
             verdict: &result.verdict,
-            tails: planned.kind != Kind::Baseline,
+            needs_enough_calls: planned.kind != Kind::Baseline,
             thresholds: &plan.thresholds,
             outcomes: &result.thresholds,
-            names: &self.probes.plan.methods,
+            method_names: &self.probes.plan.methods,
             seconds: &result.series,
             methods: &result.methods,
             baseline: first_baseline.map_or(&[], |probe| probe.methods.as_slice()),
         });
-        if result.partial && (self.environment.stopped)() {
+        if result.partial && (self.environment.is_stopped)() {
             // A threshold might have broken in the rest of the probe.
             judgement.outcome = ProbeOutcome::Invalid;
             (judgement.margin, judgement.binding) = (None, None);
@@ -298,8 +308,8 @@ impl Search<'_> {
         judgement
     }
 
-    /// Saves the run and returns its folder, relative to the search's folder. A write error, such
-    /// as a full disk, is only a warning.
+    /// Saves the run and returns its folder, relative to the search's folder. `None` if it was not
+    /// saved. A write error, such as a full disk, is only a warning.
     fn save(
         &mut self,
         result: &RunResult,
@@ -323,7 +333,7 @@ impl Search<'_> {
     }
 }
 
-/// The plan and the start of a probe.
+/// Purpose, rate and start of a probe.
 #[derive(Clone, Copy)]
 struct PlannedProbe {
     kind: Kind,
@@ -336,6 +346,7 @@ struct PlannedProbe {
     drain_seconds: f64,
 }
 
+/// Returns the row of a probe in the result of the search.
 fn probe_row(result: &RunResult, judgement: &ProbeVerdict, planned: PlannedProbe) -> ProbeRow {
     let overall = &result.overall;
     ProbeRow {

@@ -1,4 +1,5 @@
-//! Whole searches against a made-up target in virtual time: the loop is real, the runs are not.
+//! Goal: whole searches find the capacity and report it correctly. Method: the real loop with
+//! simulated runs in virtual time.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -74,8 +75,8 @@ fn row(like: &Row, method: &str, calls: u64, ms: f64) -> Row {
     }
 }
 
-/// A run against a server that ends `capacity` iterations a second, of which each takes 20 ms; what
-/// is above it waits, and the run believes that it passed.
+/// Simulates a run against a server that completes `capacity` iterations per second. Each iteration
+/// takes 20 ms. Further iterations wait, and the verdict of the run is a pass.
 fn run(plan: &Plan, capacity: f64) -> RunResult {
     let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
     let seconds = plan.duration().as_secs();
@@ -119,7 +120,8 @@ fn run(plan: &Plan, capacity: f64) -> RunResult {
     result
 }
 
-/// A search in a made-up environment, in which `make` makes the runs.
+/// Runs a search in a simulated environment, in which `make` makes the runs. Returns the result and
+/// the events as text.
 fn search(
     plan: &Plan,
     save: Option<&Path>,
@@ -136,15 +138,15 @@ fn search(
         },
         wait: &mut |time| clock.set(clock.get() + time),
         now: &|| clock.get(),
-        stopped,
+        is_stopped: stopped,
         save: &mut |name, run, totals, methods| {
-            let Some(dir) = save else { return Ok(false) };
-            let written = crate::report::write_folder(&dir.join(name), run, totals, methods);
-            written.map(|_| true).map_err(|fault| fault.to_string())
+            let Some(folder) = save else { return Ok(false) };
+            let result = crate::report::write_folder(&folder.join(name), run, totals, methods);
+            result.map(|_| true).map_err(|fault| fault.to_string())
         },
     };
-    let result = search_in(plan, environment, &mut |sight| {
-        messages.borrow_mut().push(match sight {
+    let result = search_in(plan, environment, &mut |event| {
+        messages.borrow_mut().push(match event {
             Event::Waits { drains, .. } => format!("waits {drains}"),
             Event::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
             Event::Ended(row) => row.outcome.as_str().to_owned(),
@@ -177,8 +179,9 @@ fn a_known_capacity_is_found_with_the_broken_threshold() {
         assert!((rate / 1500.0 - 1.0).abs() < 0.03, "{rate}");
     }
     assert_eq!(answer.soak_held, Some(true));
-    // All that a failing probe shows is that it falls behind, and there both methods wait alike.
-    // The baseline tells which of them is the work: a quarter of the calls, of 20 times the time.
+    // A failing probe only shows that it falls behind, and then both methods wait equally long. The
+    // baseline shows that eth_getLogs takes the most time: a quarter of the calls, at 20 times the
+    // time.
     let binding = result.binding.as_ref().unwrap();
     assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
     assert_eq!(result.probes[binding.probe].rate, answer.lowest_fail.unwrap());
@@ -191,10 +194,11 @@ fn a_known_capacity_is_found_with_the_broken_threshold() {
     assert!((result.duration - total).abs() < 1e-6);
 }
 
-/// Scenarios keep their ratio, of 3 to 1 by their largest levels, begin together, and are flat.
+/// The scenarios keep the ratio of their largest levels, 3 to 1. They start together, at constant
+/// rates.
 #[test]
 fn probes_keep_the_ratio_of_scenarios() {
-    let mut seen = Vec::new();
+    let mut rates_and_seconds = Vec::new();
     let mut make = |plan: &Plan| {
         let levels: Vec<f64> = plan.stages().map(|(_, stage)| stage.to).collect();
         assert!((levels[0] / levels[1] - 3.0).abs() < 1e-9);
@@ -202,13 +206,13 @@ fn probes_keep_the_ratio_of_scenarios() {
         assert!(plan.scenarios.iter().all(|scenario| scenario.start.is_zero()));
         let indexes: Vec<usize> = plan.stages().map(|(_, stage)| stage.index).collect();
         assert_eq!(indexes, [0, 1]);
-        seen.push((levels[0] + levels[1], plan.duration().as_secs()));
+        rates_and_seconds.push((levels[0] + levels[1], plan.duration().as_secs()));
         Ok(run(plan, 1500.0))
     };
     search(&plan(""), None, &mut make, &never).0.unwrap();
-    assert_eq!(seen[0], (50.0, 7), "a baseline judges half as long");
-    assert_eq!(seen[1], (100.0, 12));
-    assert_eq!(seen.last().unwrap().1, 62, "the soak");
+    assert_eq!(rates_and_seconds[0], (50.0, 7), "a baseline judges half as long");
+    assert_eq!(rates_and_seconds[1], (100.0, 12));
+    assert_eq!(rates_and_seconds.last().unwrap().1, 62, "the soak");
 }
 
 #[test]
@@ -260,8 +264,8 @@ fn a_target_that_is_not_there_is_a_fault() {
     assert!(matches!(result, Err(CapacityFault::Run(_))));
 }
 
-/// It dies of the probe at 1600/s: it gets a longer rest and one more chance, then the search ends
-/// with what it knows.
+/// The target dies during the probe at 1600/s. After a longer wait it gets a second chance. Then
+/// the search ends with a partial result.
 #[test]
 fn a_target_that_dies_leaves_a_partial_result() {
     let mut dead = false;
@@ -281,11 +285,11 @@ fn a_target_that_dies_leaves_a_partial_result() {
     let about = result
         .warnings
         .iter()
-        .any(|one| one.starts_with("the run after the probe at 1600/s failed"));
+        .any(|warning| warning.starts_with("the run after the probe at 1600/s failed"));
     assert!(about, "{:?}", result.warnings);
 }
 
-/// A probe that was ended by hand is kept and is neither pass nor fail.
+/// A probe that the user stopped is kept, but is neither pass nor fail.
 #[test]
 fn a_stopped_search_keeps_its_findings() {
     let stopped = Cell::new(false);
@@ -321,19 +325,23 @@ fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
     let result = search(&small(), Some(folder.path()), &mut make, &never).0.unwrap();
     assert_eq!(result.answer.end, EndReason::RateMax);
     for row in &result.probes {
-        let own = folder.path().join(row.folder.as_ref().unwrap());
-        assert!(own.join("result.json").is_file(), "{own:?}");
+        let run_folder = folder.path().join(row.folder.as_ref().unwrap());
+        assert!(run_folder.join("result.json").is_file(), "{run_folder:?}");
     }
     assert_eq!(result.probes[0].folder.as_deref(), Some("probes/01-baseline-50"));
-    // A file where the folder should be cannot be written into by anybody.
+    // A file in place of the folder makes every write fail.
     let blocked = folder.path().join("blocked");
     std::fs::write(&blocked, "").unwrap();
     let (result, messages) = search(&small(), Some(&blocked), &mut make, &never);
     let result = result.unwrap();
     assert_eq!(result.answer.end, EndReason::RateMax);
     assert!(result.probes.iter().all(|row| row.folder.is_none()));
-    assert!(messages.iter().any(|one| one.starts_with("warning the run of this probe could not")));
-    let about = result.warnings.iter().filter(|one| one.contains("could not be saved"));
+    assert!(
+        messages
+            .iter()
+            .any(|message| message.starts_with("warning the run of this probe could not"))
+    );
+    let about = result.warnings.iter().filter(|warning| warning.contains("could not be saved"));
     assert!(about.count() >= 1);
 }
 
@@ -367,7 +375,8 @@ fn the_predicted_cost_is_close_to_the_real_one() {
     assert!(result.probes.iter().any(|row| row.kind == Kind::Soak));
 }
 
-/// At the slowest rate already: two probes, and an answer that says what, why and what helps.
+/// The generator is the limit even at the baseline. The search ends after two probes, and its
+/// answer names the cause and the remedies.
 #[test]
 fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
     for (outcome, end, what) in [
@@ -395,7 +404,8 @@ fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
     }
 }
 
-/// The machine gets busy with the boundary known: both sides of it stay told.
+/// The machine gets busy after the search has found both a pass and a fail. Both stay in the
+/// answer.
 #[test]
 fn a_generator_that_becomes_slow_keeps_earlier_findings() {
     let mut failed = false;
@@ -415,7 +425,7 @@ fn a_generator_that_becomes_slow_keeps_earlier_findings() {
     assert!(result.answer.sentence.contains("; then the numbers were invalid even at the"));
 }
 
-/// The boundary itself is noisy; fails above it may tell what the lowest cannot.
+/// The bottleneck is unknown near the boundary, but known at a higher rate that failed.
 #[test]
 fn the_nearest_fail_that_can_tell_names_the_bottleneck() {
     let mut make = |plan: &Plan| {

@@ -1,4 +1,4 @@
-//! Finds the files of a variant: a result, a folder of results, or another tool's file.
+//! Finds and reads the files of a variant: a result, a folder of results, or another tool's file.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub fn variants_at(path: &Path) -> Result<Vec<Variant>, ImportFault> {
     Ok(vec![merge_runs(&name, &runs_in(path)?)?])
 }
 
-/// Merges the runs at all paths into one variant.
+/// Merges the runs at all paths into one variant with the given name.
 ///
 /// # Errors
 /// As [`variants_at`].
@@ -54,10 +54,10 @@ fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ImportFault> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(read_fault)? {
         let path = entry.map_err(read_fault)?.path();
-        let known = |ending| path.extension().is_some_and(|extension| extension == ending);
+        let has_extension = |name| path.extension().is_some_and(|extension| extension == name);
         if path.join(RESULT_FILE).is_file() {
             folders.push(path);
-        } else if path.is_file() && (known("json") || known("csv")) {
+        } else if path.is_file() && (has_extension("json") || has_extension("csv")) {
             files.push(path);
         }
     }

@@ -1,4 +1,4 @@
-//! The comparison itself: variants in, [`CompareResult`] out. It reads no files and prints nothing.
+//! Compares variants and returns a [`CompareResult`]. This code reads no files and prints nothing.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,23 @@ use lab_model::results::compare::{
 use lab_model::results::{Basis, ComparisonVerdict, Outcome};
 
 use crate::analysis::comparability::{Tool, find_mismatches};
-use crate::analysis::compare::{Design, Values, compare as compare_values, judge_all, spread};
+use crate::analysis::compare::{
+    Design, Values, compare as compare_values, judge_all, measure_spread,
+};
 use crate::analysis::statistics::median;
-use crate::variant::{ALL, Key, Run, Variant, make_unique};
+use crate::variant::{ALL, MetricKey, Run, Variant, make_unique};
 use crate::wording::number::join_first;
 use crate::wording::{comparability, difference};
 
 /// How variants are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Runs of equal variants (A/A). Their spread is the smallest difference that counts.
+    /// Runs of one variant, compared with itself (A/A). Their spread is the smallest difference
+    /// that counts. `None` if there are no such runs.
     pub same: Option<Variant>,
     /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
-    /// True if mismatches that refuse a comparison are ignored.
+    /// True to compare even invalid runs and variants with mismatches that refuse a comparison.
     pub anyway: bool,
     /// True if the intervals of paired runs also cover a bootstrap over the pairs.
     pub bootstrap: bool,
@@ -66,19 +69,20 @@ pub fn compare(
     let Some((first, others)) = variants.split_first() else { return result };
     for other in others {
         if let Some((a, b)) = first.runs.first().zip(other.runs.first()) {
-            let unlike = find_mismatches(&a.facts, &b.facts);
-            let unlike =
-                unlike.iter().map(|mismatch| comparability::report_mismatch(mismatch, &other.name));
-            result.mismatches.extend(unlike);
+            let mismatches = find_mismatches(&a.facts, &b.facts);
+            let reported = mismatches
+                .iter()
+                .map(|mismatch| comparability::report_mismatch(mismatch, &other.name));
+            result.mismatches.extend(reported);
         }
     }
     result.normalised = variants.iter().map(normal_row).collect();
-    let refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
-    if refused && !options.anyway {
+    let is_refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
+    if is_refused && !options.anyway {
         result.conclusions.push("not compared: the variants do not measure the same".to_owned());
         return result;
     }
-    let mut all_compared = Vec::new();
+    let mut unjudged = Vec::new();
     for other in others {
         for key in shared_keys(first, other) {
             let design = Design {
@@ -87,14 +91,15 @@ pub fn compare(
                 bootstrap: options.bootstrap,
             };
             let (a, b) = (values(first, &key), values(other, &key));
-            if let Some(mut compared) = compare_values(key.1, &a, &b, design, random) {
+            let (method, metric) = key;
+            if let Some(mut compared) = compare_values(metric, &a, &b, design, random) {
                 compared.difference.variant.clone_from(&other.name);
-                compared.difference.method = key.0;
-                all_compared.push(compared);
+                compared.difference.method = method;
+                unjudged.push(compared);
             }
         }
     }
-    result.differences = judge_all(all_compared);
+    result.differences = judge_all(unjudged);
     result.conclusions =
         others.iter().map(|other| describe_variant(&result, first, other)).collect();
     result.warnings.extend(find_doubts(&result, options));
@@ -103,23 +108,24 @@ pub fn compare(
     result
 }
 
-/// Removes invalid runs from a variant, and returns the mismatches between its remaining runs.
+/// Removes invalid runs from a variant, unless `anyway` is true. Returns the mismatches between the
+/// first remaining run and the others.
 fn check_runs(variant: &mut Variant, anyway: bool) -> Vec<Mismatch> {
-    let mut unlike = Vec::new();
-    let invalid =
+    let mut mismatches = Vec::new();
+    let is_invalid =
         |run: &Run| matches!(run.facts.outcome, Some(Outcome::Invalid | Outcome::ClientLimited));
     if !anyway {
-        for run in variant.runs.iter().filter(|run| invalid(run)) {
+        for run in variant.runs.iter().filter(|run| is_invalid(run)) {
             let reason = match run.facts.outcome {
                 Some(Outcome::ClientLimited) => "the generator was its limit",
                 _ => "the verdict of the run is invalid",
             };
             variant.left_out.push(format!("{}: {reason}", run.label));
         }
-        variant.runs.retain(|run| !invalid(run));
+        variant.runs.retain(|run| !is_invalid(run));
     }
     if variant.runs.is_empty() {
-        unlike.push(Mismatch {
+        mismatches.push(Mismatch {
             what: "runs".to_owned(),
             a: String::new(),
             b: "none is left".to_owned(),
@@ -128,23 +134,24 @@ fn check_runs(variant: &mut Variant, anyway: bool) -> Vec<Mismatch> {
             why: variant.left_out.first().cloned().unwrap_or("it has no runs".to_owned()),
         });
     }
-    let Some((first, others)) = variant.runs.split_first() else { return unlike };
+    let Some((first, others)) = variant.runs.split_first() else { return mismatches };
     for other in others {
         let pair = format!("{}, {} compared with {}", variant.name, other.label, first.label);
         let mut differing = find_mismatches(&first.facts, &other.facts);
         differing.retain(|mismatch| mismatch.weight > Weight::Note);
-        unlike.extend(
+        mismatches.extend(
             differing.iter().map(|mismatch| comparability::report_mismatch(mismatch, &pair)),
         );
     }
     let partial = variant.runs.iter().filter(|run| run.facts.partial);
     variant.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));
-    unlike
+    mismatches
 }
 
+/// Describes a variant by the facts about its first run.
 fn variant_row(variant: &Variant) -> VariantRow {
     let facts = variant.runs.first().map(|run| &run.facts);
-    let known = facts.map(|facts| {
+    let description = facts.map(|facts| {
         let machine = facts.machine.as_ref().map(|machine| machine.cpu.clone());
         let parts = [
             facts.client.clone(),
@@ -161,67 +168,73 @@ fn variant_row(variant: &Variant) -> VariantRow {
         tool: facts.map_or("none", |facts| facts.tool.as_str()).to_owned(),
         runs: variant.runs.len(),
         left_out: variant.left_out.clone(),
-        described: known.unwrap_or_default(),
+        described: description.unwrap_or_default(),
     }
 }
 
-/// Returns the methods and metrics that both variants have.
-fn shared_keys(a: &Variant, b: &Variant) -> Vec<Key> {
+/// Returns the methods and metrics for which both variants have a value.
+fn shared_keys(a: &Variant, b: &Variant) -> Vec<MetricKey> {
     let methods_of =
         |run: &Run| run.values.keys().map(|(method, _)| method.clone()).collect::<Vec<_>>();
     let methods_of_b: BTreeSet<String> = b.runs.iter().flat_map(methods_of).collect();
     // The total over all methods comes first, then the methods in the order of the first variant.
-    let mut added = BTreeSet::new();
-    let mut shared: Vec<String> = a.runs.iter().flat_map(methods_of).collect();
-    shared.retain(|method| methods_of_b.contains(method) && added.insert(method.clone()));
-    shared.sort_by_key(|method| method != ALL);
-    let knows =
-        |variant: &Variant, key: &Key| variant.runs.iter().any(|run| run.values.contains_key(key));
+    let mut seen_methods = BTreeSet::new();
+    let mut shared_methods: Vec<String> = a.runs.iter().flat_map(methods_of).collect();
+    shared_methods
+        .retain(|method| methods_of_b.contains(method) && seen_methods.insert(method.clone()));
+    shared_methods.sort_by_key(|method| method != ALL);
+    let has_value = |variant: &Variant, key: &MetricKey| {
+        variant.runs.iter().any(|run| run.values.contains_key(key))
+    };
     let mut keys = Vec::new();
-    for method in shared {
+    for method in shared_methods {
         for (metric, replacement) in METRICS {
             let choices = [Some(metric), replacement].into_iter().flatten();
             let mut choices = choices.map(|metric| (method.clone(), metric));
-            keys.extend(choices.find(|key| knows(a, key) && knows(b, key)));
+            keys.extend(choices.find(|key| has_value(a, key) && has_value(b, key)));
         }
     }
     keys
 }
 
-fn values(variant: &Variant, key: &Key) -> Values {
+/// Returns the values of a key in all runs of a variant. Seconds and calls are included only for a
+/// single run.
+fn values(variant: &Variant, key: &MetricKey) -> Values {
     let runs: Vec<f64> =
         variant.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
-    let only = variant.runs.iter().find(|run| run.values.contains_key(key));
-    let only = only.filter(|_| runs.len() == 1);
-    let seconds = only.and_then(|run| run.seconds.get(key));
-    let calls = only.and_then(|run| run.calls.get(&key.0)).copied();
+    let first_run = variant.runs.iter().find(|run| run.values.contains_key(key));
+    let single_run = first_run.filter(|_| runs.len() == 1);
+    let (method, _) = key;
+    let seconds = single_run.and_then(|run| run.seconds.get(key));
+    let calls = single_run.and_then(|run| run.calls.get(method)).copied();
     Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
-/// Returns the spread of a metric between equal runs. If a variant has a single run, it is the
-/// largest difference of any two equal runs. Otherwise it is the difference between the medians of
-/// two halves of them.
-fn measure_floor(options: &Options, a: &Variant, b: &Variant, key: &Key) -> Option<f64> {
-    let runs = values(options.same.as_ref()?, key).runs;
+/// Returns the spread of a metric between equal runs (A/A). If a variant has a single run, it is
+/// the largest difference of any two equal runs. Otherwise it is the difference between the medians
+/// of two halves of the equal runs. `None` without equal runs.
+fn measure_floor(options: &Options, a: &Variant, b: &Variant, key: &MetricKey) -> Option<f64> {
+    let equal_runs = values(options.same.as_ref()?, key).runs;
     let min_runs = values(a, key).runs.len().min(values(b, key).runs.len());
+    let (_, metric) = *key;
     if min_runs < 2 {
-        return spread(key.1, &runs);
+        return measure_spread(metric, &equal_runs);
     }
-    let half = |offset| -> Option<f64> {
-        median(&runs.iter().skip(offset).step_by(2).copied().collect::<Vec<_>>())
+    let median_of_half = |offset| -> Option<f64> {
+        median(&equal_runs.iter().skip(offset).step_by(2).copied().collect::<Vec<_>>())
     };
-    spread(key.1, &[half(0)?, half(1)?])
+    measure_spread(metric, &[median_of_half(0)?, median_of_half(1)?])
 }
 
+/// Returns the throughput and latency of a variant relative to its cores.
 fn normal_row(variant: &Variant) -> NormalRow {
+    let all_keys = variant.runs.iter().flat_map(|run| run.values.keys());
+    let methods: BTreeSet<&String> = all_keys.map(|(method, _)| method).collect();
+    let has_single_method = methods.len() == 1;
     let median_of = |metrics: [Metric; 2]| {
-        let is_total = |key: &Key| key.0 == ALL && metrics.contains(&key.1);
-        let method_names =
-            variant.runs.iter().flat_map(|run| run.values.keys()).map(|(method, _)| method);
-        let methods: BTreeSet<&String> = method_names.collect();
-        let has_single_method = methods.len() == 1;
-        let is_selected =
-            |key: &Key| is_total(key) || has_single_method && metrics.contains(&key.1);
+        let is_selected = |(method, metric): &MetricKey| {
+            (method == ALL || has_single_method) && metrics.contains(metric)
+        };
         let value = |run: &Run| {
             run.values.iter().find(|(key, _)| is_selected(key)).map(|(_, value)| *value)
         };
@@ -246,6 +259,7 @@ fn normal_row(variant: &Variant) -> NormalRow {
     }
 }
 
+/// Summarizes in one sentence how a variant differs from the first one.
 fn describe_variant(result: &CompareResult, first: &Variant, other: &Variant) -> String {
     let differences_of_other =
         || result.differences.iter().filter(|difference| difference.variant == other.name);
@@ -260,18 +274,19 @@ fn describe_variant(result: &CompareResult, first: &Variant, other: &Variant) ->
             parts.push(format!("{} in {names}", verdict.as_str()));
         }
     }
-    let (same, open) = (count(ComparisonVerdict::Same), count(ComparisonVerdict::CannotTell));
+    let same = count(ComparisonVerdict::Same);
+    let undecided = count(ComparisonVerdict::CannotTell);
     if parts.is_empty() {
         parts.push("no significant difference".to_owned());
     }
     let total = differences_of_other().count();
     let mut text = format!("{} compared with {}: {}", other.name, first.name, parts.join("; "));
-    let small = match count(ComparisonVerdict::Negligible) {
+    let negligible = match count(ComparisonVerdict::Negligible) {
         0 => String::new(),
-        small => format!(", {small} differ negligibly"),
+        count => format!(", {count} differ negligibly"),
     };
     text.push_str(&format!(
-        "; of {total} figures {same} are the same{small} and {open} cannot be told"
+        "; of {total} figures {same} are the same{negligible} and {undecided} cannot be told"
     ));
     if differences_of_other().any(|difference| {
         matches!(difference.basis, Basis::WithinRun | Basis::Calls | Basis::FarApart)
@@ -283,10 +298,10 @@ fn describe_variant(result: &CompareResult, first: &Variant, other: &Variant) ->
     text
 }
 
-/// Returns a warning if all runs of one variant started before all runs of the other, as far as
-/// known.
+/// Returns a warning if all runs of one variant started before all runs of the other. `None` if a
+/// start is unknown, or if a variant has a single run.
 fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
-    let started = |variant: &Variant| -> Option<Vec<f64>> {
+    let start_times = |variant: &Variant| -> Option<Vec<f64>> {
         variant
             .runs
             .iter()
@@ -294,7 +309,7 @@ fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
             .collect::<Option<Vec<f64>>>()
             .filter(|starts| starts.len() > 1)
     };
-    let (a, b) = (started(first)?, started(other)?);
+    let (a, b) = (start_times(first)?, start_times(other)?);
     let all_before = |a: &[f64], b: &[f64]| {
         a.iter().all(|start| b.iter().all(|other_start| start < other_start))
     };
@@ -310,13 +325,14 @@ fn warn_of_order(first: &Variant, other: &Variant) -> Option<String> {
     ))
 }
 
-/// Returns a warning about changes that have the opposite sign of the difference of medians.
+/// Returns a warning about metrics whose change has the opposite sign of the difference between
+/// their medians.
 fn warn_of_directions(result: &CompareResult) -> Option<String> {
     let is_against = |difference: &&Difference| {
-        let medians = difference.b - difference.a;
+        let median_difference = difference.b - difference.a;
         // A change below the floor does not matter, in whatever direction.
         let matters = difference.change.abs() > difference.floor;
-        matters && difference.interval.is_some() && medians * difference.change < 0.0
+        matters && difference.interval.is_some() && median_difference * difference.change < 0.0
     };
     let sentences: Vec<String> =
         result.differences.iter().filter(is_against).map(difference::sentence).collect();
@@ -329,38 +345,39 @@ fn warn_of_directions(result: &CompareResult) -> Option<String> {
     })
 }
 
+/// Returns warnings about weak statistical bases of the differences.
 fn find_doubts(result: &CompareResult, options: &Options) -> Vec<String> {
     let mut doubts = Vec::new();
-    let any_with = |basis| result.differences.iter().any(|difference| difference.basis == basis);
-    if any_with(Basis::WithinRun) {
+    let has_basis = |basis| result.differences.iter().any(|difference| difference.basis == basis);
+    if has_basis(Basis::WithinRun) {
         doubts.push(
             "with one run per variant, the means of its seconds are compared instead of the values of \
              whole runs; make several alternating runs of each variant (A B B A) for a reliable verdict"
                 .to_owned(),
         );
     }
-    if any_with(Basis::FarApart) {
+    if has_basis(Basis::FarApart) {
         doubts.push(
             "with only one value of a variant, only differences far beyond noise count (×3 for medians \
              and rates, ×5 for p95, ×10 for p99)"
                 .to_owned(),
         );
     }
-    if any_with(Basis::ValuesOnly) {
+    if has_basis(Basis::ValuesOnly) {
         doubts.push(
             "a difference cannot be told if a variant has one value and its seconds are fewer than 20, \
              unknown, or drifting: make at least two runs of each variant, better five"
                 .to_owned(),
         );
     }
-    if any_with(Basis::FewRuns) {
+    if has_basis(Basis::FewRuns) {
         doubts.push(
             "with two or three runs of a variant a normal distribution is assumed; with four or more of \
              each, a rank test is used"
                 .to_owned(),
         );
     }
-    if options.paired && !any_with(Basis::PairedRuns) {
+    if options.paired && !has_basis(Basis::PairedRuns) {
         doubts.push("pairs need two runs or more of each variant, equally many".to_owned());
     }
     if result.variants.iter().any(|variant| variant.tool != Tool::Weir.as_str())

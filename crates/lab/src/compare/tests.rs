@@ -1,4 +1,5 @@
-//! Whole comparisons: made-up results of our own, and the published reports of others.
+//! Goal: whole comparisons reach the right verdicts. Method: made-up results of `weir load`, and
+//! published reports of other tools.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,8 @@ fn row(method: &str, calls: u64, p50_ms: f64) -> Row {
     }
 }
 
-/// A run of 60 s of two methods, `factor` times as slow as usual, with a little noise.
+/// Returns a made-up run of 60 s with two methods and little noise. Latencies are multiplied by
+/// `factor`.
 fn result(seed: u64, factor: f64) -> RunResult {
     let mut random = StdRng::seed_from_u64(seed);
     let mut noise = move |size: f64| 1.0 + size * (random.random::<f64>() - 0.5);
@@ -131,19 +133,19 @@ fn compared(variants: Vec<Variant>, options: &Options) -> CompareResult {
     compare(variants, options, &mut || random.random())
 }
 
-fn word(comparison: &CompareResult, method: &str, metric: Metric) -> ComparisonVerdict {
-    let of = |one: &&lab_model::results::compare::Difference| {
-        one.method == method && one.metric == metric
+fn verdict(comparison: &CompareResult, method: &str, metric: Metric) -> ComparisonVerdict {
+    let is_wanted = |difference: &&lab_model::results::compare::Difference| {
+        difference.method == method && difference.metric == metric
     };
-    comparison.differences.iter().find(of).unwrap().verdict
+    comparison.differences.iter().find(is_wanted).unwrap().verdict
 }
 
 #[test]
 fn five_runs_of_each_variant_reveal_planted_differences() {
     let variants = vec![variant("old", &runs(0..5, 1.0)), variant("new", &runs(10..15, 0.8))];
     let comparison = compared(variants, &Options::default());
-    assert_eq!(word(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Better);
-    assert_eq!(word(&comparison, "eth_call", Metric::Goodput), ComparisonVerdict::Same);
+    assert_eq!(verdict(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Better);
+    assert_eq!(verdict(&comparison, "eth_call", Metric::Goodput), ComparisonVerdict::Same);
     assert_eq!(comparison.differences[0].basis, Basis::Runs);
     assert!(
         comparison.conclusions[0].starts_with("new compared with old: better in "),
@@ -154,7 +156,9 @@ fn five_runs_of_each_variant_reveal_planted_differences() {
         vec![variant("one", &runs(0..5, 1.0)), variant("two", &runs(20..25, 1.0))],
         &Options::default(),
     );
-    assert!(same.differences.iter().all(|one| one.verdict != ComparisonVerdict::Better));
+    assert!(
+        same.differences.iter().all(|difference| difference.verdict != ComparisonVerdict::Better)
+    );
     assert!(same.conclusions[0].contains("no significant difference"), "{:?}", same.conclusions);
 }
 
@@ -162,22 +166,22 @@ fn five_runs_of_each_variant_reveal_planted_differences() {
 fn a_comparison_of_single_runs_says_so() {
     let variants = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.5))];
     let comparison = compared(variants, &Options::default());
-    assert_eq!(word(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
-    // All methods together have no percentiles by second.
-    assert_eq!(word(&comparison, "all", Metric::LatencyP50), ComparisonVerdict::CannotTell);
+    assert_eq!(verdict(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
+    // The total has no percentiles by second.
+    assert_eq!(verdict(&comparison, "all", Metric::LatencyP50), ComparisonVerdict::CannotTell);
     assert!(comparison.conclusions[0].contains("one run each"));
     let near = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.05))];
     let near = compared(near, &Options::default());
     assert_ne!(
-        word(&near, "eth_call", Metric::LatencyP50),
+        verdict(&near, "eth_call", Metric::LatencyP50),
         ComparisonVerdict::Worse,
         "5 % of one run is nothing"
     );
-    // Unless it is known that runs of the same thing do not differ so.
+    // With a measured spread of equal runs, a smaller difference counts.
     let same = Some(variant("same", &runs(30..34, 1.0)));
     let near = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.1))];
     let near = compared(near, &Options { same, ..Options::default() });
-    assert_eq!(word(&near, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
+    assert_eq!(verdict(&near, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn runs_of_different_loads_are_refused() {
     );
 }
 
-/// Each run of one variant before each of the other: what drifts looks like a difference.
+/// All runs of one variant started before those of the other, so a drift looks like a difference.
 #[test]
 fn variants_that_were_not_taken_in_turn_are_warned_of() {
     let variants = |starts: [f64; 4]| {
@@ -216,10 +220,10 @@ fn variants_that_were_not_taken_in_turn_are_warned_of() {
     assert!(!warned([0.0; 4]), "not known");
 }
 
-/// Medians that rise beside a change that falls need a word.
+/// The medians rise while the paired change falls, which needs an explanation.
 #[test]
 fn medians_that_contradict_the_change_are_explained() {
-    let of = |name: &str, values: [f64; 6]| {
+    let variant_with_medians = |name: &str, values: [f64; 6]| {
         let mut all = runs(0..6, 1.0);
         for (run, value) in all.iter_mut().zip(values) {
             run.methods[0].latency.p50_ms = value;
@@ -227,12 +231,13 @@ fn medians_that_contradict_the_change_are_explained() {
         variant(name, &all)
     };
     let variants = vec![
-        of("a", [10.0, 10.0, 12.0, 12.0, 14.0, 14.0]),
-        of("b", [1.0, 2.0, 13.0, 13.0, 15.0, 15.0]),
+        variant_with_medians("a", [10.0, 10.0, 12.0, 12.0, 14.0, 14.0]),
+        variant_with_medians("b", [1.0, 2.0, 13.0, 13.0, 15.0, 15.0]),
     ];
     let comparison = compared(variants, &Options { paired: true, ..Options::default() });
-    let one = comparison.differences.iter().find(|one| one.change < -0.3).unwrap();
-    assert!(one.b > one.a, "{one:?}");
+    let mut differences = comparison.differences.iter();
+    let falling = differences.find(|difference| difference.change < -0.3).unwrap();
+    assert!(falling.b > falling.a, "{falling:?}");
     let expected = "medians and change differ in direction for eth_call";
     assert!(
         comparison.warnings.iter().any(|warning| warning.starts_with(expected)),
@@ -241,7 +246,7 @@ fn medians_that_contradict_the_change_are_explained() {
     );
 }
 
-/// Numbers that a run itself does not believe are not compared.
+/// Runs with invalid numbers are left out.
 #[test]
 fn unbelieved_runs_are_left_out() {
     let mut all = runs(0..5, 1.0);
@@ -256,13 +261,13 @@ fn unbelieved_runs_are_left_out() {
     assert!(none.differences.is_empty());
 }
 
-/// Results of three machines, with a run that is left out.
+/// Compares results of three machines, one of which has a run that is left out.
 pub(crate) fn machines() -> CompareResult {
     let machine = |cores: usize| {
-        let mut own = result(1, 1.0);
-        own.fingerprint.cores = cores;
-        own.fingerprint.cpu = format!("{cores} cores");
-        own
+        let mut machine_result = result(1, 1.0);
+        machine_result.fingerprint.cores = cores;
+        machine_result.fingerprint.cpu = format!("{cores} cores");
+        machine_result
     };
     let mut unbelieved = machine(8);
     unbelieved.verdict.outcome = Outcome::ClientLimited;
@@ -294,16 +299,18 @@ fn reports(part: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// In this report silk's median at 1000/s is about a third of rpcdaemon's once it is warm.
+/// In this report silk's median at 1000/s is about a third of rpcdaemon's, once its caches are
+/// warm.
 #[test]
 fn a_published_report_is_judged_by_its_repetitions() {
     let variants = variants_at(&reports("eth_getBalance")[0]).unwrap();
     assert_eq!(variants.len(), 2);
     let comparison = compared(variants, &Options::default());
     let key = "eth_getBalance at 1000/s";
-    let one = comparison.differences.iter().find(|one| one.method == key).unwrap();
-    assert_eq!(one.basis, Basis::Runs);
-    assert!(one.b_count < one.a_count, "silk's cold repetition is left out");
+    let mut differences = comparison.differences.iter();
+    let difference = differences.find(|difference| difference.method == key).unwrap();
+    assert_eq!(difference.basis, Basis::Runs);
+    assert!(difference.b_count < difference.a_count, "silk's cold repetition is left out");
     assert!(
         Report::compare(&comparison).text(Colour::Plain).contains("cold"),
         "{}",
@@ -311,16 +318,17 @@ fn a_published_report_is_judged_by_its_repetitions() {
     );
 }
 
-/// A run of 20 s, whose 21st point holds the calls that ended a little late.
+/// In a run of 20 s, the 21st point holds the calls that ended slightly late. It is not a second of
+/// the run.
 #[test]
 fn a_part_of_a_second_is_no_second() {
-    let mut one = result(1, 1.0);
-    one.plan.warmup = 0.0;
-    one.series.truncate(21);
-    one.series[20].at = 20.02;
-    one.series[20].methods[0].classes = vec![(Class::Ok, 1)];
-    one.stages[0].to = 20.0;
-    let run = of_result("one", &one);
+    let mut run_result = result(1, 1.0);
+    run_result.plan.warmup = 0.0;
+    run_result.series.truncate(21);
+    run_result.series[20].at = 20.02;
+    run_result.series[20].methods[0].classes = vec![(Class::Ok, 1)];
+    run_result.stages[0].to = 20.0;
+    let run = of_result("one", &run_result);
     let goodput = &run.seconds[&("eth_call".to_owned(), Metric::Goodput)];
     assert_eq!(*goodput, [500.0; 20]);
 }
@@ -329,17 +337,17 @@ fn a_part_of_a_second_is_no_second() {
 fn folders_and_lists_become_variants() {
     let folder = tempfile::tempdir().unwrap();
     for seed in 0..3_u64 {
-        let own = folder.path().join(format!("run{seed}"));
-        std::fs::create_dir(&own).unwrap();
+        let run_folder = folder.path().join(format!("run{seed}"));
+        std::fs::create_dir(&run_folder).unwrap();
         let json = serde_json::to_string(&result(seed, 1.0)).unwrap();
-        std::fs::write(own.join("result.json"), json).unwrap();
+        std::fs::write(run_folder.join("result.json"), json).unwrap();
     }
     let all = variants_at(folder.path()).unwrap();
     assert_eq!((all.len(), all[0].runs.len()), (1, 3));
-    let one = variants_at(&folder.path().join("run1")).unwrap();
-    assert_eq!((one[0].name.as_str(), one[0].runs.len()), ("run1", 1));
-    let two = [folder.path().join("run0"), folder.path().join("run2/result.json")];
-    let variant = merge_runs("mine", &two).unwrap();
+    let single_run = variants_at(&folder.path().join("run1")).unwrap();
+    assert_eq!((single_run[0].name.as_str(), single_run[0].runs.len()), ("run1", 1));
+    let two_paths = [folder.path().join("run0"), folder.path().join("run2/result.json")];
+    let variant = merge_runs("mine", &two_paths).unwrap();
     assert_eq!((variant.name.as_str(), variant.runs.len()), ("mine", 2));
     assert_eq!(variant.runs[0].values.len(), 30);
     let empty = folder.path().join("empty");

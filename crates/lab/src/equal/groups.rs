@@ -17,30 +17,31 @@ const REQUEST_BYTES_MAX: usize = 500;
 /// The habit that is reported for values that the user ignores.
 const IGNORED_HABIT: &str = "--ignore";
 
-/// The properties that all differences of a group share. The first field sorts groups that are not
-/// allowed, and so count in the verdict, before allowed ones.
+/// The properties that all differences of a group share. Groups are sorted by these fields, so the
+/// groups that count in the verdict come before allowed ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct GroupKey {
     is_allowed: bool,
     method: String,
     class: DifferenceClass,
     pointer: String,
-    /// Name of the habit that explains the difference.
+    /// Name of the habit that explains the difference, if there is one.
     habit: Option<String>,
 }
 
-/// The groups so far.
+/// Builds the groups of all calls.
 pub(super) struct Groups<'a> {
     options: &'a Options,
     /// Client version of each server, if it reports one.
     client_versions: [Option<&'a str>; 2],
-    /// True if habits allow differences. They do not between servers of the same version.
+    /// True if habits allow differences. False for servers of the same version, because these have
+    /// the same habits.
     habits_apply: bool,
     methods: BTreeMap<String, MethodRow>,
-    rows: BTreeMap<Key, DifferenceRow>,
+    rows: BTreeMap<GroupKey, DifferenceRow>,
 }
 
-/// The groups of all calls.
+/// The finished rows of the result.
 pub(super) struct Grouped {
     pub(super) methods: Vec<MethodRow>,
     pub(super) differences: Vec<DifferenceRow>,
@@ -49,7 +50,8 @@ pub(super) struct Grouped {
 }
 
 impl<'a> Groups<'a> {
-    /// Creates no groups. `habits_apply` is false if both servers report the same client version.
+    /// Starts without calls. `habits_apply` is false if both servers report the same client
+    /// version.
     pub(super) fn new(
         options: &'a Options,
         client_versions: [Option<&'a str>; 2],
@@ -61,7 +63,7 @@ impl<'a> Groups<'a> {
 
     /// Adds the outcome of a call.
     pub(super) fn add(&mut self, call: &Call, outcome: &Outcome) {
-        let keys: Vec<(Key, &ClassifiedDifference)> = match outcome {
+        let keys: Vec<(GroupKey, &ClassifiedDifference)> = match outcome {
             Outcome::Compared(found) => {
                 found.iter().map(|difference| (self.key_of(call, difference), difference)).collect()
             }
@@ -86,7 +88,8 @@ impl<'a> Groups<'a> {
         }
     }
 
-    fn key_of(&self, call: &Call, difference: &ClassifiedDifference) -> Key {
+    /// Returns the group of a difference.
+    fn key_of(&self, call: &Call, difference: &ClassifiedDifference) -> GroupKey {
         let mut ignore = self.options.ignore.iter();
         let is_ignored = ignore.any(|pattern| matches_pointer(pattern, &difference.pointer));
         let habit = find_habit(difference, &call.method, self.client_versions);
@@ -98,7 +101,13 @@ impl<'a> Groups<'a> {
             false => habit.map(|habit| habit.name.clone()),
         };
         let pointer = without_indexes(&difference.pointer);
-        Key { is_allowed, method: call.method.clone(), class: difference.class, pointer, habit }
+        GroupKey {
+            is_allowed,
+            method: call.method.clone(),
+            class: difference.class,
+            pointer,
+            habit,
+        }
     }
 
     /// Returns the rows of all methods and groups.
@@ -112,7 +121,8 @@ impl<'a> Groups<'a> {
     }
 }
 
-fn row_of(key: &Key, call: &Call, difference: &ClassifiedDifference) -> DifferenceRow {
+/// Returns the row of a new group, with this difference as its example.
+fn row_of(key: &GroupKey, call: &Call, difference: &ClassifiedDifference) -> DifferenceRow {
     let body = call.body();
     let request = String::from_utf8_lossy(&body);
     let request = match request.len() <= REQUEST_BYTES_MAX {

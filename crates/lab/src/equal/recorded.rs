@@ -15,7 +15,8 @@ use wire::method::{Method, Repeat, Validity, methods_of};
 use super::{Call, Options, Selected};
 use crate::reference::names_its_block;
 
-/// Returns the calls to send, each once, and how many calls must not be sent, by reason.
+/// Returns the calls to send, without repetitions, and the number of calls that must not be sent,
+/// by method and reason.
 pub(super) fn select_calls<'a>(
     requests: impl Iterator<Item = &'a RecordedRequest>,
     family: Family,
@@ -23,7 +24,7 @@ pub(super) fn select_calls<'a>(
     options: &Options,
 ) -> Selected {
     let mut selected = Vec::new();
-    let mut known = HashSet::new();
+    let mut selected_set = HashSet::new();
     let mut skipped: BTreeMap<(String, SkipReason), u64> = BTreeMap::new();
     for request in requests {
         // The reader of the file has checked the body.
@@ -40,7 +41,7 @@ pub(super) fn select_calls<'a>(
             }
             let block = block.filter(|_| !options.keep_tags);
             let call = replace_tag(&call, row, block);
-            if selected.len() < options.calls_max && known.insert(call.clone()) {
+            if selected.len() < options.calls_max && selected_set.insert(call.clone()) {
                 selected.push(call);
             }
         }
@@ -52,7 +53,7 @@ pub(super) fn select_calls<'a>(
     (selected, skipped)
 }
 
-/// Returns the reason why calls of a method are not sent.
+/// Returns the reason why calls of a method are not sent; `None` if they are sent.
 fn find_skip_reason(
     family: Family,
     name: &str,
@@ -74,7 +75,8 @@ fn find_skip_reason(
     }
 }
 
-/// Returns a call with the number of the block in place of a tag that moves.
+/// Returns a call in which the number of the block replaces a tag whose block changes, such as
+/// `latest`. Without `block` the call is unchanged.
 fn replace_tag(call: &call::Call<'_>, row: Option<&Method>, block: Option<u64>) -> Call {
     let mut params = call.params.raw().map(<[u8]>::to_vec);
     if let (Some(row), Some(number)) = (row, block)
@@ -82,9 +84,9 @@ fn replace_tag(call: &call::Call<'_>, row: Option<&Method>, block: Option<u64>) 
         && let Ok(Some((BlockRef::Tag(tag), span))) = parameter.read(&call.params)
         && tag != BlockTag::Earliest
     {
-        let mut written = Vec::new();
-        write_params_at(&mut written, &call.params, span, parameter.format, number);
-        params = Some(written);
+        let mut new_params = Vec::new();
+        write_params_at(&mut new_params, &call.params, span, parameter.format, number);
+        params = Some(new_params);
     }
     let mut call = Call { method: call.method.to_string(), params, names_its_block: false };
     call.names_its_block = names_its_block(&call.body());

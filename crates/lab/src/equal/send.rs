@@ -14,17 +14,19 @@ use crate::target::{Client, read_head_with};
 
 /// Number of times that both servers are called again after a difference.
 const REPEATS: u32 = 2;
-/// Number of times that servers with different heads are called again, and the wait before each.
-const HEAD_REPEATS: u32 = 20;
-const HEAD_WAIT: Duration = Duration::from_millis(250);
-/// Number of attempts while the status is 429, and the first wait between them, which doubles.
-const LIMITED_ATTEMPTS: u32 = 4;
-const LIMITED_WAIT: Duration = Duration::from_millis(500);
+/// Maximum number of attempts to compare responses at the same head.
+const SAME_HEAD_ATTEMPTS: u32 = 20;
+/// Wait between these attempts.
+const SAME_HEAD_WAIT: Duration = Duration::from_millis(250);
+/// Maximum number of attempts while the status is 429.
+const RATE_LIMITED_ATTEMPTS: u32 = 4;
+/// First wait between these attempts. Each further wait is twice as long.
+const RATE_LIMITED_WAIT: Duration = Duration::from_millis(500);
 
 /// The result of a call to both servers.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Both responded.
+    /// At least one server responded. Empty if the responses are equal.
     Compared(Vec<ClassifiedDifference>),
     /// Neither server responded.
     Unanswered,
@@ -41,24 +43,29 @@ pub(super) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Sends a call to both servers, and again after a difference or if neither responded.
+    /// Sends a call to both servers, and sends it again after a difference or without any response.
     pub(super) fn compare(&self, call: &Call) -> Outcome {
         let body = call.body();
         let mut outcome = self.compare_once(&body);
         for _ in 0..REPEATS {
             match &outcome {
-                Outcome::Compared(found) if found.is_empty() => return outcome,
+                Outcome::Compared(found_differences) if found_differences.is_empty() => {
+                    return outcome;
+                }
                 _ => outcome = self.compare_once(&body),
             }
         }
         match &outcome {
-            Outcome::Compared(found) if !found.is_empty() && !call.names_its_block => {
+            Outcome::Compared(found_differences)
+                if !found_differences.is_empty() && !call.names_its_block =>
+            {
                 self.compare_at_same_head(&body)
             }
             _ => outcome,
         }
     }
 
+    /// Sends a call to both servers once and compares the responses.
     fn compare_once(&self, body: &[u8]) -> Outcome {
         let (left, right) = (send(self.a, body), send(self.b, body));
         if left.is_err() && right.is_err() {
@@ -69,26 +76,31 @@ impl Pair<'_> {
 
     /// Compares the responses while both servers have the same head.
     fn compare_at_same_head(&self, body: &[u8]) -> Outcome {
-        let heads = || (read_head_with(self.a, self.family), read_head_with(self.b, self.family));
-        for _ in 0..HEAD_REPEATS {
-            let before = heads();
+        let read_heads =
+            || (read_head_with(self.a, self.family), read_head_with(self.b, self.family));
+        for _ in 0..SAME_HEAD_ATTEMPTS {
+            let heads_before = read_heads();
             let outcome = self.compare_once(body);
             match &outcome {
-                Outcome::Compared(found) if found.is_empty() => return outcome,
-                _ if before.0 == before.1 && before == heads() => return outcome,
-                _ => std::thread::park_timeout(HEAD_WAIT),
+                Outcome::Compared(found_differences) if found_differences.is_empty() => {
+                    return outcome;
+                }
+                _ if heads_before.0 == heads_before.1 && heads_before == read_heads() => {
+                    return outcome;
+                }
+                _ => std::thread::park_timeout(SAME_HEAD_WAIT),
             }
         }
         Outcome::Unstable
     }
 }
 
-/// Sends a body to a server, again after status 429.
+/// Sends a body to a server, and sends it again after status 429.
 fn send(client: &Client, body: &[u8]) -> Sent {
-    let mut wait = LIMITED_WAIT;
+    let mut wait = RATE_LIMITED_WAIT;
     for attempt in 1.. {
         let (status, response) = client.post(body).map_err(|fault| fault.reason.to_string())?;
-        if status == 429 && attempt < LIMITED_ATTEMPTS {
+        if status == 429 && attempt < RATE_LIMITED_ATTEMPTS {
             std::thread::park_timeout(wait);
             wait *= 2;
             continue;

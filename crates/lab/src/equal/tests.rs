@@ -1,5 +1,5 @@
-//! Goal: recorded calls are pinned and filtered, and default calls name their blocks. Method: call
-//! texts, without servers.
+//! Goal: recorded calls name a block and unsafe calls are left out. Method: texts of calls, without
+//! servers.
 
 use lab_model::results::equal::SkipReason;
 
@@ -55,12 +55,12 @@ fn tags_become_the_common_block_in_the_format_of_the_method() {
         (Ethereum, "eth_getBlockByNumber", r#"["0x7",true]"#, r#"["0x7",true]"#),
         (Harmony, "hmyv2_getBlockByNumber", r#"["latest",{}]"#, "[16,{}]"),
     ] {
-        let found = call(family, method, params, &options());
-        assert!(found.starts_with(&format!("{method} {expected}")), "{found}");
+        let selected = call(family, method, params, &options());
+        assert!(selected.starts_with(&format!("{method} {expected}")), "{selected}");
     }
     let tags = Options { keep_tags: true, ..options() };
-    let found = call(Ethereum, "eth_getBalance", r#"["0x1","latest"]"#, &tags);
-    assert_eq!(found, r#"eth_getBalance ["0x1","latest"] at the head"#);
+    let selected = call(Ethereum, "eth_getBalance", r#"["0x1","latest"]"#, &tags);
+    assert_eq!(selected, r#"eth_getBalance ["0x1","latest"] at the head"#);
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn calls_that_change_something_are_never_sent() {
     let (calls, skipped) = select(Family::Ethereum, &bodies, &options());
     assert_eq!(calls, ["eth_chainId []"]);
     assert_eq!(skipped.len(), 5);
-    let all = Options { all_methods: true, ..options() };
-    let (calls, skipped) = select(Family::Ethereum, &bodies, &all);
+    let all_methods_options = Options { all_methods: true, ..options() };
+    let (calls, skipped) = select(Family::Ethereum, &bodies, &all_methods_options);
     assert_eq!(calls.len(), 3, "{calls:?}");
     assert_eq!(skipped, [SkipReason::Unsafe; 3]);
-    let few = Options { calls_max: 1, ..all };
-    assert_eq!(select(Family::Ethereum, &bodies, &few).0.len(), 1);
+    let limited_options = Options { calls_max: 1, ..all_methods_options };
+    assert_eq!(select(Family::Ethereum, &bodies, &limited_options).0.len(), 1);
 }

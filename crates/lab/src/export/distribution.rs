@@ -1,8 +1,8 @@
-//! Distributions in the formats of exports: statistics, a native histogram or a classic histogram.
-//! Each is computed from the run's histograms in one pass.
+//! Converts the run's histograms of times to the formats of exports: statistics, a native histogram
+//! or a classic histogram.
 //!
 //! All results are in seconds. In sums and buckets, a value counts as the middle of its bucket in
-//! the run's histogram. That bucket is a thousandth of the value wide.
+//! the run's histogram. The width of that bucket is a thousandth of the value.
 
 use lab_model::record::Times;
 
@@ -11,20 +11,21 @@ use super::{Stat, Trends};
 #[cfg(test)]
 mod tests;
 
-/// How distributions are exported.
+/// The format in which distributions are exported.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
-    /// For remote write.
+    /// The format that the user chose for remote write.
     Trends(Trends),
-    /// For scraping: the counts up to each of [`BOUNDS`].
+    /// A classic histogram: the number of values up to each of [`BOUNDS`].
     Classic,
 }
 
-/// A distribution.
+/// A distribution in one of the formats.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Distribution {
+    /// Number of values.
     pub(super) count: u64,
-    /// Seconds.
+    /// Sum of the values in seconds.
     pub(super) sum: f64,
     pub(super) shape: Shape,
 }
@@ -32,24 +33,27 @@ pub(super) struct Distribution {
 /// The exported part of a distribution besides count and sum.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shape {
+    /// Statistics with their values.
     Stats(Vec<(Stat, f64)>),
     Native(Native),
     /// The number of values up to each of [`BOUNDS`].
     Classic(Vec<u64>),
 }
 
-/// Buckets of exponential width:
+/// The buckets of a native histogram, whose width grows exponentially:
 /// <https://prometheus.io/docs/specs/native_histograms/#schema>.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Native {
+    /// Resolution: each doubling of the value has `2^schema` buckets.
     pub(super) schema: i32,
-    /// The number of values up to [`ZERO`].
+    /// The number of values in the zero bucket, that is, up to [`ZERO`].
     pub(super) zero: u64,
-    /// Index and count, in order of the index; bucket `i` ends at `2^(i / 2^schema)` seconds.
+    /// Index and count of each bucket with values, in order of the index. Bucket `i` ends at
+    /// `2^(i / 2^schema)` seconds.
     pub(super) buckets: Vec<(i32, u64)>,
 }
 
-/// Times up to this, in seconds, are in the zero bucket (100 ns, the resolution of `record.rs`).
+/// Upper bound of the zero bucket in seconds: 100 ns, the resolution of `record.rs`.
 pub(super) const ZERO: f64 = 1e-7;
 
 /// Upper bounds of the classic buckets in seconds: three per decade, from 100 µs to a minute.
@@ -69,16 +73,16 @@ impl Distribution {
             Form::Classic => Shape::Classic(vec![0; BOUNDS.len()]),
         };
         let mut sum = 0.0;
-        for step in times.iter_recorded() {
-            let count = step.count_at_value();
-            let value = seconds(times.median_equivalent(step.value_iterated_to()));
+        for recorded in times.iter_recorded() {
+            let count = recorded.count_at_value();
+            let value = seconds(times.median_equivalent(recorded.value_iterated_to()));
             sum += value * count as f64;
             match &mut shape {
                 Shape::Native(native) => native.add(value, count),
-                Shape::Classic(classic) => {
-                    // Buckets are cumulative.
+                Shape::Classic(counts) => {
+                    // The counts are cumulative.
                     let first_index = BOUNDS.partition_point(|bound| *bound < value);
-                    classic[first_index..].iter_mut().for_each(|bucket| *bucket += count);
+                    counts[first_index..].iter_mut().for_each(|bucket| *bucket += count);
                 }
                 Shape::Stats(_) => {}
             }
@@ -92,6 +96,7 @@ impl Distribution {
 }
 
 impl Native {
+    /// Adds `count` equal values. Values must be added in ascending order.
     fn add(&mut self, value: f64, count: u64) {
         if value <= ZERO {
             self.zero += count;
@@ -99,17 +104,19 @@ impl Native {
         }
         let index = bucket_index(value, self.schema);
         match self.buckets.last_mut() {
-            Some((last, known)) if *last == index => *known += count,
+            Some((last_index, bucket)) if *last_index == index => *bucket += count,
             _ => self.buckets.push((index, count)),
         }
     }
 }
 
-/// Returns the bucket of a value above zero: the first bucket with an end not below the value.
+/// Returns the index of the bucket of a value above zero. It is the first bucket whose end is at or
+/// above the value.
 fn bucket_index(value: f64, schema: i32) -> i32 {
     (value.log2() * f64::from(schema).exp2()).ceil() as i32
 }
 
+/// Returns a statistic in seconds, or the number of values.
 fn stat_of(stat: Stat, times: &Times, sum: f64) -> f64 {
     match stat {
         Stat::Count => times.len() as f64,

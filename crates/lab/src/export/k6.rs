@@ -25,16 +25,16 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
                 *counts.entry(tags(out, *slot)).or_default() += cell.latency.len();
             }
             for (tags, count) in counts {
-                let labels = requests(out, tags);
+                let labels = request_labels(out, tags);
                 out.count(&labels, count);
             }
         };
     "k6_http_req_duration" Histogram in "seconds", REQUESTS,
         "Time from the scheduled start of a call to its complete response.":
-        |out| durations(out, |cell| &cell.latency);
+        |out| add_durations(out, |cell| &cell.latency);
     "k6_http_req_waiting" Histogram in "seconds", REQUESTS,
         "Time from sending a call to its complete response.":
-        |out| durations(out, |cell| &cell.service);
+        |out| add_durations(out, |cell| &cell.service);
     "k6_http_req_connecting" Histogram in "seconds", &[],
         "Time of TCP connects; calls on an open connection are not included.":
         |out| out.times(&[], &out.source.totals.connect_time);
@@ -62,10 +62,10 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
             }
         };
     "k6_iterations" Counter, &["scenario"], "Iterations that ended.":
-        |out| iterations(out, |counts| counts.ended);
+        |out| add_iterations(out, |counts| counts.ended);
     "k6_dropped_iterations" Counter, &["scenario"],
         "Iterations dropped because no worker was free.":
-        |out| iterations(out, |counts| counts.dropped);
+        |out| add_iterations(out, |counts| counts.dropped);
     "k6_iteration_duration" Histogram in "seconds", &[],
         "Time from the scheduled start of an iteration to the end of its last call.":
         |out| out.times(&[], &out.source.totals.iteration_time);
@@ -89,16 +89,17 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
         |out| out.count(&[], out.source.totals.traffic.bytes_received);
 };
 
-/// Scenario, method, status, and true if the response was expected.
+/// The tags of a request: scenario, method, status, and true if the response was expected.
 type Tags<'p> = (&'p str, &'p str, &'static str, bool);
 
+/// Returns the tags of the calls in a slot.
 fn tags<'p>(out: &RunSamples<'_, 'p>, slot: Slot) -> Tags<'p> {
     let [scenario, _, name] = out.names(slot);
     (scenario, name, status(slot.class), slot.class == Class::Ok)
 }
 
-/// Returns the status that k6 would report. The run counts classes, so only the first digit is
-/// known for some of them. JSON-RPC errors and malformed responses are assumed to have status 200.
+/// Returns the status that k6 would report for calls of a class. For some classes only the first
+/// digit is known. JSON-RPC errors and malformed responses are assumed to have status 200.
 fn status(class: Class) -> &'static str {
     match class {
         Class::Ok | Class::RpcError | Class::WrongId | Class::WrongAnswer | Class::Malformed => {
@@ -116,7 +117,8 @@ fn status(class: Class) -> &'static str {
     }
 }
 
-fn requests<'p>(out: &RunSamples<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
+/// Returns the values of the labels [`REQUESTS`].
+fn request_labels<'p>(out: &RunSamples<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
     let (scenario, name, status, expected) = tags;
     let proto = match out.plan().connections.http {
         _ if out.plan().target.is_websocket() => "WebSocket",
@@ -126,16 +128,18 @@ fn requests<'p>(out: &RunSamples<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
     [scenario, name, status, if expected { "true" } else { "false" }, "POST", proto]
 }
 
-fn durations(out: &mut RunSamples<'_, '_>, times_of: fn(&Cell) -> &Times) {
+/// Adds a histogram for each combination of tags.
+fn add_durations(out: &mut RunSamples<'_, '_>, times_of: fn(&Cell) -> &Times) {
     let cells = out.source.totals.cells.iter();
     let by_tags = merge(cells.map(|(slot, cell)| (tags(out, *slot), times_of(cell))));
     for (tags, times) in by_tags {
-        let labels = requests(out, tags);
+        let labels = request_labels(out, tags);
         out.times(&labels, &times);
     }
 }
 
-fn iterations(out: &mut RunSamples<'_, '_>, count_of: fn(&Iterations) -> u64) {
+/// Adds a count of iterations for each scenario.
+fn add_iterations(out: &mut RunSamples<'_, '_>, count_of: fn(&Iterations) -> u64) {
     let mut by_scenario = BTreeMap::<&str, u64>::new();
     for ((scenario, _), counts) in out.plan().stages().zip(&out.source.totals.iterations) {
         *by_scenario.entry(&scenario.name).or_default() += count_of(counts);

@@ -58,30 +58,30 @@ const PROBE: &str = "
 | --- | --- | --- | --- | --- |
 ";
 
-/// The lab's part of `docs/metrics.md`.
+/// Returns the lab's part of `docs/metrics.md`.
 pub fn reference() -> String {
     let mut text = HEAD.to_owned();
-    table::METRICS.iter().for_each(|entry| push(&mut text, entry.metric));
+    table::METRICS.iter().for_each(|entry| push_row(&mut text, entry.metric));
     text.push_str(K6);
-    k6::METRICS.iter().for_each(|entry| push(&mut text, entry.metric));
+    k6::METRICS.iter().for_each(|entry| push_row(&mut text, entry.metric));
     text.push_str(END);
     text.push_str(PROBE);
-    probe::METRICS.iter().for_each(|entry| push(&mut text, entry.metric));
+    probe::METRICS.iter().for_each(|entry| push_row(&mut text, entry.metric));
     text
 }
 
-/// The declaration of a metric, for the pages and files that are generated from it.
+/// The declaration of a metric. Pages and files are generated from it.
 #[derive(Clone, Debug)]
 pub struct Declaration {
-    /// Name of its samples; those of a distribution may have a further suffix.
+    /// Name of the samples. Samples of a distribution may have a further suffix.
     pub name: String,
     /// `counter`, `gauge`, `distribution` or `info`.
     pub kind: &'static str,
-    /// Last part of the name if it is a unit, else empty.
+    /// Unit, which is the last part of the name; empty without a unit.
     pub unit: &'static str,
-    /// Names of its labels.
+    /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// What it measures, in one sentence.
+    /// Meaning of the metric, in one sentence.
     pub help: &'static str,
 }
 
@@ -103,7 +103,8 @@ impl Declaration {
     }
 }
 
-fn push(text: &mut String, metric: &Metric) {
+/// Adds the row of a metric to a Markdown table.
+fn push_row(text: &mut String, metric: &Metric) {
     let Declaration { name, kind, unit, labels, help } = Declaration::of(metric);
     let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
     text.push_str(&format!("| `{name}` | {kind} | {unit} | {} | {help} |\n", labels.join(", ")));

@@ -1,7 +1,7 @@
 //! The table of all metrics of a probe. To add a metric, add an entry here.
 //!
-//! Labels come from the command line, from plans and from the clients' versions, so their number is
-//! bounded.
+//! Label values come from the command line, from plans and from the targets' client versions, so
+//! the number of series is bounded.
 
 use super::distribution::Form;
 use super::table::Kind::{Counter, Gauge, Histogram, Info};

@@ -1,8 +1,8 @@
-//! The messages of Prometheus remote write 1.0 and the conversion of samples to them. `remote.rs`
-//! sends the messages.
+//! The messages of Prometheus remote write 1.0, and the conversion of samples to these messages.
+//! `remote.rs` sends them.
 //!
-//! <https://prometheus.io/docs/specs/prw/remote_write_spec/>; the fields of native histograms are
-//! those of `prompb/types.proto` of Prometheus 2.40 and later.
+//! The specification is at <https://prometheus.io/docs/specs/prw/remote_write_spec/>. The fields of
+//! native histograms are in `prompb/types.proto` of Prometheus 2.40 and later.
 
 use prost::Message;
 
@@ -13,7 +13,7 @@ use super::{Labels, Names};
 #[cfg(test)]
 mod tests;
 
-/// Returns the stale marker, a specific NaN that ends a series.
+/// Returns the stale marker: a specific NaN with which Prometheus ends a series.
 pub(super) fn stale() -> f64 {
     f64::from_bits(0x7ff0_0000_0000_0002)
 }
@@ -25,10 +25,10 @@ pub(super) struct WriteRequest {
     pub(super) timeseries: Vec<TimeSeries>,
 }
 
-/// One series with its new samples.
+/// One series with its new samples, which are numbers or native histograms.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TimeSeries {
-    /// Sorted by name, each name once.
+    /// Sorted by name, without repeated names.
     #[prost(message, repeated, tag = "1")]
     pub(super) labels: Vec<Label>,
     #[prost(message, repeated, tag = "2")]
@@ -55,7 +55,7 @@ pub(super) struct Point {
     pub(super) timestamp: i64,
 }
 
-/// A native histogram of whole counts.
+/// A native histogram with integer counts.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Histogram {
     #[prost(uint64, optional, tag = "1")]
@@ -81,7 +81,8 @@ pub(super) struct Histogram {
 /// A range of consecutive buckets.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Span {
-    /// The index of the first bucket, or the number of empty buckets since the previous span.
+    /// The index of the first bucket for the first span. For other spans, the number of empty
+    /// buckets since the previous span.
     #[prost(sint32, tag = "1")]
     pub(super) offset: i32,
     #[prost(uint32, tag = "2")]
@@ -92,7 +93,8 @@ pub(super) struct Span {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     labels: Vec<Label>,
-    native: bool,
+    /// True if the samples are native histograms.
+    is_native: bool,
 }
 
 impl Identity {
@@ -100,7 +102,7 @@ impl Identity {
     /// the other samples of the series.
     pub(super) fn into_stale_marker(self, timestamp: i64) -> TimeSeries {
         let mut series = TimeSeries { labels: self.labels, ..TimeSeries::default() };
-        if self.native {
+        if self.is_native {
             let (count_int, zero_count_int) = (Some(0), Some(0));
             let histogram = Histogram {
                 count_int,
@@ -118,8 +120,9 @@ impl Identity {
 }
 
 impl TimeSeries {
+    /// Returns the labels and the kind of samples, without the samples.
     pub(super) fn identity(&self) -> Identity {
-        Identity { labels: self.labels.clone(), native: !self.histograms.is_empty() }
+        Identity { labels: self.labels.clone(), is_native: !self.histograms.is_empty() }
     }
 }
 
@@ -132,7 +135,7 @@ pub(super) fn series(
 ) -> Vec<TimeSeries> {
     let mut series_list = Vec::with_capacity(samples.len());
     for sample in samples {
-        let number = |name: String, value: f64| TimeSeries {
+        let number_series = |name: String, value: f64| TimeSeries {
             labels: sorted_labels(name, sample, labels),
             samples: vec![Point { value, timestamp }],
             histograms: Vec::new(),
@@ -140,27 +143,28 @@ pub(super) fn series(
         let name = sample.metric.name;
         match &sample.value {
             Value::Number(value) => {
-                series_list.push(number(sample.metric.sample_name(), *value));
+                series_list.push(number_series(sample.metric.sample_name(), *value));
             }
             Value::Distribution(Distribution { shape: Shape::Stats(stats), .. }) => {
-                let gauges = stats.iter();
-                series_list.extend(
-                    gauges.map(|(stat, value)| number(format!("{name}_{}", stat.suffix()), *value)),
-                );
+                series_list.extend(stats.iter().map(|(stat, value)| {
+                    number_series(format!("{name}_{}", stat.suffix()), *value)
+                }));
             }
-            Value::Distribution(Distribution { count, sum, shape: Shape::Classic(upto) }) => {
+            Value::Distribution(Distribution { count, sum, shape: Shape::Classic(counts) }) => {
                 let bounds = BOUNDS.iter().map(|bound| format!("{bound:?}"));
                 let bounds = bounds.chain(["+Inf".to_owned()]);
-                for (bound, upto) in bounds.zip(upto.iter().chain([count])) {
-                    let mut bucket = number(format!("{name}_bucket"), *upto as f64);
+                for (bound, bucket_count) in bounds.zip(counts.iter().chain([count])) {
+                    let mut bucket = number_series(format!("{name}_bucket"), *bucket_count as f64);
                     bucket.labels.push(Label { name: "le".to_owned(), value: bound });
                     bucket.labels.sort();
                     series_list.push(bucket);
                 }
-                series_list.push(number(format!("{name}_sum"), *sum));
-                series_list.push(number(format!("{name}_count"), *count as f64));
+                series_list.push(number_series(format!("{name}_sum"), *sum));
+                series_list.push(number_series(format!("{name}_count"), *count as f64));
             }
-            Value::Distribution(all @ Distribution { shape: Shape::Native(native), .. }) => {
+            Value::Distribution(
+                distribution @ Distribution { shape: Shape::Native(native), .. },
+            ) => {
                 // k6 appends the unit to native histograms only.
                 let name = match names {
                     Names::Weir => name.to_owned(),
@@ -169,7 +173,7 @@ pub(super) fn series(
                 series_list.push(TimeSeries {
                     labels: sorted_labels(name, sample, labels),
                     samples: Vec::new(),
-                    histograms: vec![histogram(all, native, timestamp)],
+                    histograms: vec![histogram(distribution, native, timestamp)],
                 });
             }
         }
@@ -177,19 +181,20 @@ pub(super) fn series(
     series_list
 }
 
-/// Returns the name, the sample's labels and the labels of all series. They are sorted, without
-/// duplicates and empty values.
-fn sorted_labels(name: String, sample: &Sample, more: &Labels) -> Vec<Label> {
+/// Returns the sorted labels of a series: its name, the labels of its sample and the labels of all
+/// series. Labels without a value are left out.
+fn sorted_labels(name: String, sample: &Sample, common_labels: &Labels) -> Vec<Label> {
     let label = |name: &str, value: &str| Label { name: name.to_owned(), value: value.to_owned() };
     let mut labels = vec![Label { name: "__name__".to_owned(), value: name }];
     let sample_labels = sample.metric.labels.iter().zip(&sample.labels);
     labels.extend(sample_labels.map(|(name, value)| label(name, value)));
-    labels.extend(more.0.iter().map(|(name, value)| label(name, value)));
+    labels.extend(common_labels.0.iter().map(|(name, value)| label(name, value)));
     labels.retain(|label| !label.value.is_empty());
     labels.sort();
     labels
 }
 
+/// Returns the message of a native histogram.
 fn histogram(distribution: &Distribution, native: &Native, timestamp: i64) -> Histogram {
     let mut histogram = Histogram {
         count_int: Some(distribution.count),
@@ -215,7 +220,7 @@ fn histogram(distribution: &Distribution, native: &Native, timestamp: i64) -> Hi
     histogram
 }
 
-/// Returns the encoded body of a request: protobuf, compressed as one snappy block.
+/// Encodes the body of a request as protobuf and compresses it as one snappy block.
 pub(super) fn body(timeseries: Vec<TimeSeries>) -> Vec<u8> {
     let bytes = WriteRequest { timeseries }.encode_to_vec();
     snap::raw::Encoder::new()

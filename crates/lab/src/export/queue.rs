@@ -1,9 +1,9 @@
-//! The queue of pushes and the times of retries. It does no I/O; `remote.rs` sends. The time is an
-//! argument, from any clock that begins at zero.
+//! The queue of pushes and the times of their retries. It does no I/O; `remote.rs` sends the
+//! pushes. The current time is an argument, from any clock that begins at zero.
 //!
 //! Pushes are sent in order, so the samples of each series stay in order of time. While one push is
-//! retried, the others wait. As the specification requires or allows, network errors, 5xx
-//! and 429 are retried, and other statuses are not.
+//! retried, the others wait. As the specification requires or allows, network errors and the
+//! statuses 5xx and 429 are retried, and other statuses are not.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// First wait and maximum wait between two attempts, as in Prometheus's own sender (`min_backoff`
-/// and `max_backoff`):
+/// First wait between two attempts, as in Prometheus's own sender (`min_backoff`):
 /// <https://prometheus.io/docs/prometheus/latest/configuration/configuration/#remote_write>.
 const BACKOFF_MIN: Duration = Duration::from_millis(30);
+/// Maximum wait between two attempts, as in Prometheus's own sender (`max_backoff`).
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait for a receiver's `Retry-After`.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of all queued pushes. With a usual plan, that is more than an hour of
 /// data.
-const BYTES_MAX: usize = 32 << 20;
+const QUEUED_BYTES_MAX: usize = 32 << 20;
 
 /// Maximum number of characters of a receiver's error message that are stored.
 const ERROR_CHARS_MAX: usize = 300;
@@ -37,24 +37,24 @@ pub(super) struct Push {
 pub(super) enum Outcome {
     /// 2xx.
     Stored,
-    /// Another status, with its Retry-After.
+    /// Another status, with the wait of the `Retry-After` header if there is one.
     Status(u16, Option<Duration>),
     /// No response.
     Unreachable,
 }
 
-/// Counts of the samples that were pushed in a run, and of those that were not.
+/// Counts of the samples that were pushed in a run, and of those that could not be pushed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushSummary {
     /// Samples that the receiver accepted.
     pub stored: u64,
     /// Samples that the receiver rejected.
     pub rejected: u64,
-    /// The status of the last rejection.
+    /// The status of the last rejection; `None` without a rejection.
     pub rejected_status: Option<u16>,
-    /// The error of the last failed attempt, in one line.
+    /// The error of the last failed attempt, in one line; empty without a failed attempt.
     pub last_error: String,
-    /// Samples discarded because too many were queued or because the run had ended.
+    /// Samples that were discarded because too many were queued, or because the run had ended.
     pub discarded: u64,
     /// Attempts that were retried.
     pub retried: u64,
@@ -62,39 +62,42 @@ pub struct PushSummary {
     pub skipped: u64,
 }
 
-/// The queue.
+/// The queue of pushes. Only its first push is sent.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pending: VecDeque<Push>,
-    bytes: usize,
+    /// Bytes of all queued pushes.
+    queued_bytes: usize,
+    /// Number of failed attempts to send the first push.
     attempts: u32,
+    /// Earliest time of the next attempt.
     not_before: Duration,
     pub(super) summary: PushSummary,
 }
 
 impl Queue {
-    /// Adds a push at the end; discards the oldest if there are too many.
+    /// Adds a push at the end. Discards the oldest pushes while the queue is too large.
     pub(super) fn put(&mut self, push: Push) {
-        self.bytes += push.body.len();
+        self.queued_bytes += push.body.len();
         self.pending.push_back(push);
-        while self.bytes > BYTES_MAX {
+        while self.queued_bytes > QUEUED_BYTES_MAX {
             self.discard_first();
             (self.attempts, self.not_before) = (0, Duration::ZERO);
         }
     }
 
-    /// Returns the push to send now, if any.
+    /// Returns the first push if it may be sent now.
     pub(super) fn next_due(&self, now: Duration) -> Option<&Push> {
         self.pending.front().filter(|_| now >= self.not_before)
     }
 
-    /// Returns the time until the next attempt; none if the queue is empty.
+    /// Returns the time until the next attempt. `None` if the queue is empty.
     pub(super) fn wait(&self, now: Duration) -> Option<Duration> {
         self.pending.front().map(|_| self.not_before.saturating_sub(now))
     }
 
-    /// Records the outcome of sending the first push. `random` is any number; it spreads the
-    /// retries of several machines over time.
+    /// Records the outcome of sending the first push. `error` is its error message. The number
+    /// `random` spreads the retries of several machines over time.
     pub(super) fn record(&mut self, now: Duration, outcome: Outcome, error: &str, random: u32) {
         let Some(push) = self.pending.front() else { return };
         let samples = push.samples;
@@ -116,7 +119,7 @@ impl Queue {
         self.remove_first();
     }
 
-    /// Discards the remaining pushes.
+    /// Discards the remaining pushes and returns the counts.
     pub(super) fn end(mut self) -> PushSummary {
         while !self.pending.is_empty() {
             self.discard_first();
@@ -124,12 +127,13 @@ impl Queue {
         self.summary
     }
 
+    /// Sets the time of the next attempt to send the first push.
     fn retry(&mut self, now: Duration, retry_after: Option<Duration>, random: u32) {
-        let doubled = BACKOFF_MIN.saturating_mul(1 << self.attempts.min(16)).min(BACKOFF_MAX);
+        let backoff = BACKOFF_MIN.saturating_mul(1 << self.attempts.min(16)).min(BACKOFF_MAX);
         // The wait is between half and all of the backoff.
         let share = 0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0;
-        let asked = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
-        self.not_before = now + doubled.mul_f64(share).max(asked);
+        let requested_wait = retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
+        self.not_before = now + backoff.mul_f64(share).max(requested_wait);
         self.attempts += 1;
         self.summary.retried += 1;
     }
@@ -141,7 +145,7 @@ impl Queue {
 
     fn remove_first(&mut self) {
         if let Some(push) = self.pending.pop_front() {
-            self.bytes -= push.body.len();
+            self.queued_bytes -= push.body.len();
         }
         (self.attempts, self.not_before) = (0, Duration::ZERO);
     }

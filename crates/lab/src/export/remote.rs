@@ -1,4 +1,4 @@
-//! Pushing a run's metrics to a receiver of Prometheus remote write 1.0.
+//! Pushes the metrics of a run or probe to a receiver of Prometheus remote write 1.0.
 //!
 //! The thread that displays the run collects the samples every few seconds. Another thread encodes,
 //! sends and retries, so a slow or dead receiver never slows a run. Samples wait in a bounded queue
@@ -36,11 +36,12 @@ mod tests;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time of one attempt, as in k6.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of series in one request. Prometheus's own sender sends as many samples.
+/// Maximum number of series in one request, each with one sample. Prometheus's own sender also
+/// sends up to 2,000 samples.
 const SERIES_MAX: usize = 2_000;
 /// Maximum number of batches of samples that wait for the sending thread. At the default interval,
 /// an attempt takes less time than these batches cover.
-const PENDING_MAX: usize = 4;
+const PENDING_BATCHES_MAX: usize = 4;
 /// Maximum number of bytes that are read from an error response.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum time that the end of a run waits for the remaining pushes.
@@ -60,7 +61,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the defaults: our names and statistics.
+    /// Returns the default settings: names of Weir, and distributions as statistics.
     pub fn new(url: &str) -> Settings {
         Settings {
             url: url.to_owned(),
@@ -90,9 +91,12 @@ pub struct RemoteWrite {
     form: Form,
     table: &'static [RunEntry],
     /// Time of the next push, since the start of the run.
-    next: Duration,
+    next_push: Duration,
+    /// Number of batches that did not fit into the channel.
     skipped: u64,
+    /// The channel to the sending thread.
     batches: SyncSender<Batch>,
+    /// The error of the last attempt, if it failed.
     error: Arc<Mutex<Option<String>>>,
     thread: JoinHandle<PushSummary>,
 }
@@ -104,7 +108,8 @@ impl RemoteWrite {
     /// Starts the sending thread; nothing is sent before the first [`RemoteWrite::update`].
     ///
     /// # Errors
-    /// If the URL or the schema is invalid, or no statistic is given.
+    /// Fails if the URL or the schema is invalid, if no statistic is given, or if the thread cannot
+    /// be started.
     pub fn start(settings: &Settings) -> Result<RemoteWrite, ExportFault> {
         match &settings.trends {
             Trends::Native { schema } if !(SCHEMA_MIN..=SCHEMA_MAX).contains(schema) => {
@@ -114,7 +119,7 @@ impl RemoteWrite {
             Trends::Native { .. } | Trends::Stats(_) => {}
         }
         let receiver = Endpoint::of(settings)?;
-        let (batches, received_batches) = sync_channel(PENDING_MAX);
+        let (batches, received_batches) = sync_channel(PENDING_BATCHES_MAX);
         let error = Arc::<Mutex<Option<String>>>::default();
         let sender = Sender {
             receiver,
@@ -135,7 +140,7 @@ impl RemoteWrite {
         Ok(RemoteWrite {
             form: Form::Trends(settings.trends.clone()),
             table: settings.names.table(),
-            next: Duration::ZERO,
+            next_push: Duration::ZERO,
             skipped: 0,
             batches,
             error,
@@ -143,24 +148,24 @@ impl RemoteWrite {
         })
     }
 
-    /// Takes the progress at the end of a second and passes it to the sending thread if a push is
-    /// due. Never blocks.
+    /// Passes the metrics of a run to the sending thread if a push is due. It is called at the end
+    /// of each second and never blocks.
     pub fn update(&mut self, progress: &Progress<'_>) {
-        if progress.elapsed < self.next && progress.elapsed < progress.duration {
+        if progress.elapsed < self.next_push && progress.elapsed < progress.duration {
             return;
         }
-        self.next = progress.elapsed + INTERVAL;
+        self.next_push = progress.elapsed + INTERVAL;
         self.put(collect_samples(self.table, progress, &self.form));
     }
 
-    /// Takes the state of a probe `elapsed` after its start, and passes it to the sending thread if
-    /// a push is due, or if `changed` is true. Distributions are pushed as classic histograms,
-    /// which stay useful in a process that never ends. Never blocks.
-    pub fn update_probe(&mut self, state: &ProbeState, elapsed: Duration, changed: bool) {
-        if elapsed < self.next && !changed {
+    /// Passes the metrics of a probe to the sending thread if a push is due, or if `has_changed` is
+    /// true. `elapsed` is the time since the start of the probe. Distributions are pushed as
+    /// classic histograms, which stay useful in a process that never ends. Never blocks.
+    pub fn update_probe(&mut self, state: &ProbeState, elapsed: Duration, has_changed: bool) {
+        if elapsed < self.next_push && !has_changed {
             return;
         }
-        self.next = elapsed + INTERVAL;
+        self.next_push = elapsed + INTERVAL;
         self.put(probe::collect_samples(state));
     }
 
@@ -169,6 +174,7 @@ impl RemoteWrite {
         self.error.lock().clone()
     }
 
+    /// Passes samples to the sending thread, or counts them as skipped.
     fn put(&mut self, samples: Vec<Sample>) {
         match self.batches.try_send((samples, Instant::now())) {
             Ok(()) => {}
@@ -177,8 +183,8 @@ impl RemoteWrite {
         }
     }
 
-    /// Ends every series and sends the remaining pushes for at most ten seconds. Returns the number
-    /// of samples that were and were not pushed.
+    /// Ends every series and sends the remaining pushes for at most ten seconds. Returns the counts
+    /// of samples.
     pub fn finish(self) -> PushSummary {
         drop(self.batches);
         let summary = self.thread.join().unwrap_or_default();
@@ -196,9 +202,10 @@ struct Sender {
     queue: Queue,
     /// Series of the last push. A series that is missing in the next push has ended.
     last_series: BTreeSet<Identity>,
+    /// Start of the thread.
     origin: Instant,
-    /// `origin` as time since 1970. The wall clock is read only once, because it may be set back
-    /// and the samples of a series must be in order.
+    /// `origin` as time since 1970. The wall clock is read only once, because it may be set back,
+    /// and the samples of a series must be in order of time.
     origin_unix: Duration,
     /// The time of the last push in milliseconds since 1970.
     timestamp: i64,
@@ -206,6 +213,7 @@ struct Sender {
 }
 
 impl Sender {
+    /// Sends batches until the channel is closed, then the remaining pushes until a deadline.
     fn run(mut self, batches: &Receiver<Batch>) -> PushSummary {
         loop {
             let wait = self.queue.wait(self.origin.elapsed()).unwrap_or(Duration::MAX);
@@ -232,23 +240,24 @@ impl Sender {
 
     /// Queues the samples, and stale markers for series that have no sample in this batch.
     fn put(&mut self, samples: &[Sample], at: Instant) {
-        let since = self.origin_unix + at.saturating_duration_since(self.origin);
-        // Receivers reject two samples of a series at the same time.
-        let timestamp = i64::try_from(since.as_millis()).unwrap_or(0).max(self.timestamp + 1);
+        let unix_time = self.origin_unix + at.saturating_duration_since(self.origin);
+        // Receivers reject two samples of a series with the same time.
+        let timestamp = i64::try_from(unix_time.as_millis()).unwrap_or(0).max(self.timestamp + 1);
         self.timestamp = timestamp;
         let mut series_list = series(samples, self.names, &self.labels, timestamp);
         let current: BTreeSet<Identity> = series_list.iter().map(TimeSeries::identity).collect();
-        let ended = std::mem::replace(&mut self.last_series, current);
-        let ended = ended.into_iter().filter(|series| !self.last_series.contains(series));
+        let previous = std::mem::replace(&mut self.last_series, current);
+        let ended = previous.into_iter().filter(|series| !self.last_series.contains(series));
         series_list.extend(ended.map(|series| series.into_stale_marker(timestamp)));
         while !series_list.is_empty() {
             let remaining = series_list.split_off(series_list.len().min(SERIES_MAX));
-            let samples = series_list.len() as u64;
-            self.queue
-                .put(Push { body: body(std::mem::replace(&mut series_list, remaining)), samples });
+            let pushed_series = std::mem::replace(&mut series_list, remaining);
+            let samples = pushed_series.len() as u64;
+            self.queue.put(Push { body: body(pushed_series), samples });
         }
     }
 
+    /// Sends the first push of the queue if it is due, and records the outcome.
     fn send_first(&mut self, timeout: Duration) {
         let Some(push) = self.queue.next_due(self.origin.elapsed()) else { return };
         let (outcome, error) = self.receiver.send(&push.body, timeout);
@@ -266,12 +275,14 @@ impl Sender {
 /// The receiver.
 struct Endpoint {
     agent: ureq::Agent,
+    /// The URL without credentials.
     url: Uri,
-    /// The credentials of the URL.
+    /// The credentials of the URL, if there are any.
     authorization: Option<HeaderValue>,
 }
 
 impl Endpoint {
+    /// Parses the URL of the settings.
     fn of(settings: &Settings) -> Result<Endpoint, ExportFault> {
         let fault = |reason: &str| {
             let (shown, reason) = (mask_url(&settings.url), reason.to_owned());
@@ -286,7 +297,7 @@ impl Endpoint {
         Ok(Endpoint { agent, url, authorization })
     }
 
-    /// Sends one request. Returns the outcome and the error message.
+    /// Sends one request. Returns the outcome and the error message, which is empty on success.
     fn send(&self, body: &[u8], timeout: Duration) -> (Outcome, String) {
         let mut request = self
             .agent
@@ -298,13 +309,15 @@ impl Endpoint {
             request = request.header(AUTHORIZATION, authorization);
         }
         match request.config().timeout_global(Some(timeout)).build().send(body) {
-            Ok(answer) if answer.status().is_success() => (Outcome::Stored, String::new()),
-            Ok(mut answer) => {
-                let retry_after = answer.headers().get(RETRY_AFTER);
-                let retry_after = retry_after.and_then(|value| value.to_str().ok()).and_then(wait);
-                let status = answer.status().as_u16();
-                let error = answer.body_mut().with_config().limit(ERROR_BYTES_MAX).read_to_vec();
-                let error = String::from_utf8_lossy(&error.unwrap_or_default()).into_owned();
+            Ok(response) if response.status().is_success() => (Outcome::Stored, String::new()),
+            Ok(mut response) => {
+                let header = response.headers().get(RETRY_AFTER);
+                let header = header.and_then(|value| value.to_str().ok());
+                let retry_after = header.and_then(parse_retry_after);
+                let status = response.status().as_u16();
+                let error_body =
+                    response.body_mut().with_config().limit(ERROR_BYTES_MAX).read_to_vec();
+                let error = String::from_utf8_lossy(&error_body.unwrap_or_default()).into_owned();
                 (Outcome::Status(status, retry_after), error)
             }
             Err(error) => (Outcome::Unreachable, error.to_string()),
@@ -312,12 +325,12 @@ impl Endpoint {
     }
 }
 
-/// Parses a Retry-After header, in seconds or as a date
-/// (<https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3>).
-fn wait(retry_after: &str) -> Option<Duration> {
-    if let Ok(seconds) = retry_after.trim().parse() {
+/// Returns the wait of a `Retry-After` header, which has a number of seconds or a date
+/// (<https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3>). `None` if the header is invalid.
+fn parse_retry_after(header: &str) -> Option<Duration> {
+    if let Ok(seconds) = header.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }
-    let until = httpdate::parse_http_date(retry_after.trim()).ok()?;
+    let until = httpdate::parse_http_date(header.trim()).ok()?;
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! An address at which a run's metrics can be scraped: `GET /metrics`, OpenMetrics text.
+//! An HTTP server from which a run's metrics can be scraped: `GET /metrics` returns them as
+//! OpenMetrics text.
 //!
 //! The thread that displays the run collects the samples every few seconds. The size of requests,
 //! their time and the number of connections are limited. So a client can only occupy one of a few
@@ -40,43 +41,47 @@ mod tests;
 /// Time between two collections, as in remote write. Each collection takes some of the run's CPU
 /// time.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum length of a request head. Scrapers send a few hundred bytes; hyper accepts no lower
+/// Maximum length of a request head. Scrapers send a few hundred bytes, but hyper accepts no lower
 /// limit.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
-/// Maximum number of concurrent connections. Further ones are closed at once.
+/// Maximum number of concurrent connections. Further connections are closed at once.
 const CONNECTIONS_MAX: usize = 8;
 /// Maximum time of a connection.
-const TIME_MAX: Duration = Duration::from_secs(2);
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2);
 /// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The content type of the text (OpenMetrics 1.0, section "Content Type").
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// An HTTP server for scrapes; it runs until it is finished or dropped.
+/// An HTTP server for scrapes. It runs in its own thread until it is finished or dropped.
 #[derive(Debug)]
 pub struct Scrape {
     table: &'static [RunEntry],
-    next: Duration,
+    /// Time of the next collection, since the start of the run.
+    next_collection: Duration,
+    /// The address on which the server listens.
     address: SocketAddr,
-    shared: Arc<Shared>,
-    /// Dropped to stop the thread.
+    metrics: Arc<LatestMetrics>,
+    /// Stops the thread when it is dropped.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// The samples that the next scrape gets.
 #[derive(Debug)]
-struct Shared {
+struct LatestMetrics {
+    /// Labels that are added to every series.
     labels: Labels,
-    /// The list is replaced as a whole, so the lock is held only briefly.
+    /// Each collection replaces the whole list, so the lock is held only briefly.
     samples: Mutex<Arc<Vec<Sample>>>,
 }
 
 impl Scrape {
-    /// Starts listening; port 0 means any free port.
+    /// Starts listening. Port 0 means any free port.
     ///
     /// # Errors
-    /// If it cannot listen on the address.
+    /// Fails if it cannot listen on the address, or if the thread cannot be started.
     pub fn listen(
         address: SocketAddr,
         names: Names,
@@ -87,8 +92,8 @@ impl Scrape {
         let runtime = runtime.map_err(ExportFault::Thread)?;
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        let shared = Arc::new(Shared { labels, samples: Mutex::default() });
-        let server = serve(listener, Arc::clone(&shared));
+        let metrics = Arc::new(LatestMetrics { labels, samples: Mutex::default() });
+        let server = serve(listener, Arc::clone(&metrics));
         let (stop, stopped) = oneshot::channel();
         let run = async {
             tokio::select! {
@@ -100,8 +105,14 @@ impl Scrape {
             .name("scrape".to_owned())
             .spawn(move || runtime.block_on(run))
             .map_err(ExportFault::Thread)?;
-        let (table, next) = (names.table(), Duration::ZERO);
-        Ok(Scrape { table, next, address, shared, stop: Some(stop), thread: Some(thread) })
+        Ok(Scrape {
+            table: names.table(),
+            next_collection: Duration::ZERO,
+            address,
+            metrics,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 
     /// Returns the address on which it listens.
@@ -109,22 +120,23 @@ impl Scrape {
         self.address
     }
 
-    /// Takes the progress at the end of a second. Never waits for a scraper.
+    /// Collects the metrics of a run if a collection is due. It is called at the end of each second
+    /// and never waits for a scraper.
     pub fn update(&mut self, progress: &Progress<'_>) {
-        if progress.elapsed < self.next && progress.elapsed < progress.duration {
+        if progress.elapsed < self.next_collection && progress.elapsed < progress.duration {
             return;
         }
-        self.next = progress.elapsed + INTERVAL;
+        self.next_collection = progress.elapsed + INTERVAL;
         self.put(collect_samples(self.table, progress, &Form::Classic));
     }
 
-    /// Takes the state of a probe. Never waits for a scraper.
+    /// Collects the metrics of a probe. Never waits for a scraper.
     pub fn update_probe(&self, state: &ProbeState) {
         self.put(probe::collect_samples(state));
     }
 
     fn put(&self, samples: Vec<Sample>) {
-        *self.shared.samples.lock() = Arc::new(samples);
+        *self.metrics.samples.lock() = Arc::new(samples);
     }
 
     /// Stops listening.
@@ -142,7 +154,8 @@ impl Drop for Scrape {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+/// Accepts connections and responds to their requests.
+async fn serve(listener: TcpListener, metrics: Arc<LatestMetrics>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -150,22 +163,22 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             continue;
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
-        let shared = Arc::clone(&shared);
+        let metrics = Arc::clone(&metrics);
         tokio::spawn(async move {
             let respond =
-                |request| std::future::ready(Ok::<_, Infallible>(shared.respond(&request)));
+                |request| std::future::ready(Ok::<_, Infallible>(metrics.respond(&request)));
             let connection = http1::Builder::new()
                 .keep_alive(false)
                 .max_buf_size(HEAD_BYTES_MAX)
                 .serve_connection(TokioIo::new(stream), service_fn(respond));
             // An error affects only this scraper.
-            let _ = tokio::time::timeout(TIME_MAX, connection).await;
+            let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
             drop(permit);
         });
     }
 }
 
-impl Shared {
+impl LatestMetrics {
     fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         const PLAIN: &str = "text/plain; charset=utf-8";
         let (status, content_type, body) = match (request.method(), request.uri().path()) {
@@ -181,6 +194,7 @@ impl Shared {
         response
     }
 
+    /// Returns the samples as OpenMetrics text.
     fn text(&self) -> String {
         let samples = Arc::clone(&self.samples.lock());
         let labels =
@@ -194,13 +208,14 @@ impl Shared {
     }
 }
 
-/// Samples for the encoder.
+/// Passes the samples to the encoder of `prometheus_client`.
 #[derive(Debug)]
 struct SampleCollector(Arc<Vec<Sample>>);
 
 impl Collector for SampleCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        for samples in self.0.chunk_by(|left, right| left.metric.name == right.metric.name) {
+        let by_metric = self.0.chunk_by(|left, right| left.metric.name == right.metric.name);
+        for samples in by_metric {
             let metric = samples[0].metric;
             let unit = (!metric.unit.is_empty()).then(|| Unit::Other(metric.unit.to_owned()));
             // The encoder appends the unit to the name.
@@ -236,11 +251,11 @@ fn encode_value(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result
         }
         Value::Number(value) => encoder.encode_gauge(value),
         Value::Distribution(distribution) => {
-            let Shape::Classic(upto) = &distribution.shape else { return Ok(()) };
-            // The encoder makes the counts cumulative again.
+            let Shape::Classic(cumulative_counts) = &distribution.shape else { return Ok(()) };
+            // The encoder expects the count of each bucket and cumulates the counts itself.
             let mut previous = 0;
             let mut buckets = Vec::with_capacity(BOUNDS.len() + 1);
-            for (bound, count) in BOUNDS.into_iter().zip(upto) {
+            for (bound, count) in BOUNDS.into_iter().zip(cumulative_counts) {
                 buckets.push((bound, count - previous));
                 previous = *count;
             }

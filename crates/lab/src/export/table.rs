@@ -1,7 +1,8 @@
 //! The table of all metrics of a run, in the order of exports and of `docs/metrics.md`. To add a
-//! metric, add an entry here; there is no other list. `probe.rs` has those of `weir probe`.
+//! metric, add an entry here; there is no other list. `probe.rs` has the metrics of `weir probe`.
 //!
-//! Labels come from plans, methods, classes and hosts, so the plan bounds their number.
+//! Label values come from plans, methods, classes and hosts, so the plan bounds the number of
+//! series.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +17,19 @@ use Kind::{Counter, Gauge, Histogram, Info};
 /// A metric.
 #[derive(Debug)]
 pub(super) struct Metric {
-    /// Name with the unit, without the suffix of its kind.
+    /// Name with the unit, without the suffix of the kind (`_total`, `_info`).
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// Last part of the name if it is a unit, else empty.
+    /// Unit, which is the last part of the name; empty without a unit.
     pub(super) unit: &'static str,
+    /// Names of the labels.
     pub(super) labels: &'static [&'static str],
+    /// Meaning of the metric, in one sentence.
     pub(super) help: &'static str,
 }
 
 impl Metric {
-    /// Returns the name of samples that are numbers, with the suffix of their kind.
+    /// Returns the name with the suffix of the kind. Samples that are numbers have this name.
     pub(super) fn sample_name(&self) -> String {
         let suffix = match self.kind {
             Kind::Counter => "_total",
@@ -37,11 +40,11 @@ impl Metric {
     }
 }
 
-/// An entry of a table.
+/// An entry of a table of metrics.
 #[derive(Debug)]
 pub(super) struct Entry<F> {
     pub(super) metric: &'static Metric,
-    /// Adds the metric's samples.
+    /// The function that adds the metric's samples to a [`SampleBuilder`].
     pub(super) samples: F,
 }
 
@@ -64,7 +67,7 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) metric: &'static Metric,
-    /// Values of the metric's labels, in its order.
+    /// Values of the metric's labels, in the order of their names.
     pub(super) labels: Vec<String>,
     pub(super) value: Value,
 }
@@ -78,8 +81,10 @@ pub(super) enum Value {
 /// Builds the samples of a metric from a source, which is the state of a run or of a probe.
 pub(super) struct SampleBuilder<'a, S> {
     pub(super) source: &'a S,
+    /// Format of distributions.
     pub(super) form: &'a Form,
     pub(super) metric: &'static Metric,
+    /// The samples so far, those of earlier metrics included.
     pub(super) samples: Vec<Sample>,
 }
 
@@ -106,10 +111,12 @@ pub(super) fn collect_samples<S>(
 }
 
 impl<S> SampleBuilder<'_, S> {
+    /// Adds a number with the values of the metric's labels.
     pub(super) fn number(&mut self, labels: &[&str], value: f64) {
         self.push(labels, Value::Number(value));
     }
 
+    /// Adds a count with the values of the metric's labels.
     pub(super) fn count(&mut self, labels: &[&str], value: u64) {
         self.number(labels, value as f64);
     }
@@ -142,11 +149,12 @@ impl<'p> RunSamples<'_, 'p> {
         [scenario, stage, self.method(slot.method)]
     }
 
+    /// Returns the name of a method; empty for an unknown index.
     pub(super) fn method(&self, index: u16) -> &'p str {
         self.plan().methods.get(usize::from(index)).map_or("", |name| name)
     }
 
-    /// Adds the histogram that `histogram_of` selects from each slot.
+    /// Adds one histogram for each slot. `histogram_of` selects it from the slot's cell.
     pub(super) fn cells(&mut self, histogram_of: fn(&lab_model::record::Cell) -> &Times) {
         let totals = self.source.totals;
         for (slot, cell) in &totals.cells {
@@ -155,6 +163,7 @@ impl<'p> RunSamples<'_, 'p> {
         }
     }
 
+    /// Adds a count of iterations for each stage.
     fn iterations(&mut self, count_of: fn(&Iterations) -> u64) {
         for ((scenario, stage), counts) in self.plan().stages().zip(&self.source.totals.iterations)
         {
@@ -162,7 +171,7 @@ impl<'p> RunSamples<'_, 'p> {
         }
     }
 
-    /// Returns the current stages with their planned level.
+    /// Returns the stages that run now, each with its scenario and its planned level.
     pub(super) fn levels(&self) -> Vec<(&'p Scenario, &'p Stage, f64)> {
         let elapsed = self.source.elapsed;
         let running =
@@ -183,8 +192,8 @@ pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> 
     by_key
 }
 
-/// Declares a table. An entry has a metric's name, kind, unit, labels and help, and the
-/// function that adds its samples.
+/// Declares a table of metrics. An entry has the name, kind, unit, labels and help of a metric, and
+/// the function that adds its samples.
 macro_rules! metrics {
     ($($name:literal $kind:ident $(in $unit:literal)?, $labels:expr, $help:literal: $samples:expr;)+) => {
         &[$(Entry {
@@ -343,7 +352,7 @@ pub(super) const METRICS: &[RunEntry] = metrics! {
     "weir_lab_host" Gauge, &["host", "metric"],
         "Values measured on hosts; names and units as in docs/host-metrics.md.":
         |out| {
-            // The last sample of each host replaces earlier ones.
+            // The last sample of each host replaces its earlier samples.
             let newest: BTreeMap<_, _> =
                 out.source.host.iter().map(|sample| (&sample.host, sample)).collect();
             for (host, sample) in newest {

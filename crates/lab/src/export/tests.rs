@@ -1,5 +1,5 @@
-//! Goal: what is asked for is understood or refused precisely, and the tables hold together.
-//! Method: strings at the edges, and a walk over both tables.
+//! Goal: valid options are parsed, invalid ones are rejected with a precise message, and the tables
+//! are consistent. Method: options at the limits, and a walk over all tables.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lab_model::record::Class;
 use lab_model::results::TargetFacts;
 
 use super::distribution::Form;
-use super::table::{Kind, Metric, RunEntry, Value, collect_samples};
+use super::table::{Kind, Metric, RunEntry, Sample, Value, collect_samples};
 use super::*;
 use crate::analysis::probe::{FinishedCall, ProbeState, Rules};
 use crate::live::scene::Scene;
@@ -54,7 +54,7 @@ fn both() -> [(&'static str, &'static [RunEntry]); 2] {
     [("weir_lab_", table::METRICS), ("k6_", k6::METRICS)]
 }
 
-/// All metrics, with the prefix of their names.
+/// Returns all metrics, each with the prefix of its name.
 fn all_metrics() -> impl Iterator<Item = (&'static str, &'static Metric)> {
     let run = both()
         .into_iter()
@@ -97,14 +97,16 @@ fn what_was_counted_is_what_is_exported() {
     let scene = Scene::new();
     let sum = |table: &'static [RunEntry], name: &str, wanted: &[&str]| -> f64 {
         let samples = collect_samples(table, &scene.progress(), &Form::Classic);
-        let of = samples.iter().filter(|sample| sample.metric.name == name);
-        let of =
-            of.filter(|sample| wanted.iter().all(|one| sample.labels.iter().any(|l| l == one)));
-        of.map(|sample| match &sample.value {
-            Value::Number(value) => *value,
-            Value::Distribution(distribution) => distribution.count as f64,
-        })
-        .sum()
+        let of_metric = samples.iter().filter(|sample| sample.metric.name == name);
+        let has_labels =
+            |sample: &&Sample| wanted.iter().all(|value| sample.labels.iter().any(|l| l == value));
+        of_metric
+            .filter(has_labels)
+            .map(|sample| match &sample.value {
+                Value::Number(value) => *value,
+                Value::Distribution(distribution) => distribution.count as f64,
+            })
+            .sum()
     };
     let ours = |name, wanted: &[&str]| sum(table::METRICS, name, wanted);
     let k6 = |name, wanted: &[&str]| sum(k6::METRICS, name, wanted);
@@ -113,7 +115,7 @@ fn what_was_counted_is_what_is_exported() {
     assert_eq!(ours("weir_lab_latency_seconds", &["climb"]), 7_000.0);
     assert_eq!(ours("weir_lab_iterations_dropped", &[]), 20.0);
     assert_eq!(ours("weir_lab_rpc_errors", &["-32005"]), 1.0);
-    // Two seconds into the climb from 500 to 2,000 in 50 seconds.
+    // The load has climbed for two seconds, from 500 to 2,000 in 50 seconds.
     assert_eq!(ours("weir_lab_level", &["climb", "open"]), 560.0);
     assert_eq!(ours("weir_lab_level", &["steady"]), 0.0);
     assert_eq!(k6("k6_http_reqs", &[]), 12_000.0);

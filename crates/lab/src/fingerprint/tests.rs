@@ -1,4 +1,5 @@
-//! Texts of `/proc` of different machines, and the one that this runs on.
+//! Goal: the machine is described correctly. Method: texts of `/proc` from different machines, and
+//! this machine.
 
 use super::{cpu_model, governor, memory_bytes, read};
 
@@ -23,17 +24,22 @@ fn different_governors_of_cores_are_all_reported() {
     assert_eq!(governor(folder.path()), None);
     for (cpu, name) in [("cpu0", "performance\n"), ("cpu1", "powersave\n"), ("cpu2", "powersave\n")]
     {
-        let place = folder.path().join(cpu).join("cpufreq");
-        std::fs::create_dir_all(&place).unwrap();
-        std::fs::write(place.join("scaling_governor"), name).unwrap();
+        let cpu_folder = folder.path().join(cpu).join("cpufreq");
+        std::fs::create_dir_all(&cpu_folder).unwrap();
+        std::fs::write(cpu_folder.join("scaling_governor"), name).unwrap();
     }
     assert_eq!(governor(folder.path()).as_deref(), Some("performance, powersave"));
 }
 
 #[test]
 fn this_machine_has_a_kernel_a_core_and_memory() {
-    let here = read(Some("127.0.0.1:1".parse().unwrap()));
-    assert!(here.cores >= 1 && here.memory_bytes > 1 << 20 && !here.kernel.is_empty(), "{here:?}");
-    assert!(here.target_local);
+    let fingerprint = read(Some("127.0.0.1:1".parse().unwrap()));
+    assert!(
+        fingerprint.cores >= 1
+            && fingerprint.memory_bytes > 1 << 20
+            && !fingerprint.kernel.is_empty(),
+        "{fingerprint:?}"
+    );
+    assert!(fingerprint.target_local);
     assert!(!read(Some("192.0.2.1:1".parse().unwrap())).target_local);
 }

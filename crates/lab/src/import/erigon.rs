@@ -1,12 +1,12 @@
-//! Reports of erigontech/rpc-tests (`perf/reports`): vegeta at rising rates, each rate repeated,
-//! one line per repetition.
+//! Reads reports of erigontech/rpc-tests (`perf/reports`). The tool runs vegeta at rising rates and
+//! repeats each rate; a report has one line per repetition.
 //!
-//! The first lines of a report have facts of the machine, with the name in column 13 and the value
-//! in column 14. A header that begins with `Daemon` follows. A report may cover several servers
-//! (the column `Daemon`). Each server becomes a variant, and each repetition becomes a run at its
-//! rate. Two kinds of repetitions would distort a comparison and are treated separately: the first
-//! repetition of a rate if it ran on cold caches, and repetitions that failed because of the
-//! client.
+//! The first lines of a report have facts about the machine, with the name in column 13 and the
+//! value in column 14. A header that begins with `Daemon` follows. A report may cover several
+//! servers (the column `Daemon`). Each server becomes a variant, and each repetition becomes a run
+//! at its rate. Two kinds of repetitions would distort a comparison, so they are left out: the
+//! first repetition of a rate if it ran on cold caches, and repetitions in which the client ran out
+//! of ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,12 +21,12 @@ use crate::variant::{P95_CALLS_MIN, P99_CALLS_MIN, Run, Variant};
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Number of columns of the header.
 const COLUMNS: usize = 14;
-/// A first repetition ran on cold caches if its mean exceeds that of the slowest other repetition
-/// by this factor. At least [`LATER_MIN`] later repetitions are needed. In 27 published reports,
-/// cold repetitions are 1.6 to 1,400 times slower. Other repetitions differ by ±20 %.
+/// The first repetition of a rate ran on cold caches if its mean time exceeds that of the slowest
+/// other repetition by this factor. In 27 published reports, cold repetitions are 1.6 to 1,400
+/// times slower. Other repetitions differ by ±20 %.
 const COLD_FACTOR: f64 = 1.5;
-/// Smallest number of later repetitions to tell if the first one was cold.
-const LATER_MIN: usize = 2;
+/// Smallest number of later repetitions that shows if the first repetition was cold.
+const LATER_REPETITIONS_MIN: usize = 2;
 
 /// Returns true if the content has the header.
 pub(super) fn is_report(content: &[u8]) -> bool {
@@ -49,7 +49,7 @@ enum ErrorKind {
 struct Repetition {
     /// Name of the server.
     daemon: String,
-    /// Number of the rate in the sequence of rates.
+    /// Number of the rate in the sequence of rising rates.
     rate_step: u32,
     /// Number of the repetition at this rate, from 1.
     number: u32,
@@ -57,10 +57,11 @@ struct Repetition {
     rate: f64,
     /// Requests of the repetition.
     calls: f64,
-    /// Mean, median, 95th and 99th percentile.
+    /// Mean, median, 95th and 99th percentile of the times, in milliseconds.
     times_ms: [f64; 4],
     /// Share of the requests that succeeded.
     success_share: f64,
+    /// `None` if the report shows no error.
     error: Option<ErrorKind>,
 }
 
@@ -73,14 +74,14 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFa
     let mut in_table = false;
     loop {
         let line = reader.position().line();
-        let wrong = |reason: String| ImportFault::Line { path: path.to_owned(), line, reason };
-        if !reader.read_record(&mut record).map_err(|error| wrong(error.to_string()))? {
+        let line_fault = |reason: String| ImportFault::Line { path: path.to_owned(), line, reason };
+        if !reader.read_record(&mut record).map_err(|error| line_fault(error.to_string()))? {
             break;
         }
         if record.get(0) == Some("Daemon") {
             in_table = true;
         } else if in_table {
-            repetitions.push(repetition(&record).map_err(wrong)?);
+            repetitions.push(parse_repetition(&record).map_err(line_fault)?);
         } else if let Some((key, value)) = record.get(12).zip(record.get(13)) {
             facts.insert(key.to_owned(), value.to_owned());
         }
@@ -90,18 +91,19 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFa
     }
     let daemons: BTreeSet<&str> =
         repetitions.iter().map(|repetition| repetition.daemon.as_str()).collect();
-    let several = daemons.len() > 1;
+    let has_several_servers = daemons.len() > 1;
     let variants = daemons.iter().map(|daemon| {
         let daemon_repetitions: Vec<&Repetition> =
             repetitions.iter().filter(|repetition| repetition.daemon == *daemon).collect();
         let file = label(path);
-        let name = if several { format!("{daemon} in {file}") } else { file };
-        variant(name, &daemon_repetitions, &facts)
+        let name = if has_several_servers { format!("{daemon} in {file}") } else { file };
+        build_variant(name, &daemon_repetitions, &facts)
     });
     Ok(variants.collect())
 }
 
-fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
+/// Parses a line of the table. The error says what is wrong with it.
+fn parse_repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     if record.len() != COLUMNS {
         return Err(format!("{} columns instead of {COLUMNS} as in the header", record.len()));
     }
@@ -137,21 +139,26 @@ fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     })
 }
 
-/// Returns the kind of an error message of Go's HTTP client.
+/// Returns the kind of an error message of Go's HTTP client; `None` for an empty message.
 fn error_kind(error: &str) -> Option<ErrorKind> {
-    let says = |texts: &[&str]| texts.iter().any(|text| error.contains(text));
+    let contains_any = |texts: &[&str]| texts.iter().any(|text| error.contains(text));
     if error.is_empty() {
         None
-    } else if says(&["address already in use", "cannot assign requested address"]) {
+    } else if contains_any(&["address already in use", "cannot assign requested address"]) {
         Some(ErrorKind::PortsExhausted)
-    } else if says(&["Client.Timeout", "context deadline exceeded"]) {
+    } else if contains_any(&["Client.Timeout", "context deadline exceeded"]) {
         Some(ErrorKind::TimedOut)
     } else {
         Some(ErrorKind::Other)
     }
 }
 
-fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, String>) -> Variant {
+/// Builds the variant of one server.
+fn build_variant(
+    name: String,
+    repetitions: &[&Repetition],
+    facts: &BTreeMap<String, String>,
+) -> Variant {
     let mut variant = Variant { name, ..Variant::default() };
     let method = method_name(facts, &variant.name);
     let mut by_rate_step = BTreeMap::<u32, Vec<&Repetition>>::new();
@@ -162,8 +169,8 @@ fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, S
         step_repetitions.sort_by_key(|repetition| repetition.number);
         let cold = cold_repetition(&step_repetitions);
         for repetition in step_repetitions {
-            let key = format!("{method} at {}/s", repetition.rate);
-            let run_label = format!("{key}, repetition {}", repetition.number);
+            let method_key = format!("{method} at {}/s", repetition.rate);
+            let run_label = format!("{method_key}, repetition {}", repetition.number);
             if cold == Some(repetition.number) {
                 variant.left_out.push(format!(
                     "{run_label}: cold caches: a mean of {:.3} ms, far above all later ones",
@@ -176,7 +183,7 @@ fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, S
                     repetition.success_share * 100.0
                 ));
             } else {
-                variant.runs.push(run(repetition, &key, &run_label, facts));
+                variant.runs.push(build_run(repetition, &method_key, &run_label, facts));
             }
         }
     }
@@ -186,7 +193,8 @@ fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, S
 
 /// Adds notes about repetitions with errors.
 fn add_notes(variant: &mut Variant, repetitions: &[&Repetition]) {
-    let count = |kind| repetitions.iter().filter(|it| it.error == Some(kind)).count();
+    let count =
+        |kind| repetitions.iter().filter(|repetition| repetition.error == Some(kind)).count();
     let timed_out = count(ErrorKind::TimedOut);
     if timed_out > 0 {
         variant.notes.push(format!(
@@ -209,14 +217,16 @@ fn cold_repetition(repetitions: &[&Repetition]) -> Option<u32> {
     let (first_repetition, later_repetitions) = repetitions.split_first()?;
     let slowest =
         later_repetitions.iter().map(|repetition| repetition.times_ms[0]).fold(0.0, f64::max);
-    let is_comparable = first_repetition.number == 1 && later_repetitions.len() >= LATER_MIN;
+    let is_comparable =
+        first_repetition.number == 1 && later_repetitions.len() >= LATER_REPETITIONS_MIN;
     (is_comparable && first_repetition.times_ms[0] > COLD_FACTOR * slowest)
         .then_some(first_repetition.number)
 }
 
-fn run(
+/// Builds the run of a repetition. Its values have `method_key` as the name of the method.
+fn build_run(
     repetition: &Repetition,
-    key: &str,
+    method_key: &str,
     run_label: &str,
     facts: &BTreeMap<String, String>,
 ) -> Run {
@@ -232,7 +242,7 @@ fn run(
         target_local: true,
         ..Fingerprint::default()
     });
-    // A timeout cuts the latencies off, so they would look too good.
+    // The timeout limits the latencies, so they would look too good.
     if repetition.error != Some(ErrorKind::TimedOut) {
         let metrics = [
             (Metric::ServiceMean, 1),
@@ -241,34 +251,34 @@ fn run(
             (Metric::ServiceP99, P99_CALLS_MIN),
         ];
         for ((metric, calls_min), value) in metrics.into_iter().zip(repetition.times_ms) {
-            // A percentile of fewer calls is the maximum or close to it.
+            // A percentile of fewer calls is the maximum, or close to it.
             if repetition.calls >= calls_min as f64 {
-                run.put(key, metric, value);
+                run.put(method_key, metric, value);
             }
         }
     }
-    run.put(key, Metric::FailedShare, 1.0 - repetition.success_share);
+    run.put(method_key, Metric::FailedShare, 1.0 - repetition.success_share);
     run
 }
 
 /// Returns the method from the name of the request file (`stress_test_eth_call_001_14M.tar`), else
-/// from the name of the report.
+/// from the name of the report. Returns `calls` if neither name contains a method.
 fn method_name(facts: &BTreeMap<String, String>, name: &str) -> String {
     let file = facts.get("VegetaFile").map_or("", String::as_str);
     let prefixes = ["eth", "trace", "debug", "ots", "erigon", "net", "web3", "txpool", "parity"];
-    let name_found = [file, name].into_iter().find_map(|text| {
+    let method = [file, name].into_iter().find_map(|text| {
         let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let index = words.windows(2).position(|pair| prefixes.contains(&pair[0]))?;
         Some(format!("{}_{}", words[index], words[index + 1]))
     });
-    name_found.unwrap_or_else(|| "calls".to_owned())
+    method.unwrap_or_else(|| "calls".to_owned())
 }
 
-/// Parses a duration as Go prints it (`time.Duration.String`): `104.244µs`, `1.053ms`, `1m24s`,
-/// `0s`.
+/// Parses a duration as Go prints it (`time.Duration.String`), such as `104.244µs`, `1m24s` or
+/// `0s`. Returns milliseconds.
 fn go_duration_ms(text: &str) -> Option<f64> {
     let mut remaining = text.trim();
-    let mut sum = 0.0;
+    let mut sum_ms = 0.0;
     if remaining.is_empty() {
         return None;
     }
@@ -286,10 +296,10 @@ fn go_duration_ms(text: &str) -> Option<f64> {
             "h" => 3600e3,
             _ => return None,
         };
-        sum += number * unit_ms;
+        sum_ms += number * unit_ms;
         remaining = &remaining[unit_end..];
     }
-    Some(sum)
+    Some(sum_ms)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! k6's end-of-test summaries: `--summary-export` and `handleSummary` (`metrics` by name, values
-//! plain or under `values`), and the machine-readable one of k6 1.x (`results.metrics`, a list).
+//! Reads k6's end-of-test summaries. `--summary-export` and `handleSummary` write an object
+//! `metrics`, whose values are plain or under `values`. The machine-readable summary of k6 1.x has
+//! a list `results.metrics`.
 //!
-//! k6's `http_req_duration` starts when the request is sent and excludes connecting. It is
-//! therefore compared with service times, never with latency from the scheduled start.
+//! k6's `http_req_duration` starts when the request is sent and excludes connecting. So it is
+//! compared with service times, never with latency from the scheduled start.
 
 use std::path::Path;
 
@@ -19,11 +20,11 @@ pub(super) fn is_summary(value: &Value) -> bool {
         || value.pointer("/results/metrics").is_some_and(Value::is_array)
 }
 
-/// Returns the run, and notes about it.
+/// Returns the run of a summary, and notes about how k6 measured it.
 pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::K6);
-    let seconds = value.pointer("/config/duration").and_then(Value::as_f64);
-    let mut requests = None;
+    let duration_seconds = value.pointer("/config/duration").and_then(Value::as_f64);
+    let mut requests_per_second = None;
     let mut failed_share = None;
     for (name, values) in metrics(value) {
         let (metric, tags) = name.split_once('{').unwrap_or((name, ""));
@@ -39,8 +40,8 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
             }
             "http_reqs" if tags.is_empty() => {
                 let count = number(values, &["count"]);
-                let by_time = count.zip(seconds).map(|(count, seconds)| count / seconds);
-                requests = number(values, &["rate"]).or(by_time);
+                let mean_rate = count.zip(duration_seconds).map(|(count, seconds)| count / seconds);
+                requests_per_second = number(values, &["rate"]).or(mean_rate);
             }
             _ => {}
         }
@@ -48,7 +49,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
     if run.values.is_empty() {
         return Err(ImportFault::empty(path, "the summary has no http_req_duration"));
     }
-    if let Some(requests) = requests {
+    if let Some(requests) = requests_per_second {
         run.put(ALL, Metric::Goodput, requests * (1.0 - failed_share.unwrap_or(0.0)));
     }
     let script = value.pointer("/config/script").and_then(Value::as_str);
@@ -58,8 +59,8 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
          counts a JSON-RPC error with status 200 as success"
             .to_owned(),
     ];
-    let has = |metric| run.values.contains_key(&(ALL.to_owned(), metric));
-    if has(Metric::ServiceP50) && !has(Metric::ServiceP99) {
+    let has_total = |metric| run.values.contains_key(&(ALL.to_owned(), metric));
+    if has_total(Metric::ServiceP50) && !has_total(Metric::ServiceP99) {
         notes.push(
             "the summary has no p(99): give k6 --summary-trend-stats avg,med,p(95),p(99) and the \
              older --summary-export"
@@ -69,7 +70,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
     Ok((run, notes))
 }
 
-/// Returns every metric with its values, from any of the formats.
+/// Returns the name and the values of every metric, from any of the formats.
 fn metrics(value: &Value) -> Vec<(&str, &Value)> {
     fn values(metric: &Value) -> &Value {
         metric.get("values").unwrap_or(metric)
@@ -82,19 +83,19 @@ fn metrics(value: &Value) -> Vec<(&str, &Value)> {
     list.into_iter().flatten().filter_map(with_name).collect()
 }
 
-/// Returns the method of a submetric. It is the value of the only tag, unless that is one of k6's
-/// own tags.
+/// Returns the method of a submetric: the value of its only tag, or [`ALL`] without tags. `None`
+/// for several tags, and for a tag that k6 itself sets.
 fn method_of(tags: &str) -> Option<&str> {
     if tags.is_empty() {
         return Some(ALL);
     }
     let (tag, method) = tags.split_once(':')?;
-    let reserved_tags =
-        ["expected_response", "status", "scenario", "group", "proto", "url", "method"];
-    let is_method = !method.contains(',') && !reserved_tags.contains(&tag.trim());
+    let k6_tags = ["expected_response", "status", "scenario", "group", "proto", "url", "method"];
+    let is_method = !method.contains(',') && !k6_tags.contains(&tag.trim());
     is_method.then(|| method.trim().trim_matches('"'))
 }
 
+/// Adds the times of a metric or submetric.
 fn put_times(run: &mut Run, tags: &str, values: &Value) {
     let Some(method) = method_of(tags) else { return };
     // All values of a submetric without samples are zero.
@@ -113,6 +114,7 @@ fn put_times(run: &mut Run, tags: &str, values: &Value) {
     }
 }
 
+/// Returns the number under the first of the keys that exists.
 fn number(values: &Value, keys: &[&str]) -> Option<f64> {
     keys.iter().find_map(|key| values.get(*key)?.as_f64())
 }

@@ -1,5 +1,5 @@
-//! Files of every known form, and files of none. The k6 ones were written by k6 itself; the vegeta
-//! ones are made up after the encoders in its `lib/results.go`.
+//! Goal: all known formats are read, and other files are rejected. Method: summaries that k6 wrote,
+//! and outputs of vegeta that follow the encoders in its `lib/results.go`.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn file(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)).unwrap()
 }
 
-fn one(content: &[u8]) -> (Run, Vec<String>) {
+fn read_single(content: &[u8]) -> (Run, Vec<String>) {
     let mut variants = read(content, Path::new("runs/own.json")).unwrap();
     assert_eq!((variants.len(), variants[0].runs.len()), (1, 1));
     let variant = variants.remove(0);
@@ -27,10 +27,11 @@ fn fault(content: &[u8]) -> String {
     read(content, Path::new("x")).unwrap_err().to_string()
 }
 
-/// 201 requests in 4 s, none failed; figures read off the file.
+/// The files have 201 requests in 4 s without failures. The expected values are copied from the
+/// files.
 #[test]
 fn both_shapes_of_k6() {
-    let (run, notes) = one(&file("k6-summaries/summary-export.json"));
+    let (run, notes) = read_single(&file("k6-summaries/summary-export.json"));
     assert!(notes.len() == 1, "{notes:?}");
     let rate = value(&run, ALL, Metric::Goodput).unwrap();
     assert!((50.0..50.5).contains(&rate), "{rate}");
@@ -39,7 +40,7 @@ fn both_shapes_of_k6() {
     assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.0));
     assert_eq!(value(&run, "true", Metric::ServiceP50), None, "expected_response is no method");
 
-    let (run, notes) = one(&file("k6-summaries/machine-readable.json"));
+    let (run, notes) = read_single(&file("k6-summaries/machine-readable.json"));
     assert!(notes.iter().any(|note| note.contains("no p(99)")), "{notes:?}");
     let rate = value(&run, ALL, Metric::Goodput).unwrap();
     assert!((50.0..50.5).contains(&rate), "{rate}");
@@ -48,10 +49,11 @@ fn both_shapes_of_k6() {
     assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.0));
 }
 
-/// `handleSummary`'s data has the values one level deeper; a submetric without samples is all zero.
+/// The data of `handleSummary` has the values one level deeper. All values of a submetric without
+/// samples are zero.
 #[test]
 fn other_shapes_of_k6() {
-    let (run, _) = one(
+    let (run, _) = read_single(
         br#"{"metrics":{"http_req_duration":{"type":"trend","values":{"avg":2,"med":1,"max":9}},
         "http_req_duration{rpc:eth_call}":{"values":{"avg":0,"med":0,"max":0}},
         "http_reqs":{"values":{"count":10,"rate":5}},"http_req_failed":{"values":{"rate":0.2}}}}"#,
@@ -64,12 +66,13 @@ fn other_shapes_of_k6() {
 
 #[test]
 fn vegetas_report() {
-    let (run, notes) =
-        one(br#"{"latencies":{"total":1,"mean":12345587,"50th":10234567,"90th":1,"95th":24567890,
+    let (run, notes) = read_single(
+        br#"{"latencies":{"total":1,"mean":12345587,"50th":10234567,"90th":1,"95th":24567890,
         "99th":38901234,"max":98765432,"min":503210},"bytes_in":{"total":1,"mean":1},
         "requests":3000,"rate":100.03,"throughput":99.9,"success":0.9967,
         "status_codes":{"200":2990,"0":10},
-        "errors":["Post \"x\": dial tcp 0.0.0.0:0->127.0.0.1:1: bind: address already in use"]}"#);
+        "errors":["Post \"x\": dial tcp 0.0.0.0:0->127.0.0.1:1: bind: address already in use"]}"#,
+    );
     assert_eq!(value(&run, ALL, Metric::ServiceP99), Some(38.901_234));
     assert_eq!(value(&run, ALL, Metric::Goodput), Some(99.9));
     assert!((value(&run, ALL, Metric::FailedShare).unwrap() - 0.0033).abs() < 1e-9);
@@ -77,7 +80,8 @@ fn vegetas_report() {
     assert!(fault(br#"{"latencies":{},"requests":0}"#).contains("counts no requests"));
 }
 
-/// 40 s of 10 requests of 1 to 10 ms, one of each second with status 500, one without a port.
+/// Returns results of 40 s with 10 requests per second of 1 to 10 ms. One request of each second
+/// has status 500, and one request found no free port.
 fn hits(line: impl Fn(i64, u16, i64, &str) -> String) -> Vec<u8> {
     let mut text = String::new();
     for request in 0..400_i64 {
@@ -106,7 +110,7 @@ fn vegetas_results_as_lines_and_as_csv() {
         )
     });
     for content in [csv, lines] {
-        let (run, notes) = one(&content);
+        let (run, notes) = read_single(&content);
         assert_eq!(value(&run, ALL, Metric::FailedShare), Some(0.1));
         assert_eq!(value(&run, ALL, Metric::ServiceMean), Some(5.5));
         assert!(notes.iter().any(|note| note.starts_with("1 requests were left out")), "{notes:?}");

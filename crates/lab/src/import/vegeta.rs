@@ -1,9 +1,10 @@
-//! vegeta's outputs: `report -type=json`, and single results as `encode -to=json` (a line each) and
-//! `encode -to=csv` (nine or more columns; the format is in `lib/results.go` of tsenart/vegeta 12).
+//! Reads vegeta's outputs: summaries (`report -type=json`), and single results as JSON lines
+//! (`encode -to=json`) or CSV (`encode -to=csv`). The CSV has nine or more columns; its format is
+//! in `lib/results.go` of tsenart/vegeta 12.
 //!
-//! vegeta's clock starts when a worker takes a request, and includes connecting. If no worker is
-//! free, that is after the scheduled time. vegeta's times are therefore compared with service
-//! times, which start at the actual send.
+//! vegeta's clock starts when a worker takes a request, and its times include connecting. If no
+//! worker is free, the clock starts after the scheduled time. So vegeta's times are compared with
+//! service times, which start at the actual send.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +20,13 @@ use crate::variant::{ALL, Run};
 
 const NANOS_PER_MS: f64 = 1e6;
 const NANOS_PER_S: i64 = 1_000_000_000;
-/// Maximum length of a run in seconds. Wrong time stamps could otherwise create too many entries,
-/// one for each second.
+/// Maximum length of a run in seconds. It limits memory if time stamps are wrong, because each
+/// second has an entry.
 const SECONDS_MAX: i64 = 1_000_000;
 /// Error messages of vegeta that mean that the client had no free local port.
 const OUT_OF_PORTS: [&str; 2] = ["address already in use", "cannot assign requested address"];
 
-/// Remark on every run that is read.
+/// Note on every run of vegeta.
 const NOTE: &str = "vegeta measures from when a worker takes a request, including connecting, and \
                     counts a JSON-RPC error with status 200 as success";
 
@@ -62,20 +63,21 @@ pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), I
     let errors = value.get("errors").and_then(Value::as_array).into_iter().flatten();
     let texts: Vec<&str> = errors.filter_map(Value::as_str).collect();
     let mut notes = vec![NOTE.to_owned()];
-    notes.extend(client_side(&texts));
+    notes.extend(note_exhausted_ports(&texts));
     Ok((run, notes))
 }
 
-fn client_side(errors: &[&str]) -> Option<String> {
-    let ours = errors.iter().any(|text| OUT_OF_PORTS.iter().any(|port| text.contains(port)));
-    ours.then(|| {
+/// Returns a note if some errors mean that the generator had no free local port.
+fn note_exhausted_ports(errors: &[&str]) -> Option<String> {
+    let is_out_of_ports = |error: &&str| OUT_OF_PORTS.iter().any(|text| error.contains(text));
+    errors.iter().any(is_out_of_ports).then(|| {
         "some requests failed because the generator ran out of local ports: they are part of the failed \
          share, but not the target's fault"
             .to_owned()
     })
 }
 
-/// The fields of a request that are used.
+/// One request of vegeta, with the fields that are used. vegeta calls a request a hit.
 #[derive(Deserialize)]
 struct Hit {
     code: u16,
@@ -86,7 +88,7 @@ struct Hit {
     error: String,
 }
 
-/// Returns true if the first line is a result.
+/// Returns true if the first line that is not empty is a result in JSON.
 pub(super) fn is_json_lines(content: &[u8]) -> bool {
     let first_line =
         content.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
@@ -101,15 +103,15 @@ pub(super) fn json_lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String
         if line.is_empty() {
             continue;
         }
-        let wrong =
+        let line_fault =
             |reason| ImportFault::Line { path: path.to_owned(), line: index as u64 + 1, reason };
         let hit: Hit = serde_json::from_slice(line)
-            .map_err(|error| wrong(format!("not a vegeta result: {error}")))?;
+            .map_err(|error| line_fault(format!("not a vegeta result: {error}")))?;
         let sent_at = unix_nanos(&hit.timestamp)
-            .ok_or_else(|| wrong(format!("{:?} is not an RFC 3339 time", hit.timestamp)))?;
+            .ok_or_else(|| line_fault(format!("{:?} is not an RFC 3339 time", hit.timestamp)))?;
         hits.add(sent_at, hit.code, hit.latency, &hit.error);
     }
-    hits.run(path)
+    hits.into_run(path)
 }
 
 /// Returns true if the first line has the columns of a result.
@@ -120,6 +122,7 @@ pub(super) fn is_csv(content: &[u8]) -> bool {
     has_record && record.len() >= 9 && (0..5).all(|column| integer(&record, column).is_some())
 }
 
+/// Returns a column as a whole number; `None` if it is missing or not a number.
 fn integer(record: &csv::ByteRecord, column: usize) -> Option<i64> {
     std::str::from_utf8(record.get(column)?).ok()?.parse().ok()
 }
@@ -132,35 +135,38 @@ pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), Imp
     let mut record = csv::ByteRecord::new();
     loop {
         let line = reader.position().line();
-        let wrong = |reason| ImportFault::Line { path: path.to_owned(), line, reason };
-        if !reader.read_byte_record(&mut record).map_err(|error| wrong(error.to_string()))? {
+        let line_fault = |reason| ImportFault::Line { path: path.to_owned(), line, reason };
+        if !reader.read_byte_record(&mut record).map_err(|error| line_fault(error.to_string()))? {
             break;
         }
         let column = |index: usize, name: &str| {
             integer(&record, index).ok_or_else(|| {
                 let text = String::from_utf8_lossy(record.get(index).unwrap_or_default());
-                wrong(format!("column {} ({name}) is {text:?}, not a whole number", index + 1))
+                line_fault(format!("column {} ({name}) is {text:?}, not a whole number", index + 1))
             })
         };
         let (sent_at, code, latency) =
             (column(0, "time")?, column(1, "status")?, column(2, "latency")?);
         let code = u16::try_from(code)
-            .map_err(|_| wrong(format!("the status is {code}, not from 0 to 999")))?;
+            .map_err(|_| line_fault(format!("the status is {code}, not from 0 to 999")))?;
         let error = String::from_utf8_lossy(record.get(5).unwrap_or_default());
         hits.add(sent_at, code, latency, &error);
     }
-    hits.run(path)
+    hits.into_run(path)
 }
 
 /// The requests of a run, grouped by second.
 #[derive(Default)]
 struct Hits {
+    /// The requests by the second of their send, since 1970.
     seconds: BTreeMap<i64, Second>,
-    /// The first and the last send, in nanoseconds.
+    /// Times of the first and the last send, in nanoseconds since 1970.
     span: Option<(i64, i64)>,
+    /// Number of requests that failed because no local port was free. They are left out.
     out_of_ports: u64,
 }
 
+/// The requests that were sent in one second.
 #[derive(Default)]
 struct Second {
     latencies_ms: Vec<f64>,
@@ -168,20 +174,23 @@ struct Second {
 }
 
 impl Hits {
-    fn add(&mut self, at: i64, code: u16, latency: i64, error: &str) {
+    /// Adds a request that was sent at `sent_at`. Both times are in nanoseconds. Requests that
+    /// failed without a free port are only counted.
+    fn add(&mut self, sent_at: i64, code: u16, latency: i64, error: &str) {
         if OUT_OF_PORTS.iter().any(|text| error.contains(text)) {
             self.out_of_ports += 1;
             return;
         }
-        let (first_send, last_send) = self.span.unwrap_or((at, at));
-        self.span = Some((first_send.min(at), last_send.max(at)));
-        let second = self.seconds.entry(at.div_euclid(NANOS_PER_S)).or_default();
+        let (first_send, last_send) = self.span.unwrap_or((sent_at, sent_at));
+        self.span = Some((first_send.min(sent_at), last_send.max(sent_at)));
+        let second = self.seconds.entry(sent_at.div_euclid(NANOS_PER_S)).or_default();
         second.latencies_ms.push(latency as f64 / NANOS_PER_MS);
         // As in vegeta's own report, a status from 200 to 399 is a success.
         second.failed += u64::from(!(200..400).contains(&code));
     }
 
-    fn run(mut self, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
+    /// Computes the values of the run.
+    fn into_run(mut self, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
         let (Some((&first_second, _)), Some((&last_second, _))) =
             (self.seconds.first_key_value(), self.seconds.last_key_value())
         else {
@@ -216,14 +225,15 @@ impl Hits {
         run.put(ALL, Metric::ServiceP95, quantile(&latencies, 0.95));
         run.put(ALL, Metric::ServiceP99, quantile(&latencies, 0.99));
         run.put(ALL, Metric::FailedShare, failed as f64 / count);
-        // The rate is computed as vegeta does: there are n - 1 intervals between n sends.
+        // As in vegeta, n sends have n - 1 intervals between them, so the span is extended by one
+        // interval.
         let span_nanos =
             self.span.map_or(0, |(first_send, last_send)| last_send.saturating_sub(first_send));
-        let lasted = match span_nanos {
+        let duration_seconds = match span_nanos {
             0 => 1.0,
             span_nanos => span_nanos as f64 / NANOS_PER_S as f64 * count / (count - 1.0).max(1.0),
         };
-        run.put(ALL, Metric::Goodput, (count - failed as f64) / lasted);
+        run.put(ALL, Metric::Goodput, (count - failed as f64) / duration_seconds);
         run.seconds =
             series.into_iter().map(|(metric, values)| ((ALL.to_owned(), metric), values)).collect();
         let mut notes = vec![NOTE.to_owned()];
@@ -237,9 +247,10 @@ impl Hits {
     }
 }
 
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let index = (share * (sorted.len() - 1) as f64).round();
-    sorted[index as usize]
+/// Returns the value below which `share` of the ascending values lie. There must be a value.
+fn quantile(ascending: &[f64], share: f64) -> f64 {
+    let index = (share * (ascending.len() - 1) as f64).round();
+    ascending[index as usize]
 }
 
 /// Converts an RFC 3339 time, as Go writes it, to nanoseconds since 1970.

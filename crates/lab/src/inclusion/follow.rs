@@ -1,4 +1,5 @@
-//! Which blocks are new at a poll. The fetch of a block is an argument, so tests have no server.
+//! Finds the blocks that are new since the last poll, also after a reorg. The function that fetches
+//! a block is an argument, so tests need no server.
 
 use std::collections::VecDeque;
 
@@ -7,24 +8,26 @@ use serde_json::Value;
 
 use crate::target::number;
 
-/// Maximum number of blocks that one poll reads. A chain would have to make so many between two
-/// polls. The blocks before them are not read.
+/// Maximum number of blocks that one poll reads. A chain hardly produces more between two polls. If
+/// it does, the older blocks are skipped.
 const BLOCKS_MAX: usize = 1_000;
-/// Number of blocks whose hashes are known, so that a reorg of fewer blocks is read whole.
-const KNOWN_MAX: usize = 256;
+/// Maximum number of stored hashes of read blocks. After a reorg of fewer blocks than this, only
+/// the blocks of the new branch are read.
+const READ_HASHES_MAX: usize = 256;
 
-/// A block, as far as inclusion needs it.
+/// The members of a block that are needed to find transactions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Block {
     pub(super) number: u64,
     pub(super) hash: Hash,
+    /// Hash of the parent block.
     pub(super) parent: Hash,
-    /// Hashes of its transactions.
+    /// Hashes of the block's transactions.
     pub(super) transactions: Vec<Hash>,
 }
 
 impl Block {
-    /// Reads a block of `eth_getBlockByNumber`.
+    /// Reads a block from the result of `eth_getBlockByNumber`.
     ///
     /// # Errors
     /// Names the member that is missing or malformed.
@@ -32,9 +35,10 @@ impl Block {
         let malformed = |member: &str| format!("a block without a valid {member}");
         let hash_of = |member: &str| parse_hash(&value[member]).ok_or_else(|| malformed(member));
         let list = value["transactions"].as_array().ok_or_else(|| malformed("transactions"))?;
-        // Some servers return whole transactions where hashes were asked for.
-        let transaction = |value: &Value| parse_hash(value).or_else(|| parse_hash(&value["hash"]));
-        let transactions = list.iter().map(transaction).collect::<Option<_>>();
+        // Some servers return whole transactions although the call requests hashes.
+        let transaction_hash =
+            |value: &Value| parse_hash(value).or_else(|| parse_hash(&value["hash"]));
+        let transactions = list.iter().map(transaction_hash).collect::<Option<_>>();
         Ok(Block {
             number: number(&value["number"]).ok_or_else(|| malformed("number"))?,
             hash: hash_of("hash")?,
@@ -44,7 +48,7 @@ impl Block {
     }
 }
 
-/// Parses `"0x…"` with 64 digits.
+/// Parses a hash: `"0x…"` with 64 hexadecimal digits.
 fn parse_hash(value: &Value) -> Option<Hash> {
     let digits = value.as_str()?.strip_prefix("0x")?.as_bytes();
     let mut hash = [0; 32];
@@ -60,25 +64,27 @@ fn parse_hash(value: &Value) -> Option<Hash> {
 
 /// Follows the newest block of a chain.
 pub(super) struct ChainFollower {
-    /// Number of the newest block at the start. No block up to it is read.
-    start: u64,
+    /// Number of the newest block at the start. Only blocks with higher numbers are read.
+    start_number: u64,
     /// Hashes of blocks that were read, the newest last.
-    known: VecDeque<Hash>,
+    read_hashes: VecDeque<Hash>,
 }
 
 impl ChainFollower {
-    /// Starts after a block.
+    /// Creates a follower that reads the blocks after the block with this number and hash.
     pub(super) fn new(number: u64, hash: Hash) -> ChainFollower {
-        ChainFollower { start: number, known: VecDeque::from([hash]) }
+        ChainFollower { start_number: number, read_hashes: VecDeque::from([hash]) }
     }
 
-    /// Returns the number of the newest block at the start. No block up to it is new.
-    pub(super) fn start(&self) -> u64 {
-        self.start
+    /// Returns the number of the newest block at the start. Only blocks with higher numbers are
+    /// new.
+    pub(super) fn start_number(&self) -> u64 {
+        self.start_number
     }
 
-    /// Fetches the blocks that were not read before, those of a new branch included, the newest
-    /// first. Returns their number. `fetch` returns the block with a number, or the newest one.
+    /// Fetches the blocks that were not read before, the newest first. After a reorg these are the
+    /// blocks of the new branch. Returns how many blocks it fetched. `fetch` returns the block with
+    /// a number, or the newest block for `None`.
     ///
     /// # Errors
     /// Fails if a block cannot be fetched. The next call fetches the same blocks again.
@@ -87,15 +93,15 @@ impl ChainFollower {
         fetch: &mut dyn FnMut(Option<u64>) -> Result<Option<Block>, String>,
     ) -> Result<u64, String> {
         let newest = fetch(None)?.ok_or("there is no newest block")?;
-        // A server that returned to an older block has nothing new.
-        if newest.number <= self.start || self.knows(&newest.hash) {
+        // There is no new block. Behind a load balancer the block may even be an older block.
+        if newest.number <= self.start_number || self.was_read(&newest.hash) {
             return Ok(0);
         }
-        let mut read = vec![newest.hash];
+        let mut new_hashes = vec![newest.hash];
         let mut oldest = newest;
-        while oldest.number > self.start + 1
-            && !self.knows(&oldest.parent)
-            && read.len() < BLOCKS_MAX
+        while oldest.number > self.start_number + 1
+            && !self.was_read(&oldest.parent)
+            && new_hashes.len() < BLOCKS_MAX
         {
             let number = oldest.number - 1;
             let block =
@@ -103,15 +109,17 @@ impl ChainFollower {
             if block.number != number {
                 return Err(format!("block {number} has the number {}", block.number));
             }
-            read.push(block.hash);
+            new_hashes.push(block.hash);
             oldest = block;
         }
-        self.known.extend(read.iter().rev());
-        self.known.drain(..self.known.len().saturating_sub(KNOWN_MAX));
-        Ok(read.len() as u64)
+        self.read_hashes.extend(new_hashes.iter().rev());
+        let excess = self.read_hashes.len().saturating_sub(READ_HASHES_MAX);
+        self.read_hashes.drain(..excess);
+        Ok(new_hashes.len() as u64)
     }
 
-    fn knows(&self, hash: &Hash) -> bool {
-        self.known.iter().rev().any(|known| known == hash)
+    /// Returns true if the block with this hash was read before.
+    fn was_read(&self, hash: &Hash) -> bool {
+        self.read_hashes.iter().rev().any(|read_hash| read_hash == hash)
     }
 }

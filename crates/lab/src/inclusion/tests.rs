@@ -1,5 +1,6 @@
-//! Goal: each transaction is included once, when it is first seen, whatever the chain does. Method:
-//! a chain of the test, with reorgs, leaps, faults, and blocks that are none.
+//! Goal: each transaction is included once, when a poll first finds it, also after reorgs and
+//! faults. Method: a simulated chain with reorgs, several blocks between polls, faults, and
+//! malformed blocks.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +9,12 @@ use serde_json::json;
 
 use super::*;
 
-/// A chain of the test: blocks by number.
+/// A simulated chain.
 #[derive(Default)]
 struct Chain {
+    /// Blocks by number.
     blocks: BTreeMap<u64, Block>,
-    /// Number of fetches.
+    /// Number of fetches so far.
     fetches: usize,
     /// The fetch with this number fails.
     fault_at: Option<usize>,
@@ -25,7 +27,7 @@ fn hash(number: u8, branch: u8) -> Hash {
 }
 
 impl Chain {
-    /// Puts blocks on a branch from this number up to another.
+    /// Replaces the blocks from the first of these numbers on by blocks of a branch.
     fn make(&mut self, branch: u8, numbers: std::ops::RangeInclusive<u8>) {
         self.blocks.retain(|number, _| *number < u64::from(*numbers.start()));
         for number in numbers {
@@ -57,7 +59,7 @@ impl Chain {
             numbers.extend(block.iter().map(|block| block.number));
             Ok(block)
         })?;
-        // The newest block is fetched even if it is known.
+        // The newest block is always fetched, even if it was read before.
         numbers.truncate(usize::try_from(count).unwrap());
         numbers.reverse();
         Ok(numbers)
@@ -65,7 +67,7 @@ impl Chain {
 }
 
 #[test]
-fn polls_find_each_block_once_and_those_between() {
+fn polls_find_each_block_once() {
     let mut chain = Chain::default();
     chain.make(0, 1..=5);
     let mut follower = ChainFollower::new(5, hash(5, 0));
@@ -85,7 +87,7 @@ fn a_reorg_is_read_from_its_first_block() {
     assert_eq!(chain.poll(&mut follower), Ok(vec![6, 7, 8]));
     chain.make(1, 7..=9);
     assert_eq!(chain.poll(&mut follower), Ok(vec![7, 8, 9]));
-    // A branch of the same height, and one that begins before the start.
+    // A branch of the same height, and then a branch that begins before the start.
     chain.make(2, 9..=9);
     assert_eq!(chain.poll(&mut follower), Ok(vec![9]));
     chain.make(3, 3..=10);
@@ -103,7 +105,7 @@ fn a_failed_fetch_loses_no_block() {
 }
 
 #[test]
-fn a_server_that_makes_up_blocks_cannot_hold_a_poll() {
+fn a_server_with_endless_blocks_cannot_block_a_poll() {
     let mut follower = ChainFollower::new(0, [0; 32]);
     let mut fetches = 0_u64;
     let mut endless = |number: Option<u64>| {
@@ -115,32 +117,32 @@ fn a_server_that_makes_up_blocks_cannot_hold_a_poll() {
     };
     assert_eq!(follower.follow(&mut endless), Ok(1_000));
     assert_eq!(fetches, 1_000);
-    let mut other = |_: Option<u64>| {
+    let mut wrong_number = |_: Option<u64>| {
         Ok(Some(Block { number: 5, hash: [1; 32], parent: [2; 32], transactions: Vec::new() }))
     };
     let mut follower = ChainFollower::new(0, [0; 32]);
-    assert!(follower.follow(&mut other).is_err(), "block 4 has another number");
+    assert!(follower.follow(&mut wrong_number).is_err(), "block 4 has another number");
 }
 
 #[test]
 fn blocks_without_their_members_are_rejected() {
-    let text = |digit: char| format!("0x{}", digit.to_string().repeat(64));
-    let good = json!({
-        "number": "0x10", "hash": text('a'), "parentHash": text('b'),
-        "transactions": [text('c'), { "hash": text('d') }],
+    let hash_text = |digit: char| format!("0x{}", digit.to_string().repeat(64));
+    let valid = json!({
+        "number": "0x10", "hash": hash_text('a'), "parentHash": hash_text('b'),
+        "transactions": [hash_text('c'), { "hash": hash_text('d') }],
     });
-    let block = Block::read(&good).unwrap();
+    let block = Block::read(&valid).unwrap();
     assert_eq!((block.number, block.hash, block.parent), (16, [0xaa; 32], [0xbb; 32]));
     assert_eq!(block.transactions, [[0xcc; 32], [0xdd; 32]]);
     for member in ["number", "hash", "parentHash", "transactions"] {
-        let mut bad = good.clone();
-        bad[member] = json!("0xzz");
-        let message = Block::read(&bad).unwrap_err();
+        let mut invalid = valid.clone();
+        invalid[member] = json!("0xzz");
+        let message = Block::read(&invalid).unwrap_err();
         assert!(message.contains(member), "{message}");
     }
-    let mut bad = good;
-    bad["transactions"] = json!([1]);
-    assert!(Block::read(&bad).is_err());
+    let mut invalid = valid;
+    invalid["transactions"] = json!([1]);
+    assert!(Block::read(&invalid).is_err());
     assert!(Block::read(&json!("0x1")).is_err());
 }
 
@@ -155,14 +157,14 @@ fn log(hashes: &[Hash]) -> Arc<TransactionLog> {
 #[test]
 fn only_sent_transactions_are_included_and_only_once() {
     let log = log(&[[1; 32], [2; 32]]);
-    let mut included = Included::new(Arc::clone(&log));
+    let mut included = IncludedTransactions::new(Arc::clone(&log));
     assert_eq!(included.add(&[1; 32]), None, "it was not sent");
-    assert_eq!(included.pending(), 0);
+    assert_eq!(included.count_pending(), 0);
     log.start(0, 500);
-    assert_eq!(included.pending(), 1);
+    assert_eq!(included.count_pending(), 1);
     assert_eq!(included.add(&[9; 32]), None, "another transaction of the chain");
     assert_eq!((included.add(&[1; 32]), included.add(&[1; 32])), (Some(500), None));
-    assert_eq!(included.pending(), 0);
+    assert_eq!(included.count_pending(), 0);
 }
 
 /// Polls a chain that another run filled, with a transaction in each block.
@@ -172,23 +174,24 @@ fn a_transaction_of_a_block_before_the_start_is_not_included() {
     chain.make(0, 1..=5);
     let log = log(&[[5; 32], [6; 32], [7; 32]]);
     (0..3).for_each(|index| log.start(index, 1_000));
-    let (times_in, times) = sync_channel(3);
+    let (times_sender, times) = sync_channel(3);
     let mut poller = Poller {
-        included: Included::new(log),
+        included: IncludedTransactions::new(log),
         follower: ChainFollower::new(5, hash(5, 0)),
-        times: times_in,
-        seen: Inclusions::default(),
+        times: times_sender,
+        inclusions: Inclusions::default(),
         origin: Instant::now() - Duration::from_secs(2),
     };
     poller.poll(&mut |number| chain.fetch(number));
-    assert_eq!((poller.seen.included, poller.included.pending()), (0, 3));
+    assert_eq!((poller.inclusions.included, poller.included.count_pending()), (0, 3));
     chain.make(0, 6..=7);
     chain.fault_at = Some(chain.fetches + 2);
     poller.poll(&mut |number| chain.fetch(number));
-    assert_eq!((poller.seen.included, poller.seen.polls_failed), (1, 1));
+    assert_eq!((poller.inclusions.included, poller.inclusions.polls_failed), (1, 1));
     poller.poll(&mut |number| chain.fetch(number));
-    let seen = &poller.seen;
-    assert_eq!((seen.included, seen.blocks, poller.included.pending()), (2, 2, 1));
+    let inclusions = &poller.inclusions;
+    assert_eq!((inclusions.included, inclusions.blocks), (2, 2));
+    assert_eq!(poller.included.count_pending(), 1);
     let times: Vec<u64> = times.try_iter().collect();
     assert!(times.len() == 2 && times.iter().all(|time| *time >= 1_999_999_000), "{times:?}");
 }

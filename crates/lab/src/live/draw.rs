@@ -1,7 +1,7 @@
 //! Draws the screen as a pure function of a `State`, without a terminal and without a clock.
 //!
-//! Colours are the sixteen that the terminal defines itself, so they are readable on light and dark
-//! backgrounds. No information is in colours alone.
+//! It uses only the sixteen colours that the terminal itself defines, which are readable on light
+//! and dark backgrounds. Text repeats all information that colours show.
 
 use std::time::Duration;
 
@@ -25,10 +25,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of thresholds on the screen; broken ones come first.
+/// Maximum number of thresholds on the screen. Broken thresholds come first.
 const THRESHOLDS_MAX: usize = 6;
-/// Minimum width and height in cells. A smaller screen shows one line.
+/// Minimum width of the screen in cells. A smaller screen shows only one line.
 const WIDTH_MIN: u16 = 40;
+/// Minimum height of the screen in cells. A smaller screen shows only one line.
 const HEIGHT_MIN: u16 = 10;
 
 /// Style of secondary text.
@@ -88,13 +89,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     }
 }
 
+/// Formats the elapsed time and the duration of the plan.
 fn format_elapsed(state: &State) -> String {
     let clock = |time: Duration| number::clock(time.as_secs_f64());
     format!("{} of {}", clock(state.elapsed), clock(state.duration))
 }
 
-/// Draws name and target at the left, and the time at the right. On a narrow screen the left text is
-/// cut.
+/// Draws the plan's name and the target at the left, and the time at the right. A narrow screen
+/// cuts the left text off.
 fn draw_title(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let mut spans = vec![
         Span::styled(state.plan.name.as_str(), STRONG),
@@ -108,40 +110,43 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
     let time = Line::from(format_elapsed(state));
     let width = u16::try_from(time.width()).unwrap_or(area.width);
-    let [start, end] =
+    let [left, right] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(area);
-    frame.render_widget(Line::from(spans), start);
-    frame.render_widget(time, end);
+    frame.render_widget(Line::from(spans), left);
+    frame.render_widget(time, right);
 }
 
 /// Returns the progress bar, and the running stages with their remaining times.
 fn format_progress(state: &State) -> Line<'static> {
-    const BAR: u16 = 24;
+    const BAR_CELLS: u16 = 24;
     let share = state.elapsed.as_secs_f64() / state.duration.as_secs_f64().max(f64::MIN_POSITIVE);
-    let done = (share.clamp(0.0, 1.0) * f64::from(BAR)) as usize;
+    let filled_cells = (share.clamp(0.0, 1.0) * f64::from(BAR_CELLS)) as usize;
     let mut spans = vec![
-        Span::styled("━".repeat(done), GOOD),
-        Span::styled("─".repeat(usize::from(BAR) - done), QUIET),
+        Span::styled("━".repeat(filled_cells), GOOD),
+        Span::styled("─".repeat(usize::from(BAR_CELLS) - filled_cells), QUIET),
         Span::raw("  "),
     ];
     let stages = state.stages();
-    let several = state.plan.scenarios.len() > 1;
+    let has_several_scenarios = state.plan.scenarios.len() > 1;
     for (index, (scenario, stage, remaining)) in stages.iter().enumerate() {
-        let gap = if index > 0 { ", " } else { "" };
-        let scenario_prefix = if several { format!("{}: ", scenario.name) } else { String::new() };
-        let level = match scenario.model {
+        let separator = if index > 0 { ", " } else { "" };
+        let scenario_prefix =
+            if has_several_scenarios { format!("{}: ", scenario.name) } else { String::new() };
+        let unit = match scenario.model {
             Model::Open => "/s",
             Model::Closed => " workers",
         };
         let (start_level, end_level) = (number::short(stage.from), number::short(stage.to));
         let level = if start_level == end_level {
-            format!("{end_level}{level}")
+            format!("{end_level}{unit}")
         } else {
-            format!("{start_level} to {end_level}{level}")
+            format!("{start_level} to {end_level}{unit}")
         };
         let remaining = number::clock(remaining.as_secs_f64());
         let name = &stage.name;
-        spans.push(Span::raw(format!("{gap}{scenario_prefix}{name} at {level}, {remaining} left")));
+        spans.push(Span::raw(format!(
+            "{separator}{scenario_prefix}{name} at {level}, {remaining} left"
+        )));
     }
     if stages.is_empty() {
         let ended = state.elapsed >= state.duration;
@@ -151,9 +156,11 @@ fn format_progress(state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
+/// Returns the rates of the last second, the calls in flight, and the waiting iterations.
 fn format_rates(state: &State) -> Line<'static> {
     let second = &state.second;
     let results = second.count(|class| class == Class::Ok);
+    // Less than 99 % of the planned iterations started.
     let is_behind = second.started * 100 < second.scheduled * 99;
     let mut spans = Vec::new();
     if state.is_open() {
@@ -210,6 +217,8 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(chart, area);
 }
 
+/// Returns the counts of calls without success, by class. JSON-RPC errors have their most frequent
+/// codes.
 fn format_failures(state: &State) -> Line<'static> {
     if state.classes.is_empty() {
         return Line::styled("no call failed", GOOD);
@@ -234,27 +243,27 @@ fn format_generator(state: &State) -> Line<'static> {
     let validity = &state.plan.validity;
     let iterations = state.iterations;
     let delivered = iterations.started as f64 / iterations.scheduled.max(1) as f64;
-    let style_for = |bad: bool| if bad { BAD } else { GOOD };
-    let late = state.scheduling_delay_p99_ms;
-    let late_max = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
-    let busy = state.second.generator_busy;
+    let style_for = |is_bad: bool| if is_bad { BAD } else { GOOD };
+    let delay_p99_ms = state.scheduling_delay_p99_ms;
+    let delay_p99_max_ms = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
+    let busy_share = state.second.generator_busy;
     let mut spans = vec![Span::raw("generator  ")];
     if state.is_open() && iterations.scheduled > 0 {
         let style = style_for(delivered < validity.delivered_share_min);
         spans.push(Span::styled(format!("delivered {}", number::percent(delivered)), style));
     }
-    let late_text = format!("  late p99 {}", number::ms(late));
-    spans.push(Span::styled(late_text, style_for(late > late_max)));
-    // Threads that are busier than this cannot handle a burst.
-    let busy_style = if busy > 0.9 { DOUBTFUL } else { Style::new() };
-    spans.push(Span::styled(format!("  busy {}", number::percent(busy)), busy_style));
+    let delay_text = format!("  late p99 {}", number::ms(delay_p99_ms));
+    spans.push(Span::styled(delay_text, style_for(delay_p99_ms > delay_p99_max_ms)));
+    // Threads that are busy for more than 90 % of the time cannot handle a burst.
+    let busy_style = if busy_share > 0.9 { DOUBTFUL } else { Style::new() };
+    spans.push(Span::styled(format!("  busy {}", number::percent(busy_share)), busy_style));
     if iterations.dropped > 0 {
         spans.push(Span::styled(format!("  dropped {}", number::count(iterations.dropped)), BAD));
     }
     Line::from(spans)
 }
 
-/// Returns the pressure and CPU of one host, if they were sampled.
+/// Returns the largest values of pressure and CPU of a host, or `None` if they were not sampled.
 fn format_host(sample: &HostSample) -> Option<Line<'static>> {
     const VALUES_MAX: usize = 6;
     let is_listed = |name: &str| name.starts_with("cpu") || name.starts_with("psi");

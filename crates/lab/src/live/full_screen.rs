@@ -1,4 +1,5 @@
-//! Switches the terminal to a full screen, and restores it, also after a panic.
+//! Switches the terminal to a full screen and restores it later. It also restores the terminal if a
+//! thread panics.
 
 use std::io;
 use std::sync::Once;
@@ -21,7 +22,7 @@ impl FullScreen {
     /// Switches the terminal at standard error to the full screen.
     ///
     /// # Errors
-    /// If standard error is not a suitable terminal. The terminal is not changed then.
+    /// Fails if standard error is not a suitable terminal. The terminal is not changed then.
     pub fn enter() -> io::Result<FullScreen> {
         restore_before_panics();
         enable_raw_mode()?;
@@ -49,14 +50,14 @@ fn restore() {
     }
 }
 
-/// Restores the terminal before a panic message of any thread is printed.
+/// Installs a panic hook that restores the terminal before the message of a panic is printed.
 fn restore_before_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let next = std::panic::take_hook();
+        let previous_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
-            next(panic);
+            previous_hook(panic);
         }));
     });
 }

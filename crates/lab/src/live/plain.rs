@@ -13,14 +13,17 @@ use crate::wording::number;
 mod tests;
 
 /// Time between two lines.
-const INTERVAL: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Writes a line every five seconds, and when a stage starts or a threshold breaks.
 #[derive(Debug)]
 pub struct Plain<W> {
     out: W,
-    next: Duration,
+    /// Time since the start of the run at which the next line is due.
+    next_line_at: Duration,
+    /// Names of the stages that ran at the end of the previous second.
     stages: Vec<String>,
+    /// Texts of the thresholds that were broken at the end of the previous second.
     broken: Vec<String>,
     counts: Counts,
 }
@@ -35,35 +38,38 @@ struct Counts {
     calls: u64,
     failed: u64,
     limited: u64,
+    /// Largest p99 of any method in any second.
     p99_ms: f64,
+    /// Largest p99 of the scheduling delay in any second.
     scheduling_delay_p99_ms: f64,
 }
 
 impl<W: Write> Plain<W> {
-    /// Writes to `out`, which is standard error in the program.
+    /// Creates a printer that writes to `out`, which is standard error in the program.
     pub fn new(out: W) -> Plain<W> {
         let (stages, broken) = (Vec::new(), Vec::new());
-        Plain { out, next: INTERVAL, stages, broken, counts: Counts::default() }
+        Plain { out, next_line_at: LINE_INTERVAL, stages, broken, counts: Counts::default() }
     }
 
-    /// Adds a second; prints a line if it is time.
+    /// Adds a second. Prints a line if the time for the next line has come.
     pub fn update(&mut self, progress: &Progress<'_>) {
         let mut text = String::new();
         self.print_stages(progress, &mut text);
         self.counts.add(progress);
-        if progress.elapsed >= self.next || progress.elapsed >= progress.duration {
-            self.next = progress.elapsed + INTERVAL;
+        if progress.elapsed >= self.next_line_at || progress.elapsed >= progress.duration {
+            self.next_line_at = progress.elapsed + LINE_INTERVAL;
             let counts = std::mem::take(&mut self.counts);
-            text.push_str(&format!("{}{}\n", time_prefix(progress), counts.line()));
+            text.push_str(&format!("{}{}\n", time_prefix(progress), counts.format()));
         }
         self.print_broken(progress, &mut text);
         // A closed standard error must not stop the run.
         let _ = self.out.write_all(text.as_bytes());
     }
 
+    /// Prints the stages that have started.
     fn print_stages(&mut self, progress: &Progress<'_>, text: &mut String) {
-        // A second may end slightly before or after the end of a stage. It then counts for the next
-        // stage.
+        // A second may end slightly before or after the end of a stage. Adding half a second
+        // selects the next stage in both cases.
         let half_second = Duration::from_millis(500);
         let mut stages = Vec::new();
         for scenario in &progress.plan.scenarios {
@@ -83,25 +89,28 @@ impl<W: Write> Plain<W> {
         self.stages = stages.into_iter().map(|(name, _)| name).collect();
     }
 
+    /// Prints the thresholds that have broken.
     fn print_broken(&mut self, progress: &Progress<'_>, text: &mut String) {
-        let mut broken = Vec::new();
+        let mut broken_texts = Vec::new();
         for outcome in progress.thresholds {
             let Some(observed) = outcome.observed.filter(|_| !outcome.kept) else { continue };
             if !self.broken.contains(&outcome.text) {
                 let prefix = time_prefix(progress);
                 text.push_str(&format!("{prefix}BROKEN {} (is {observed:.4})\n", outcome.text));
             }
-            broken.push(outcome.text.clone());
+            broken_texts.push(outcome.text.clone());
         }
-        self.broken = broken;
+        self.broken = broken_texts;
     }
 }
 
+/// Formats the time since the start of the run as the beginning of a line.
 fn time_prefix(progress: &Progress<'_>) -> String {
     format!("{:>7.1} s  ", progress.elapsed.as_secs_f64())
 }
 
 impl Counts {
+    /// Adds the counts of a second.
     fn add(&mut self, progress: &Progress<'_>) {
         let second = progress.second;
         self.seconds += 1;
@@ -116,7 +125,8 @@ impl Counts {
         self.limited += second.count(|class| class == Class::Limited);
     }
 
-    fn line(&self) -> String {
+    /// Formats the counts as a line without the time.
+    fn format(&self) -> String {
         let per_second = |count: u64| number::rate(count as f64 / self.seconds.max(1) as f64);
         let mut text = format!(
             "planned {}  started {}  calls {}",

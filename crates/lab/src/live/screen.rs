@@ -1,9 +1,9 @@
 //! Draws a run (`draw.rs`) on the full screen (`full_screen.rs`), and handles its keys.
 //!
-//! A separate thread reads keys and draws, so a slow terminal never slows a run. It draws on
-//! standard error, because standard output is for the result. When the run is stopped, the terminal
-//! is restored at once. After that, Ctrl-C is a signal again, so the user can interrupt the end of
-//! the run.
+//! A separate thread reads keys and draws, so a slow terminal never slows a run. The thread draws
+//! on standard error, because standard output is for the result. When a key stops the run, the
+//! thread restores the terminal at once. Ctrl-C is then a signal again, so the user can interrupt
+//! the end of the run.
 
 use std::io::{self, Stderr, Write as _};
 use std::sync::Arc;
@@ -25,19 +25,20 @@ use crate::run::{Progress, Stop};
 #[cfg(test)]
 mod tests;
 
-/// Maximum time until a new state is drawn or a key takes effect.
-const POLL: Duration = Duration::from_millis(100);
+/// Interval of polls for keys, which is also the maximum time until a new state is drawn.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The full screen; it ends when it is finished or dropped.
+/// The full screen of a run. It ends when it is finished or dropped.
 #[derive(Debug)]
 pub struct Screen {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// The data that the screen's thread and the thread of the run share.
 #[derive(Debug)]
 struct Shared {
-    /// Locked while a second is added and while the screen is drawn; both take milliseconds.
+    /// Both threads hold the lock only for milliseconds: to add a second, or to draw.
     state: Mutex<State>,
     /// True if the state has changed since it was drawn.
     changed: AtomicBool,
@@ -62,12 +63,12 @@ impl Screen {
         });
         let full_screen = FullScreen::enter()?;
         let mut terminal = Terminal::new(CrosstermBackend::new(io::stderr()))?;
-        let drawn = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("screen".to_owned()).spawn(move || {
-            let stopped = drawn.draw_until_over(&mut terminal);
+            let is_stopped_by_key = thread_shared.draw_until_over(&mut terminal);
             // This restores the terminal. If the thread panics, unwinding restores it.
             drop(full_screen);
-            if stopped {
+            if is_stopped_by_key {
                 // Standard error may be closed.
                 let _ = writeln!(io::stderr(), "stopping; the results so far are saved");
             }
@@ -75,7 +76,7 @@ impl Screen {
         Ok(Screen { shared, thread: Some(thread) })
     }
 
-    /// Adds a second.
+    /// Updates the screen at the end of a second.
     pub fn update(&self, progress: &Progress<'_>) {
         self.shared.state.lock().update(progress);
         self.shared.changed.store(true, Ordering::Release);
@@ -98,7 +99,7 @@ impl Drop for Screen {
 }
 
 impl Shared {
-    /// Draws until the run is over or stopped; returns true if a key stopped it.
+    /// Draws until the run is over or stopped. Returns true if a key stopped the run.
     fn draw_until_over(&self, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> bool {
         while !self.finished.load(Ordering::Acquire) && !self.stop.is_requested() {
             if self.changed.swap(false, Ordering::AcqRel) {
@@ -108,7 +109,7 @@ impl Shared {
                     return false;
                 }
             }
-            match event::poll(POLL) {
+            match event::poll(POLL_INTERVAL) {
                 Ok(false) => {}
                 Ok(true) => match event::read() {
                     Ok(event) if self.handle(&event) => return true,
@@ -121,7 +122,7 @@ impl Shared {
         false
     }
 
-    /// Handles an event; returns true if it stops the run.
+    /// Handles an event. Returns true if the event stops the run.
     fn handle(&self, event: &Event) -> bool {
         match event {
             Event::Resize(..) => {}
@@ -146,13 +147,14 @@ impl Shared {
     }
 }
 
-/// The command of a key.
+/// A command that the user gives with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     Stop,
     ToggleTimes,
 }
 
+/// Returns the command of a key, or `None` if the key has no command.
 fn command_of(key: KeyEvent) -> Option<Command> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {

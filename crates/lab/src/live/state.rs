@@ -1,5 +1,5 @@
-//! The data of the screen, updated once a second. Its size depends on the plan, not on the length
-//! of a run.
+//! The data of the full screen, updated once a second. Its size depends on the plan, not on the
+//! length of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,24 +26,27 @@ pub(super) struct State {
     pub(super) elapsed: Duration,
     /// Duration of the plan.
     pub(super) duration: Duration,
+    /// The last second.
     pub(super) second: Second,
     pub(super) rates: RateSeries,
-    /// Rows of the table: the totals, then each called method.
+    /// Rows of the table: each called method. If there are several, the first row has their totals.
     pub(super) rows: Vec<MethodRow>,
-    /// Failed and limited calls by class, most frequent first.
+    /// Classes of calls without success with their counts, most frequent first.
     pub(super) classes: Vec<(Class, u64)>,
-    /// Codes of JSON-RPC errors, most frequent first.
+    /// Codes of JSON-RPC errors with their counts, most frequent first.
     pub(super) codes: Vec<(i64, u64)>,
+    /// Iterations of the run so far.
     pub(super) iterations: Iterations,
     /// p99 of the scheduling delay over the run, in milliseconds.
     pub(super) scheduling_delay_p99_ms: f64,
     /// The last sample of each host.
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
-    /// The period of the table's latencies, if the screen is too narrow for both.
+    /// The period of the table's latencies. A wide screen shows both periods.
     pub(super) table_period: TimePeriod,
     /// True if colours are used.
     pub(super) colour: bool,
+    /// A buffer that [`State::build_rows`] reuses.
     scratch: Times,
 }
 
@@ -63,7 +66,7 @@ pub(super) struct Percentiles {
     pub(super) max: f64,
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MethodRow {
     pub(super) method: String,
@@ -72,16 +75,18 @@ pub(super) struct MethodRow {
     pub(super) limited: u64,
     /// Calls that ended in the last second.
     pub(super) calls_last: u64,
-    /// Percentiles of the last second; none if there was no call.
+    /// Percentiles of the last second; `None` if no call ended in it.
     pub(super) last_second: Option<Percentiles>,
     /// Percentiles since the start of the run.
     pub(super) whole_run: Percentiles,
 }
 
-/// Planned and started iterations per second over the run so far.
+/// Planned and started iterations per second over the run so far, in points of equal length.
 #[derive(Clone, Debug)]
 pub(super) struct RateSeries {
+    /// Doubles each time the number of points reaches [`POINTS_MAX`].
     seconds_per_point: u64,
+    /// The seconds since the last point.
     incomplete: IncompletePoint,
     pub(super) points: Vec<Rates>,
 }
@@ -93,7 +98,7 @@ pub(super) struct Rates {
     pub(super) started: f64,
 }
 
-/// Sums the seconds of the next point.
+/// Sums of the seconds of the next point.
 #[derive(Clone, Debug, Default)]
 struct IncompletePoint {
     planned: u64,
@@ -147,8 +152,8 @@ impl State {
         self.scheduling_delay_p99_ms =
             to_ms(progress.totals.scheduling_delay.value_at_quantile(0.99));
         for sample in progress.host {
-            match self.hosts.iter_mut().find(|known| known.host == sample.host) {
-                Some(known) => known.clone_from(sample),
+            match self.hosts.iter_mut().find(|last| last.host == sample.host) {
+                Some(last) => last.clone_from(sample),
                 None => self.hosts.push(sample.clone()),
             }
         }
@@ -168,6 +173,7 @@ impl State {
         self.plan.scenarios.iter().any(|scenario| scenario.model == Model::Open)
     }
 
+    /// Returns the rows of the table.
     fn build_rows(&mut self, progress: &Progress<'_>) -> Vec<MethodRow> {
         let mut rows = vec![];
         for (index, method) in self.plan.methods.iter().enumerate() {
@@ -184,7 +190,7 @@ impl State {
                 continue;
             }
             let method_second =
-                progress.second.methods.iter().find(|known| *known.method == **method);
+                progress.second.methods.iter().find(|second| *second.method == **method);
             rows.push(MethodRow {
                 method: method.to_string(),
                 calls: self.scratch.len(),
@@ -209,8 +215,8 @@ impl State {
 }
 
 impl MethodRow {
-    /// Returns the totals. Percentiles over all methods cannot be computed from those of single
-    /// methods. Only the maximum is known.
+    /// Returns the totals of the methods. The percentiles of the last second are unknown, because
+    /// they cannot be computed from percentiles of single methods. Only its maximum is known.
     fn totals(rows: &[MethodRow], whole_run: Percentiles) -> MethodRow {
         let sum = |count_of: fn(&MethodRow) -> u64| rows.iter().map(count_of).sum();
         MethodRow {
@@ -231,7 +237,7 @@ impl MethodRow {
 }
 
 impl Percentiles {
-    /// The percentiles of no calls.
+    /// The percentiles of an empty set of calls.
     pub(super) const NONE: Percentiles =
         Percentiles { p50: f64::NAN, p95: f64::NAN, p99: f64::NAN, max: f64::NAN };
 
@@ -255,6 +261,7 @@ impl RateSeries {
         }
     }
 
+    /// Adds a second. Merges pairs of points when there are too many.
     fn push(&mut self, planned: u64, started: u64) {
         self.incomplete.planned += planned;
         self.incomplete.started += started;
@@ -281,7 +288,8 @@ impl RateSeries {
     }
 }
 
-/// Returns the stage of a scenario at a time, with its remaining time.
+/// Returns the stage of a scenario at a time since the start of the run, with the remaining time of
+/// the stage. `None` before the first stage and after the last.
 pub(super) fn stage_at(scenario: &Scenario, at: Duration) -> Option<(&Stage, Duration)> {
     let mut stage_end = scenario.start;
     if at < stage_end {
@@ -293,6 +301,7 @@ pub(super) fn stage_at(scenario: &Scenario, at: Duration) -> Option<(&Stage, Dur
     })
 }
 
+/// Counts the codes of JSON-RPC errors over all methods, most frequent first.
 fn count_codes(totals: &Totals) -> Vec<(i64, u64)> {
     let mut by_code = std::collections::BTreeMap::<i64, u64>::new();
     for ((_, code), count) in &totals.codes {

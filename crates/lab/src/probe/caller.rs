@@ -1,4 +1,5 @@
-//! The thread of one target: identifies the target, then sends its calls in turn.
+//! The thread of one target. It identifies the target, then sends one call per turn. Calls of the
+//! plan alternate with calls that read the target's head (the number of its newest block).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,16 +17,17 @@ use crate::analysis::probe::{FinishedCall, ProbeState};
 use crate::run::Stop;
 use crate::target::{self, Client, Reason};
 
-/// The id of the calls for the head.
-const HEAD_ID: u64 = 1;
-/// The head is called in every turn whose number is a multiple of this.
+/// JSON-RPC id of the calls that read the head.
+const HEAD_CALL_ID: u64 = 1;
+/// The head is read in each turn whose number is a multiple of this.
 const HEAD_TURNS: u64 = 2;
 
 /// The thread of one target.
 pub(super) struct Caller {
+    /// Index of the target in the state.
     pub(super) index: usize,
     pub(super) target: ProbeTarget,
-    /// Its attempts to identify the target wait for turns.
+    /// The client waits for a turn before each request that identifies the target.
     pub(super) client: Client,
     pub(super) turns: Arc<Turns>,
     pub(super) state: Arc<Mutex<ProbeState>>,
@@ -33,15 +35,16 @@ pub(super) struct Caller {
     pub(super) origin: Instant,
 }
 
-/// The calls of a target that is identified.
+/// The calls to a target that was identified.
 struct Calls {
     methods: Vec<Box<str>>,
-    single: SingleCalls,
-    /// The method that returns the head, if the family is known.
+    plan_calls: SingleCalls,
+    /// The method that returns the head. `None` if the target's family is unknown.
     head_method: Option<&'static str>,
 }
 
 impl Caller {
+    /// Sends calls until the stop is requested.
     pub(super) fn run(self) {
         let Some(mut calls) = self.identify() else { return };
         loop {
@@ -57,8 +60,8 @@ impl Caller {
         }
     }
 
-    /// Identifies the target and prepares its calls. Tries again until it succeeds; returns `None`
-    /// if the stop is requested.
+    /// Identifies the target and prepares its calls. Retries until both succeed. Returns `None` if
+    /// the stop is requested.
     fn identify(&self) -> Option<Calls> {
         loop {
             if self.stop.is_requested() {
@@ -71,15 +74,17 @@ impl Caller {
                     self.state.lock().fail_to_identify(self.index, &reason, now);
                 }
             }
-            // A name that cannot be resolved takes no turn of its own.
+            // This limits retries that fail before a request, for example to resolve the name.
             self.turns.wait();
         }
     }
 
+    /// Identifies the target once and prepares its calls. The error describes the reason of a
+    /// failure.
     fn prepare(&self) -> Result<Calls, String> {
         let mut plan = self.target.plan.clone();
         if self.target.default_calls {
-            // The values that the plan's own calls need are not read.
+            // Default calls draw no parameters from the chain, so the probe fetches no chain data.
             default_calls::set(&mut plan, Family::Ethereum);
         }
         let probed = target::probe_with(&self.client, &plan);
@@ -89,31 +94,34 @@ impl Caller {
             let family = family.ok_or("its family is unknown; set it with --family")?;
             default_calls::set(&mut plan, family);
         }
-        let single = SingleCalls::new(&plan, &Arc::new(probed.chain));
-        let single = single.map_err(|fault| fault.to_string())?;
+        let plan_calls = SingleCalls::new(&plan, &Arc::new(probed.chain));
+        let plan_calls = plan_calls.map_err(|fault| fault.to_string())?;
         self.state.lock().targets[self.index].facts = Some(probed.facts);
         let head_method = family.map(target::head_method);
-        Ok(Calls { methods: plan.methods, single, head_method })
+        Ok(Calls { methods: plan.methods, plan_calls, head_method })
     }
 
+    /// Reads the head and records the call.
     fn call_head(&self, method: &str, turn: Turn) {
         let mut body = Vec::new();
-        let id = HEAD_ID.to_string();
+        let id = HEAD_CALL_ID.to_string();
         wire::call::write_call(&mut body, id.as_bytes(), method, Some(&b"[]"[..]));
         let result = self.client.send(&body);
-        let class = |status, body: &[u8]| classify(status, body, HEAD_ID);
-        self.record(method, turn, &result, class, head_in);
+        let class = |status, body: &[u8]| classify(status, body, HEAD_CALL_ID);
+        self.record(method, turn, &result, class, parse_head);
     }
 
+    /// Sends the next call of the plan and records the call.
     fn call(&self, calls: &mut Calls, turn: Turn) {
-        let (method, body) = calls.single.next_call();
-        let method = &calls.methods[method];
+        let (method_index, body) = calls.plan_calls.next_call();
+        let method = &calls.methods[method_index];
         let result = self.client.send(body);
-        let class = |status, body: &[u8]| calls.single.classify(status, body);
+        let class = |status, body: &[u8]| calls.plan_calls.classify(status, body);
         self.record(method, turn, &result, class, |_| None);
-        calls.single.advance();
+        calls.plan_calls.advance();
     }
 
+    /// Records a finished call. `head_of` returns the head from the body of a successful response.
     fn record(
         &self,
         method: &str,
@@ -141,8 +149,8 @@ impl Caller {
     }
 }
 
-/// Returns the number in the result of a response.
-fn head_in(body: &[u8]) -> Option<u64> {
+/// Returns the block number in the result of a response, or `None` if the result is no number.
+fn parse_head(body: &[u8]) -> Option<u64> {
     match parse_response(body, DEPTH_CEILING).ok()?.outcome {
         Outcome::Result(raw) => target::number(&serde_json::from_slice(raw).ok()?),
         Outcome::Error { .. } => None,
@@ -152,12 +160,14 @@ fn head_in(body: &[u8]) -> Option<u64> {
 /// Explains why the response to a call is a failure.
 fn explain(class: Class, status: u16, body: &[u8]) -> String {
     match class {
-        Class::RpcError => match parse_response(body, DEPTH_CEILING).map(|found| found.outcome) {
-            Ok(Outcome::Error { code, message, .. }) => {
-                format!("JSON-RPC error {code} ({})", message.escape_debug())
+        Class::RpcError => {
+            match parse_response(body, DEPTH_CEILING).map(|response| response.outcome) {
+                Ok(Outcome::Error { code, message, .. }) => {
+                    format!("JSON-RPC error {code} ({})", message.escape_debug())
+                }
+                _ => "JSON-RPC error".to_owned(),
             }
-            _ => "JSON-RPC error".to_owned(),
-        },
+        }
         Class::Malformed => format!("the response with HTTP status {status} is not JSON-RPC"),
         Class::WrongId => "the response has the id of another call".to_owned(),
         _ => format!("HTTP status {status}"),

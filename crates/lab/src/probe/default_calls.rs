@@ -1,10 +1,10 @@
-//! The calls of a probe without a plan: cheap reads that every node of a family has. They alternate
-//! with calls for the head.
+//! The calls of a probe without a plan: cheap reads that every node of a family supports. They
+//! alternate with calls that read the head.
 
 use lab_model::plan::{Mix, Piece, Plan, Step, Template, WeightedCall};
 use wire::family::Family;
 
-/// Methods with their parameters and weights.
+/// Methods of Ethereum's family with their parameters and weights.
 const ETHEREUM: &[(&str, &str, f64)] = &[
     ("eth_getBlockByNumber", r#"["latest",false]"#, 2.0),
     ("eth_getBalance", r#"["0x0000000000000000000000000000000000000000","latest"]"#, 1.0),
@@ -16,7 +16,7 @@ const HARMONY: &[(&str, &str, f64)] =
 const BITCOIN: &[(&str, &str, f64)] =
     &[("getbestblockhash", "[]", 1.0), ("getblockchaininfo", "[]", 1.0)];
 
-/// Replaces the calls of a plan.
+/// Replaces the calls of a plan by the default calls of a family.
 pub(super) fn set(plan: &mut Plan, family: Family) {
     let calls = match family {
         Family::Ethereum => ETHEREUM,
@@ -24,11 +24,12 @@ pub(super) fn set(plan: &mut Plan, family: Family) {
         Family::Bitcoin => BITCOIN,
     };
     plan.methods = calls.iter().map(|(method, ..)| (*method).into()).collect();
-    let weighted = calls.iter().enumerate().map(|(method, (_, params, weight))| WeightedCall {
-        weight: *weight,
-        template: Template { method, params: vec![Piece::Text(params.as_bytes().into())] },
-    });
-    let step = Step::Choose(weighted.collect());
+    let weighted_calls =
+        calls.iter().enumerate().map(|(method, (_, params, weight))| WeightedCall {
+            weight: *weight,
+            template: Template { method, params: vec![Piece::Text(params.as_bytes().into())] },
+        });
+    let step = Step::Choose(weighted_calls.collect());
     plan.mixes = vec![Mix { name: "probe".to_owned(), steps: vec![step] }];
     plan.scenarios.truncate(1);
     plan.scenarios[0].mix = 0;

@@ -1,5 +1,5 @@
-//! The times at which calls may be sent. They are multiples of one interval, so that the calls to a
-//! target are never closer than the rate allows, and calls to several targets coincide.
+//! The times at which calls may be sent, which limit the rate. They are multiples of one interval
+//! since a common origin, so all targets are called at the same instants.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,54 +7,56 @@ use std::time::{Duration, Instant};
 #[cfg(test)]
 mod tests;
 
-/// Share of the interval by which a call may be late.
+/// Maximum delay of a call after the time of its turn, as a share of the interval.
 const LATE_SHARE_MAX: f64 = 0.05;
 
 /// The turns of one target.
 pub(super) struct Turns {
+    /// Time of turn 0.
     origin: Instant,
     /// Seconds between turns.
-    interval: f64,
-    /// Number of the next turn.
-    next: AtomicU64,
+    interval_seconds: f64,
+    /// Number of the first turn that was neither used nor skipped.
+    next_number: AtomicU64,
 }
 
 /// A turn: permission for one call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Turn {
-    /// Its number, which is the same for all targets.
+    /// Number of the turn. Turns of all targets with the same number have the same time.
     pub(super) number: u64,
-    /// Its time.
+    /// Time of the turn.
     pub(super) at: Instant,
-    /// Number of turns since the previous one that passed unused.
+    /// Number of unused turns between the previous turn of this target and this turn.
     pub(super) skipped: u64,
 }
 
 impl Turns {
-    /// Creates turns from `origin`, with this many per second.
+    /// Creates turns from `origin`; `rate` is the number of turns per second.
     pub(super) fn new(origin: Instant, rate: f64) -> Turns {
-        Turns { origin, interval: 1.0 / rate, next: AtomicU64::new(0) }
+        Turns { origin, interval_seconds: 1.0 / rate, next_number: AtomicU64::new(0) }
     }
 
-    /// Waits for the next turn.
+    /// Waits for the next turn. Only the target's own thread calls this.
     pub(super) fn wait(&self) -> Turn {
-        let next = self.next.load(Ordering::Relaxed);
-        let number = due(next, self.origin.elapsed().as_secs_f64(), self.interval);
-        self.next.store(number + 1, Ordering::Relaxed);
-        let at = self.origin + Duration::from_secs_f64(number as f64 * self.interval);
+        let next_number = self.next_number.load(Ordering::Relaxed);
+        let elapsed_seconds = self.origin.elapsed().as_secs_f64();
+        let number = next_usable(next_number, elapsed_seconds, self.interval_seconds);
+        self.next_number.store(number + 1, Ordering::Relaxed);
+        let at = self.origin + Duration::from_secs_f64(number as f64 * self.interval_seconds);
         loop {
             let remaining = at.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Turn { number, at, skipped: number - next };
+                return Turn { number, at, skipped: number - next_number };
             }
             std::thread::park_timeout(remaining);
         }
     }
 }
 
-/// Returns the number of the first turn from `next` on that is not over `elapsed` seconds after the
-/// origin.
-fn due(next: u64, elapsed: f64, interval: f64) -> u64 {
-    let current = (elapsed / interval - LATE_SHARE_MAX).ceil().max(0.0);
-    next.max(current as u64)
+/// Returns the number of the first turn from `next_number` on that can still be used. A turn can be
+/// used until [`LATE_SHARE_MAX`] of the interval after its time.
+fn next_usable(next_number: u64, elapsed_seconds: f64, interval_seconds: f64) -> u64 {
+    let usable = (elapsed_seconds / interval_seconds - LATE_SHARE_MAX).ceil().max(0.0);
+    next_number.max(usable as u64)
 }

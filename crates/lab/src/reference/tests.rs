@@ -1,5 +1,5 @@
-//! Planted wrong answers are found, a chain that moves is not called wrong, and a slow reference
-//! holds up nobody.
+//! Goal: wrong responses are found, a moving chain is not reported as wrong, and a slow reference
+//! does not delay the run. Method: fake nodes with planted responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,14 @@ use lab_model::samples;
 use super::{Comparison, ReferenceFault, SampledCall};
 use crate::target::client::tests::{Fake, http};
 
-fn answer(result: &str) -> String {
+/// Returns a response with this result.
+fn response_with(result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#)
 }
 
-fn saying(result: impl Fn(&str) -> String + Send + 'static) -> Fake {
-    Fake::saying(move |request| Some(http("200 OK", &answer(&result(request)))))
+/// Starts a node. `result_of` returns the result of a request.
+fn node(result_of: impl Fn(&str) -> String + Send + 'static) -> Fake {
+    Fake::responding(move |request| Some(http("200 OK", &response_with(&result_of(request)))))
 }
 
 fn plan(target: &Fake) -> Plan {
@@ -26,11 +28,11 @@ fn plan(target: &Fake) -> Plan {
     plan
 }
 
-/// Starts a comparison of `target` with the reference `believed`.
-fn start(target: &Fake, believed: &Fake) -> Result<Comparison, ReferenceFault> {
+/// Starts a comparison of a target with a reference.
+fn start(target: &Fake, reference: &Fake) -> Result<Comparison, ReferenceFault> {
     let mut plan = plan(target);
     plan.reference = Some(Reference {
-        url: believed.target().url,
+        url: reference.target().url,
         share: 1.0,
         ignore: Vec::new(),
         tolerance: 0.0,
@@ -39,30 +41,32 @@ fn start(target: &Fake, believed: &Fake) -> Result<Comparison, ReferenceFault> {
     Comparison::start(&plan).map(|comparison| comparison.expect("the plan has a reference"))
 }
 
-/// Ends a comparison when all samples have been compared, not after the current one.
+/// Ends a comparison after all samples have been compared.
 fn end(comparison: Comparison) -> Compared {
     let Comparison { samples, thread, .. } = comparison;
     drop(samples);
     thread.join().unwrap()
 }
 
-fn compare(target: &Fake, believed: &Fake, calls: &[(usize, &str)]) -> Compared {
-    let mut comparison = start(target, believed).unwrap();
+/// Compares sampled calls: each has the index of its method and the result that the target
+/// returned.
+fn compare(target: &Fake, reference: &Fake, calls: &[(usize, &str)]) -> Compared {
+    let mut comparison = start(target, reference).unwrap();
     for &(method, result) in calls {
         let request = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec();
-        let response = answer(result).into_bytes();
+        let response = response_with(result).into_bytes();
         comparison.offer(SampledCall { at: Instant::now(), method, request, response });
     }
     end(comparison)
 }
 
 #[test]
-fn responses_that_stay_different_are_wrong_and_the_first_few_are_kept() {
-    let target = saying(|_| "{\"a\":1}".to_owned());
-    let believed = saying(|_| "{\"a\":2}".to_owned());
+fn responses_that_stay_different_are_wrong_and_the_first_ones_are_reported() {
+    let target = node(|_| "{\"a\":1}".to_owned());
+    let reference = node(|_| "{\"a\":2}".to_owned());
     let mut calls = vec![(1, "{\"a\":2}")];
     calls.extend([(0, "{\"a\":1}"); 8]);
-    let compared = compare(&target, &believed, &calls);
+    let compared = compare(&target, &reference, &calls);
     assert_eq!((compared.compared, compared.wrong, compared.moved), (9, 8, 0));
     assert_eq!(compared.methods, [("eth_call".to_owned(), 8, 8), ("eth_getLogs".to_owned(), 1, 0)]);
     assert_eq!(compared.examples.len(), 5);
@@ -76,22 +80,22 @@ fn responses_that_stay_different_are_wrong_and_the_first_few_are_kept() {
 
 #[test]
 fn a_chain_that_moved_between_two_calls_is_not_wrong() {
-    let target = saying(|_| "\"0x2\"".to_owned());
-    let believed = saying(|_| "\"0x2\"".to_owned());
-    let compared = compare(&target, &believed, &[(0, "\"0x1\"")]);
+    let target = node(|_| "\"0x2\"".to_owned());
+    let reference = node(|_| "\"0x2\"".to_owned());
+    let compared = compare(&target, &reference, &[(0, "\"0x1\"")]);
     assert_eq!((compared.compared, compared.wrong, compared.moved), (1, 0, 1));
 }
 
-/// The target answers wrongly now and then: asked again it is right, and the reference never moved.
+/// The target's sampled response is wrong, but its second response is right.
 #[test]
-fn a_wrong_response_of_a_named_block_is_wrong_though_the_next_one_is_right() {
-    let right = || saying(|_| "\"0x2\"".to_owned());
-    let (target, believed) = (right(), right());
+fn a_wrong_response_about_a_named_block_is_wrong_although_the_next_one_is_right() {
+    let right_node = || node(|_| "\"0x2\"".to_owned());
+    let (target, reference) = (right_node(), right_node());
     let compare_block = |block: &str| {
-        let mut comparison = start(&target, &believed).unwrap();
+        let mut comparison = start(&target, &reference).unwrap();
         let request =
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{{}},"{block}"]}}"#);
-        let response = answer("\"0x1\"").into_bytes();
+        let response = response_with("\"0x1\"").into_bytes();
         let (at, request) = (Instant::now(), request.into_bytes());
         comparison.offer(SampledCall { at, method: 0, request, response });
         let compared = end(comparison);
@@ -102,24 +106,28 @@ fn a_wrong_response_of_a_named_block_is_wrong_though_the_next_one_is_right() {
 }
 
 #[test]
-fn a_reference_that_does_not_answer_says_nothing_about_the_target() {
+fn calls_without_a_response_of_the_reference_are_not_compared() {
     let calls = Arc::new(AtomicU64::new(0));
-    let believed = Fake::saying(move |_| {
-        let first = calls.fetch_add(1, Ordering::Relaxed) == 0;
-        Some(if first { http("200 OK", &answer("1")) } else { http("503 Oops", "<html>") })
+    let reference = Fake::responding(move |_| {
+        let is_first = calls.fetch_add(1, Ordering::Relaxed) == 0;
+        Some(if is_first {
+            http("200 OK", &response_with("1"))
+        } else {
+            http("503 Oops", "<html>")
+        })
     });
-    let compared = compare(&saying(|_| "1".to_owned()), &believed, &[(0, "1"), (0, "2")]);
+    let compared = compare(&node(|_| "1".to_owned()), &reference, &[(0, "1"), (0, "2")]);
     assert_eq!((compared.compared, compared.wrong, compared.unanswered), (0, 0, 2));
 }
 
 #[test]
-fn what_waits_at_the_end_is_skipped_and_counted() {
-    let believed = saying(|_| "1".to_owned());
-    let target = saying(|_| "1".to_owned());
-    let mut comparison = start(&target, &believed).unwrap();
+fn samples_in_the_queue_at_the_end_are_counted_as_skipped() {
+    let reference = node(|_| "1".to_owned());
+    let target = node(|_| "1".to_owned());
+    let mut comparison = start(&target, &reference).unwrap();
     for _ in 0..2_000 {
         let request = br#"{"method":"eth_call"}"#.to_vec();
-        let response = answer("1").into_bytes();
+        let response = response_with("1").into_bytes();
         comparison.offer(SampledCall { at: Instant::now(), method: 0, request, response });
     }
     let compared = comparison.finish(5);
@@ -129,16 +137,16 @@ fn what_waits_at_the_end_is_skipped_and_counted() {
 
 #[test]
 fn a_reference_that_is_no_node_is_refused_before_the_run() {
-    let believed = Fake::saying(|_| Some(http("200 OK", "<html>")));
-    let target = saying(|_| "1".to_owned());
-    let fault = start(&target, &believed).err().unwrap();
-    let url = believed.target().url;
+    let reference = Fake::responding(|_| Some(http("200 OK", "<html>")));
+    let target = node(|_| "1".to_owned());
+    let fault = start(&target, &reference).err().unwrap();
+    let url = reference.target().url;
     let expected = format!("the reference: {url}: it is not a JSON-RPC server");
     assert!(fault.to_string().starts_with(&expected), "{fault}");
 }
 
 #[test]
-fn writes_and_what_nodes_say_of_themselves_are_not_compared() {
+fn writes_and_facts_about_the_node_itself_are_not_compared() {
     for method in ["eth_sendRawTransaction", "web3_clientVersion", "unknown_method"] {
         assert!(!super::is_comparable(method), "{method}");
     }

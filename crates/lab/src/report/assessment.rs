@@ -1,8 +1,8 @@
 //! The document of several results: one system, or a comparison of systems.
 //!
-//! This file has the order of the sections, and those that follow from the assessment: findings,
-//! conclusions, caveats, recommendations, risks and next steps. The sections about the data are in
-//! the submodules.
+//! This file defines the order of the sections. It also builds the sections that follow from the
+//! assessment: findings, conclusions, caveats, recommendations, risks and next steps. The
+//! submodules build the sections about the data.
 
 mod comparison;
 mod results;
@@ -25,17 +25,18 @@ use crate::wording::number::plural;
 
 /// Maximum number of sentences in the summary at the top.
 const SUMMARY_MAX: usize = 3;
-/// Maximum number of sentences of a list on the terminal.
+/// Maximum number of items of a list on the terminal.
 const LISTED_MAX: usize = 8;
 
-/// Builds the document.
+/// Builds the document of several results.
 pub(super) fn document(assessed: &Assessed) -> Document {
     let systems = assessed.evidence.systems.iter().map(|system| system.name.as_str());
     let studies = assessed.studies.iter().map(|study| study.result.name.as_str());
-    let others = assessed.evidence.comparisons.iter().map(|comparison| comparison.label.as_str());
+    let comparisons =
+        assessed.evidence.comparisons.iter().map(|comparison| comparison.label.as_str());
     let mut names: Vec<&str> = systems.chain(studies).collect();
     if names.is_empty() {
-        names.extend(others);
+        names.extend(comparisons);
     }
     let title = names.join(" · ");
     let sections = [
@@ -52,7 +53,7 @@ pub(super) fn document(assessed: &Assessed) -> Document {
         Some(recommendations(assessed)),
         Some(risks(assessed)),
         Some(steps(assessed)),
-        Some(written()),
+        Some(version_note()),
     ];
     Document {
         command: "weir report",
@@ -71,7 +72,7 @@ fn section(id: &'static str, title: &'static str) -> Section {
     Section::new(id, title).nav(title).on(MARKDOWN, anchor)
 }
 
-/// Returns the number of results, and the time of the first and last start.
+/// Returns the numbers of systems, results and studies, and the times of the first and last start.
 fn lead(assessed: &Assessed) -> String {
     let results = setup::results(assessed);
     let mut started: Vec<&str> = results.iter().map(|result| result.started).collect();
@@ -94,7 +95,8 @@ fn lead(assessed: &Assessed) -> String {
     parts.join(" · ")
 }
 
-/// Returns the summary: the most important conclusions, with the numbers of statements.
+/// Returns the summary: the first conclusions, and the numbers of findings, caveats and
+/// recommendations.
 fn head(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
     let has_failure = assessment.findings.iter().any(|finding| finding.kind.is_failure());
@@ -105,11 +107,12 @@ fn head(assessed: &Assessed) -> Section {
     };
     let assessment_text = AssessmentText::new(&assessed.evidence);
     let findings = &assessment.findings;
-    let top = assessment.conclusions.iter().take(SUMMARY_MAX);
-    let top: Vec<String> =
-        top.map(|conclusion| assessment_text.conclusion(conclusion, findings)).collect();
+    let first_conclusions = assessment.conclusions.iter().take(SUMMARY_MAX);
+    let sentences: Vec<String> = first_conclusions
+        .map(|conclusion| assessment_text.conclusion(conclusion, findings))
+        .collect();
     let count = |number: usize, noun| plural(number as u64, noun);
-    let sum = [
+    let counts = [
         count(findings.len(), "finding"),
         count(assessment.caveats.len(), "caveat"),
         count(assessment.recommendations.len(), "recommendation"),
@@ -117,45 +120,50 @@ fn head(assessed: &Assessed) -> Section {
     .join(", ");
     let names: Vec<&str> =
         assessed.evidence.systems.iter().map(|system| system.name.as_str()).collect();
-    let rest = match names.is_empty() {
-        true => sum.clone(),
-        false => format!("{}: {sum}", names.join(" · ")),
+    let banner_text = match names.is_empty() {
+        true => counts.clone(),
+        false => format!("{}: {counts}", names.join(" · ")),
     };
-    let summary = text![bold(word), format!(": {sum}.")];
-    let list = Block::List(List::of(top.clone()));
+    let summary = text![bold(word), format!(": {counts}.")];
+    let list = Block::List(List::of(sentences.clone()));
     Section::default()
-        .on(TERMINAL, Block::Banner(class, word.to_owned(), rest))
-        .on(PAGE, Block::Verdict(class, word.to_owned(), sum, top))
+        .on(TERMINAL, Block::Banner(class, word.to_owned(), banner_text))
+        .on(PAGE, Block::Verdict(class, word.to_owned(), counts, sentences))
         .on(MARKDOWN, Block::Paragraph(summary))
         .on(MARKDOWN, list)
 }
 
-/// Returns a list with a heading for the terminal, or a sentence if it is empty.
-fn listed(section: Section, heading: &'static str, items: Vec<Text>, none: &str) -> Section {
+/// Adds a list, with a heading for the terminal. An empty list becomes the sentence `if_empty`.
+fn add_list(section: Section, heading: &'static str, items: Vec<Text>, if_empty: &str) -> Section {
     let section = section.on(TERMINAL, Block::Note(heading.into()));
     match items.is_empty() {
         true => section
-            .on(FILES, Block::Paragraph(none.into()))
-            .on(TERMINAL, Block::Paragraph(none.into())),
+            .on(FILES, Block::Paragraph(if_empty.into()))
+            .on(TERMINAL, Block::Paragraph(if_empty.into())),
         false => {
-            section.on(ALL, Block::List(List { max: (LISTED_MAX, "sentence"), ..List::of(items) }))
+            let list = List { terminal_max: LISTED_MAX, noun: "sentence", ..List::of(items) };
+            section.on(ALL, Block::List(list))
         }
     }
 }
 
+/// Returns the anchor of a finding.
 fn finding_id(index: usize) -> String {
     format!("finding-{}", index + 1)
 }
 
+/// Returns the anchor of a caveat.
 fn caveat_id(index: usize) -> String {
     format!("caveat-{}", index + 1)
 }
 
+/// Returns a link to a finding.
 fn link_to_finding(index: usize) -> Text {
     Span::Link(format!("F{}", index + 1), format!("#{}", finding_id(index))).into()
 }
 
-fn link(basis: Basis) -> Text {
+/// Returns a link to the finding or caveat on which a statement is based.
+fn link_to_basis(basis: Basis) -> Text {
     match basis {
         Basis::Finding(index) => link_to_finding(index),
         Basis::Caveat(index) => {
@@ -164,7 +172,7 @@ fn link(basis: Basis) -> Text {
     }
 }
 
-/// Returns the section that has the evidence of a finding: its name and its anchor.
+/// Returns a link to the section that has the evidence of a finding.
 fn evidence_of(finding: &Finding) -> Text {
     let (name, id) = match finding.kind {
         FindingKind::Bottleneck { .. } => ("Bottleneck", "bottleneck"),
@@ -176,6 +184,7 @@ fn evidence_of(finding: &Finding) -> Text {
     Span::Link(name.to_owned(), format!("#{id}")).into()
 }
 
+/// Returns a table of the findings with links to their evidence.
 fn findings(assessed: &Assessed) -> Section {
     let findings = &assessed.assessment.findings;
     let section = section("findings", "Findings")
@@ -192,6 +201,7 @@ fn findings(assessed: &Assessed) -> Section {
     section.on(FILES, Block::Table(table))
 }
 
+/// Returns the conclusions with links to the data that support them.
 fn conclusions(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
     let assessment_text = AssessmentText::new(&assessed.evidence);
@@ -208,7 +218,7 @@ fn conclusions(assessed: &Assessed) -> Section {
     };
     let items = assessment.conclusions.iter().map(item).collect();
     let section = section("conclusions", "What may be concluded");
-    listed(
+    add_list(
         section,
         "It may be concluded:",
         items,
@@ -216,6 +226,7 @@ fn conclusions(assessed: &Assessed) -> Section {
     )
 }
 
+/// Returns the caveats, and the warnings of the results.
 fn caveats(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
     let assessment_text = AssessmentText::new(&assessed.evidence);
@@ -225,53 +236,58 @@ fn caveats(assessed: &Assessed) -> Section {
     };
     let items = assessment.caveats.iter().enumerate().map(item).collect();
     let section = section("caveats", "What may not be concluded");
-    let section = listed(section, "It may not be concluded:", items, "The results have no caveat.");
+    let section =
+        add_list(section, "It may not be concluded:", items, "The results have no caveat.");
     let warnings = setup::warnings(assessed);
-    let any = !warnings.is_empty();
+    let has_warnings = !warnings.is_empty();
     section
-        .on(FILES, any.then(|| Block::Subheading("Warnings of the results".to_owned())))
-        .on(FILES, any.then(|| Block::List(List::of(warnings))))
+        .on(FILES, has_warnings.then(|| Block::Subheading("Warnings of the results".to_owned())))
+        .on(FILES, has_warnings.then(|| Block::List(List::of(warnings))))
 }
 
+/// Returns the recommendations with links to their findings.
 fn recommendations(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
-    // A rate is advice for one system.
-    let system_of = |given: &Derived<Advice>| {
+    // Advice that contains a rate applies to one system. With several systems, its name is added.
+    let system_prefix = |recommendation: &Derived<Advice>| {
         let has_rate =
-            matches!(given.what, Advice::KeepBelow { .. } | Advice::LimitAdmission { .. });
-        let Basis::Finding(finding) = given.basis else { return None };
+            matches!(recommendation.what, Advice::KeepBelow { .. } | Advice::LimitAdmission { .. });
+        let Basis::Finding(finding) = recommendation.basis else { return None };
         let finding = assessment.findings.get(finding).filter(|_| has_rate)?;
         let system =
             finding.sources.first()?.system().filter(|_| assessed.evidence.systems.len() > 1)?;
         Some(format!("{}: ", assessed.evidence.systems.get(system)?.name))
     };
-    let items = assessment.recommendations.iter().map(|given| {
-        let system = system_of(given).unwrap_or_default();
-        let advice = format!("{system}{}", given.what);
-        text![advice, " Because of ", link(given.basis), "."]
+    let items = assessment.recommendations.iter().map(|recommendation| {
+        let prefix = system_prefix(recommendation).unwrap_or_default();
+        let advice = format!("{prefix}{}", recommendation.what);
+        text![advice, " Because of ", link_to_basis(recommendation.basis), "."]
     });
     let section = section("recommendations", "Recommendations")
         .lead("Each recommendation rests on the finding that it links to.");
-    listed(section, "Recommendations:", items.collect(), NO_RECOMMENDATION)
+    add_list(section, "Recommendations:", items.collect(), NO_RECOMMENDATION)
 }
 
-fn derived<T: Display>(all: &[Derived<T>]) -> Vec<Text> {
-    let item = |one: &Derived<T>| text![one.what.to_string(), " Because of ", link(one.basis), "."];
-    all.iter().map(item).collect()
+/// Formats statements with links to the findings or caveats on which they are based.
+fn derived<T: Display>(statements: &[Derived<T>]) -> Vec<Text> {
+    let item = |statement: &Derived<T>| {
+        text![statement.what.to_string(), " Because of ", link_to_basis(statement.basis), "."]
+    };
+    statements.iter().map(item).collect()
 }
 
 fn risks(assessed: &Assessed) -> Section {
     let items = derived(&assessed.assessment.risks);
-    listed(section("risks", "Risks"), "Risks:", items, "No finding and no caveat names a risk.")
+    add_list(section("risks", "Risks"), "Risks:", items, "No finding and no caveat names a risk.")
 }
 
 fn steps(assessed: &Assessed) -> Section {
     let items = derived(&assessed.assessment.steps);
-    let none = "No finding and no caveat asks for another measurement.";
-    listed(section("steps", "Next steps"), "Next steps:", items, none)
+    let if_empty = "No finding and no caveat asks for another measurement.";
+    add_list(section("steps", "Next steps"), "Next steps:", items, if_empty)
 }
 
-fn written() -> Section {
+fn version_note() -> Section {
     let version = env!("CARGO_PKG_VERSION");
     let note = format!("Written by weir {version}. Terms: docs/measuring.md.");
     Section::default().on(FILES, Block::Note(note.into()))

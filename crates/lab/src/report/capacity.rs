@@ -1,4 +1,5 @@
 //! The document of a capacity search: the capacity, the probes by rate, and the first broken limit.
+//! A probe is a short run at one rate.
 
 use lab_model::results::capacity::{
     Answer, Binding, Boundary, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow,
@@ -28,11 +29,11 @@ const WIDE: i32 = 1000;
 /// Builds the document of a capacity search.
 pub(super) fn document(result: &CapacityResult) -> Document {
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
-    let text = TERMINAL | MARKDOWN;
+    let text_formats = TERMINAL | MARKDOWN;
     let version = (result.weir.as_str(), result.schema.as_str());
     let sections = [
         Some(head(result)),
-        parts::sentences("Doubts", List::of(doubts(result)), text),
+        parts::sentences("Doubts", List::of(doubts(result)), text_formats),
         Some(summary(result)),
         curves(result),
         broken_limit(result),
@@ -43,7 +44,7 @@ pub(super) fn document(result: &CapacityResult) -> Document {
         Some(probes(result)),
         scaling(result),
         Some(settings(result)),
-        parts::warnings(&result.warnings, WARNINGS_MAX, text),
+        parts::warnings(&result.warnings, WARNINGS_MAX, text_formats),
         Some(origin(result)),
         Some(parts::repeat(plan, target, "capacity", version)),
     ];
@@ -73,7 +74,7 @@ pub(super) fn answer(result: &CapacityResult) -> String {
 }
 
 /// Returns the reason why a search ended, as the rest of "ended because …".
-fn end(answer: &Answer) -> &'static str {
+fn describe_end(answer: &Answer) -> &'static str {
     match answer.end {
         EndReason::Converged => "the boundary is known with the requested precision",
         EndReason::RateMax => "the highest allowed rate passed",
@@ -86,7 +87,8 @@ fn end(answer: &Answer) -> &'static str {
     }
 }
 
-/// Describes the shape of the boundary; none if it is unknown.
+/// Describes the shape of the boundary between rates that pass and rates that fail. `None` if the
+/// shape is unknown.
 pub(super) fn describe_boundary(boundary: Boundary) -> Option<&'static str> {
     match boundary {
         Boundary::Cliff => Some("cliff: it comes without warning"),
@@ -95,8 +97,8 @@ pub(super) fn describe_boundary(boundary: Boundary) -> Option<&'static str> {
     }
 }
 
-/// Describes the first broken limit in one sentence.
-pub(super) fn binding(binding: &Binding) -> String {
+/// Describes the binding limit, which is the limit that broke first, in one sentence.
+pub(super) fn describe_binding(binding: &Binding) -> String {
     let method =
         binding.method.as_ref().map_or_else(String::new, |method| format!(" for {method}"));
     let values = match (binding.observed, binding.limit) {
@@ -112,15 +114,16 @@ pub(super) fn binding(binding: &Binding) -> String {
 /// Returns reasons to doubt the capacity.
 fn doubts(result: &CapacityResult) -> Vec<String> {
     let answer = &result.answer;
-    let monotone = (!answer.monotone).then_some(
+    let not_monotone = (!answer.monotone).then_some(
         "a rate passed above one that failed: the boundary is not sharp, or the target changed",
     );
-    let soak =
+    let soak_broke =
         (answer.soak_held == Some(false)).then_some("the soak at the highest pass did not hold");
-    let descriptions = monotone.into_iter().chain(soak).map(str::to_owned);
+    let descriptions = not_monotone.into_iter().chain(soak_broke).map(str::to_owned);
     descriptions.chain(answer.degraded.clone()).collect()
 }
 
+/// Returns the capacity, the reason for the end of the search, and the doubts.
 fn head(result: &CapacityResult) -> Section {
     let class = match result.answer.end {
         EndReason::Converged | EndReason::RateMax => "pass",
@@ -132,11 +135,14 @@ fn head(result: &CapacityResult) -> Section {
     let partial = Block::Partial("the search ended before its result");
     let (word, sentence) = (answer(result), &result.answer.sentence);
     let (head, title) = (format!("CAPACITY {word}"), format!("{}{partial_mark}", result.plan.name));
-    let because = format!("because {}", end(&result.answer));
+    let because = format!("because {}", describe_end(&result.answer));
     let boundary = describe_boundary(result.answer.boundary);
     let shape = boundary.map(|shape| format!(" [Boundary](boundary) {shape}.")).unwrap_or_default();
-    let search =
-        text![format!("Ended {because}. {}, on ", searched(result)), code(&result.target.url), "."];
+    let search = text![
+        format!("Ended {because}. {}, on ", describe_search(result)),
+        code(&result.target.url),
+        "."
+    ];
     let fact = |name: &str, value: &str| Block::Paragraph(text![bold(name), format!(": {value}.")]);
     Section::default()
         .on(FILES, result.partial.then_some(partial))
@@ -147,11 +153,15 @@ fn head(result: &CapacityResult) -> Section {
         .on(TERMINAL | MARKDOWN, Block::Paragraph(sentence.into()))
         .on(TERMINAL, Block::Paragraph(format!("ended {because}").into()))
         .on(MARKDOWN, Block::Paragraph(search))
-        .on(MARKDOWN, result.binding.as_ref().map(|found| fact("Binding", &binding(found))))
+        .on(
+            MARKDOWN,
+            result.binding.as_ref().map(|found| fact("Binding", &describe_binding(found))),
+        )
         .on(MARKDOWN, boundary.map(|shape| fact("Boundary", shape)))
 }
 
-fn searched(result: &CapacityResult) -> String {
+/// Formats the number of probes and the duration of the search.
+fn describe_search(result: &CapacityResult) -> String {
     format!("{} in {}", plural(result.probes.len() as u64, "probe"), span(result.duration))
 }
 
@@ -162,7 +172,7 @@ fn summary(result: &CapacityResult) -> Section {
     let costs: Vec<String> = costs.collect();
     let finding = result.bottleneck.as_ref();
     Section::default()
-        .on(TERMINAL, result.binding.as_ref().map(|found| line("binding", binding(found))))
+        .on(TERMINAL, result.binding.as_ref().map(|found| line("binding", describe_binding(found))))
         .on(
             TERMINAL,
             describe_boundary(result.answer.boundary)
@@ -171,9 +181,10 @@ fn summary(result: &CapacityResult) -> Section {
         .on(TERMINAL, finding.map(|finding| line("bottleneck", &finding.sentence)))
         .on(TERMINAL, (!costs.is_empty()).then(|| line("CPU/request", costs.join(", "))))
         .on(TERMINAL, line("target", &result.target.url))
-        .on(TERMINAL, line("search", searched(result)))
+        .on(TERMINAL, line("search", describe_search(result)))
 }
 
+/// Returns the most important values for the page.
 fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
     let answer = &result.answer;
     let (soak, class) = match answer.soak_held {
@@ -190,7 +201,7 @@ fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
         (class, soak.to_owned(), "[soak](soak)"),
         ("", result.probes.len().to_string(), "[probes](probe)"),
     ]
-    .map(|(class, value, about)| (class, value, Text::marked(about)))
+    .map(|(class, value, description)| (class, value, Text::marked(description)))
     .to_vec()
 }
 
@@ -199,54 +210,56 @@ fn probes_without_baselines(result: &CapacityResult) -> impl Iterator<Item = &Pr
     result.probes.iter().filter(|probe| probe.kind != Kind::Baseline)
 }
 
-/// Draws latency, failures and achieved rate by planned rate.
+/// Draws latency, failures and achieved rate by planned rate. `None` if there are no probes besides
+/// baselines.
 pub(super) fn curves(result: &CapacityResult) -> Option<Section> {
     let max_rate = probes_without_baselines(result).map(|probe| probe.rate).reduce(f64::max)?;
     let x = Axis::up_to(max_rate.max(0.0), Scale::Number);
-    let figure = |title: &str, tall, y: Axis, shapes: Vec<Shape>, keys: [(Ink, &str); 2]| {
-        let chart = Chart::new(title, (WIDE, tall), (x.clone(), y), shapes);
-        Block::Figure(chart, keys.map(|(ink, text)| (ink, text.to_owned())).to_vec())
+    let figure = |title: &str, height, y: Axis, shapes: Vec<Shape>, legend: [(Ink, &str); 2]| {
+        let chart = Chart::new(title, (WIDE, height), (x.clone(), y), shapes);
+        Block::Figure(chart, legend.map(|(ink, text)| (ink, text.to_owned())).to_vec())
     };
     let values = |value_of: fn(&ProbeRow) -> f64| probes_without_baselines(result).map(value_of);
     let dots = |value_of: fn(&ProbeRow) -> f64| {
         probes_without_baselines(result).map(move |probe| dot(probe, value_of(probe)))
     };
-    let (p50, p99) = (Ink::Series(2), Ink::Series(0));
+    let (p50_ink, p99_ink) = (Ink::Series(2), Ink::Series(0));
 
     let lowest_p50 = values(|probe| probe.latency.p50_ms).filter(|ms| *ms > 0.0).reduce(f64::min);
     let highest_p99 = values(|probe| probe.latency.p99_ms).fold(0.0, f64::max);
-    let mut latency = band(result);
-    latency.push(medians(result, |probe| log(probe.latency.p50_ms), p50, 16));
-    latency.push(medians(result, |probe| log(probe.latency.p99_ms), p99, 18));
-    latency.extend(dots(|probe| log(probe.latency.p99_ms)));
+    let mut shapes = band(result);
+    shapes.push(medians(result, |probe| log(probe.latency.p50_ms), p50_ink, 16));
+    shapes.push(medians(result, |probe| log(probe.latency.p99_ms), p99_ink, 18));
+    shapes.extend(dots(|probe| log(probe.latency.p99_ms)));
     let y = Axis::log_ms(lowest_p50.unwrap_or(0.1), highest_p99);
-    let keys = [(p99, "p99"), (p50, "p50")];
-    let latency = figure("Latency, all outcomes", 320, y, latency, keys);
+    let legend = [(p99_ink, "p99"), (p50_ink, "p50")];
+    let latency_figure = figure("Latency, all outcomes", 320, y, shapes, legend);
 
     let highest_share =
         values(|probe| probe.failed_share.max(probe.limited_share)).fold(0.001, f64::max);
-    let failed = Ink::Series(5);
-    let mut shares = band(result);
-    shares.push(medians(result, |probe| probe.limited_share, Ink::Limited, 15));
-    shares.push(medians(result, |probe| probe.failed_share, failed, 16));
-    shares.extend(dots(|probe| probe.failed_share));
-    let keys = [(failed, "failed"), (Ink::Limited, "limited (429)")];
+    let failed_ink = Ink::Series(5);
+    let mut shapes = band(result);
+    shapes.push(medians(result, |probe| probe.limited_share, Ink::Limited, 15));
+    shapes.push(medians(result, |probe| probe.failed_share, failed_ink, 16));
+    shapes.extend(dots(|probe| probe.failed_share));
+    let legend = [(failed_ink, "failed"), (Ink::Limited, "limited (429)")];
     let y = Axis::up_to(highest_share, Scale::Share);
-    let shares = figure("Failed and limited calls", 180, y, shares, keys);
+    let shares_figure = figure("Failed and limited calls", 180, y, shapes, legend);
 
-    let mut achieved = band(result);
-    achieved.push(curve(vec![(0.0, 0.0), (x.to, x.to)], Ink::Plan, 14));
-    achieved.push(medians(result, |probe| probe.rate_ended, p99, 16));
-    achieved.extend(dots(|probe| probe.rate_ended));
-    let keys = [(Ink::Plan, "as planned"), (p99, "ended")];
-    let achieved = figure("Iterations ended per second", 220, x.clone(), achieved, keys);
+    let ended_ink = Ink::Series(0);
+    let mut shapes = band(result);
+    shapes.push(curve(vec![(0.0, 0.0), (x.to, x.to)], Ink::Plan, 14));
+    shapes.push(medians(result, |probe| probe.rate_ended, ended_ink, 16));
+    shapes.extend(dots(|probe| probe.rate_ended));
+    let legend = [(Ink::Plan, "as planned"), (ended_ink, "ended")];
+    let rates_figure = figure("Iterations ended per second", 220, x.clone(), shapes, legend);
 
-    let key = |(ink, text): (Ink, &str)| {
+    let outcome_key = |(ink, text): (Ink, &str)| {
         let class = ink.class();
         format!("<span class=\"key\"><i class=\"dot k-{class}\"></i>{text}\u{2003}</span>")
     };
-    let keys = [(Ink::Good, "passed"), (Ink::Bad, "failed"), (Ink::Plan, "counts as neither")];
-    let keys: String = keys.into_iter().map(key).collect();
+    let outcomes = [(Ink::Good, "passed"), (Ink::Bad, "failed"), (Ink::Plan, "counts as neither")];
+    let outcome_legend: String = outcomes.into_iter().map(outcome_key).collect();
     let note = Block::Note("First axis: planned iterations per second.".into());
     let section = Section::new("curves", "By rate").nav("Curves").lead(
         "Each point is a [probe](probe); curves connect the medians of each rate. The band between \
@@ -254,16 +267,18 @@ pub(super) fn curves(result: &CapacityResult) -> Option<Section> {
     );
     Some(
         section
-            .on(PAGE, Block::Note(Span::Drawing(keys).into()))
-            .on(PAGE, Block::Card(vec![latency, shares, achieved, note])),
+            .on(PAGE, Block::Note(Span::Drawing(outcome_legend).into()))
+            .on(PAGE, Block::Card(vec![latency_figure, shares_figure, rates_figure, note])),
     )
 }
 
+/// Draws the band between the highest pass and the lowest fail, if both are known.
 fn band(result: &CapacityResult) -> Vec<Shape> {
     let bounds = result.answer.highest_pass.zip(result.answer.lowest_fail);
     bounds.map(|x| Shape::Band(x, Ink::Limited, 0.28)).into_iter().collect()
 }
 
+/// Draws a probe as a dot in the colour of its outcome. Soaks are larger.
 fn dot(probe: &ProbeRow, y: f64) -> Shape {
     let (ink, filled) = match probe.outcome {
         ProbeOutcome::Pass => (Ink::Good, true),
@@ -289,14 +304,16 @@ fn medians(result: &CapacityResult, value_of: fn(&ProbeRow) -> f64, ink: Ink, wi
     curve(points.collect(), ink, width)
 }
 
+/// Returns the limit that broke first, or `None` if no limit broke.
 fn broken_limit(result: &CapacityResult) -> Option<Section> {
     let limit_broken = result.binding.as_ref()?;
-    let probe = format!("Observed in probe {}.", limit_broken.probe + 1);
-    let limit = Block::Paragraph(format!("{}.", binding(limit_broken)).into());
+    let probe_note = format!("Observed in probe {}.", limit_broken.probe + 1);
+    let limit = Block::Paragraph(format!("{}.", describe_binding(limit_broken)).into());
     let section = Section::new("binding", "First broken limit").nav("Broken limit");
-    Some(section.on(PAGE, Block::Card(vec![limit, Block::Note(probe.into())])))
+    Some(section.on(PAGE, Block::Card(vec![limit, Block::Note(probe_note.into())])))
 }
 
+/// Returns the CPU time per request of each process, or `None` if it is unknown.
 fn costs(result: &CapacityResult) -> Option<Section> {
     let table = table!(&result.costs, |cost|
         Column::text("process") => &cost.process,
@@ -308,6 +325,7 @@ fn costs(result: &CapacityResult) -> Option<Section> {
     (!result.costs.is_empty()).then_some(section)
 }
 
+/// Returns the table of probes. The terminal has only the probes nearest to the boundary, by rate.
 fn probes(result: &CapacityResult) -> Section {
     let nearest_rate = result.answer.highest_pass.or(result.answer.lowest_fail).unwrap_or(0.0);
     let indexed: Vec<(usize, &ProbeRow)> = result.probes.iter().enumerate().collect();
@@ -317,22 +335,23 @@ fn probes(result: &CapacityResult) -> Section {
     });
     selected.truncate(PROBES_MAX);
     selected.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
-    let mut on_terminal = probe_table(&selected).at_most(PROBES_MAX, "probe");
-    on_terminal.total_rows = Some(indexed.len());
+    let mut terminal_table = probe_table(&selected).at_most(PROBES_MAX, "probe");
+    terminal_table.total_rows = Some(indexed.len());
     Section::new("probes", "Probes")
         .nav("Probes")
         .lead("In order of time. [Margin](margin): distance to the nearest limit.")
-        .on(TERMINAL, Block::Table(on_terminal))
+        .on(TERMINAL, Block::Table(terminal_table))
         .on(FILES, Block::Table(probe_table(&indexed)))
 }
 
+/// Returns a table of probes. On the page, each probe has its reasons as sub-rows.
 fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
     let class_of = |outcome| match outcome {
         ProbeOutcome::Pass => "kept",
         ProbeOutcome::Fail => "broken",
         ProbeOutcome::ClientLimited | ProbeOutcome::Invalid => "limited",
     };
-    let margin = |margin: f64| format!("{:.0} %", margin * 100.0);
+    let format_margin = |margin: f64| format!("{:.0} %", margin * 100.0);
     let table = table!(probes, |(index, probe)|
         Column::number("#").only(PAGE) => number(*index, probe),
         Column::number("at").only(FILES) => clock(probe.at),
@@ -346,7 +365,7 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
         Column::number("p50 ms") => bare_ms(probe.latency.p50_ms),
         Column::number("p95 ms") => bare_ms(probe.latency.p95_ms),
         Column::number("p99 ms") => bare_ms(probe.latency.p99_ms),
-        Column::number("margin") => or_dash(probe.margin, margin),
+        Column::number("margin") => or_dash(probe.margin, format_margin),
         Column::number("started").only(PAGE) => percent(probe.delivered_share),
         Column::number("late p99 ms").only(PAGE) => bare_ms(probe.scheduling_delay_p99_ms),
     );
@@ -359,17 +378,19 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
 /// Returns the probe's number, with a link to the page of its run if the run was saved. Only a
 /// plain folder name becomes a link, because the result file may come from an untrusted source.
 fn number(index: usize, probe: &ProbeRow) -> Text {
-    let plain = |name: &&str| {
+    let is_plain_name = |name: &&str| {
         name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
             && !name.starts_with('.')
     };
     let text = (index + 1).to_string();
-    match probe.folder.as_deref().filter(plain) {
+    match probe.folder.as_deref().filter(is_plain_name) {
         Some(folder) => Span::Link(text, format!("{folder}/report.html")).into(),
         None => text.into(),
     }
 }
 
+/// Returns the parameters of the scaling law that was fitted to the probes (Universal Scalability
+/// Law). `None` if there is no fit.
 fn scaling(result: &CapacityResult) -> Option<Section> {
     let fit = result.scaling.as_ref()?;
     let peak = fit.peak_in_flight.zip(fit.peak_rate);
@@ -398,6 +419,7 @@ fn codes(texts: &[String]) -> Text {
     Text(spans)
 }
 
+/// Returns the settings of the search.
 fn settings(result: &CapacityResult) -> Section {
     let settings = &result.settings;
     let (start, max) = (rate(settings.rate_start), rate(settings.rate_max));
@@ -423,12 +445,13 @@ fn settings(result: &CapacityResult) -> Section {
     Section::new("search", "Search settings").on(PAGE, Block::Facts(facts))
 }
 
+/// Returns the target, the plan and the generator's machine.
 fn origin(result: &CapacityResult) -> Section {
-    let none = result.thresholds.is_empty();
+    let has_no_thresholds = result.thresholds.is_empty();
     let summary = text![
         parts::plan_in_short(&result.weir, &result.started, &result.plan),
         "; thresholds: ",
-        if none { "none".into() } else { codes(&result.thresholds) },
+        if has_no_thresholds { "none".into() } else { codes(&result.thresholds) },
         ". Terms: docs/measuring.md."
     ];
     parts::origin(&result.plan, &result.target, &result.fingerprint)

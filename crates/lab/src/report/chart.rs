@@ -1,5 +1,5 @@
-//! Draws charts as SVG for the HTML page. Plotters draws them with fixed colours. Classes then
-//! replace the colours, so the style sheet colours charts in light and dark mode.
+//! Draws charts as SVG for the HTML page. The crate `plotters` draws them with placeholder colours.
+//! Classes then replace these colours, so the style sheet can colour charts in light and dark mode.
 //!
 //! The code of each report section chooses the shapes. Axes are in `chart/axis.rs`.
 
@@ -10,16 +10,16 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use axis::Axis;
 
-/// Drawing units per pixel. Plotters draws at whole units, so curves would be jagged with one unit
-/// per pixel.
+/// Drawing units per pixel. Plotters draws at whole units, so one unit per pixel would make curves
+/// jagged.
 const SCALE: i32 = 4;
 /// Width of the area left of the plot, for the labels of the y axis, in pixels.
 const LEFT: i32 = 58;
 /// Height of the area below the plot, for the labels of the x axis, in pixels.
 const BELOW: i32 = 20;
-/// Margin right of the plot, so that the last label of the x axis fits, in pixels.
+/// Width of the margin right of the plot, for the last label of the x axis, in pixels.
 const RIGHT: i32 = 22;
-/// Margin above the plot and its strip, in pixels.
+/// Height of the margin above the plot and its strip, in pixels.
 const ABOVE: i32 = 8;
 /// Gap between the strip and the plot, in pixels.
 const STRIP_GAP: i32 = 2;
@@ -31,7 +31,7 @@ const FONT: &str = "sans-serif";
 /// Font size in pixels.
 const FONT_SIZE: i32 = 12;
 
-/// The role of a colour; the style sheet defines the colour itself.
+/// The role of a colour. The style sheet defines the colour itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ink {
     /// Labels.
@@ -56,11 +56,11 @@ pub(super) enum Ink {
 
 /// Number of colours for curves.
 pub(super) const HUES: usize = 8;
-/// Number of distinct curve styles: each colour solid and dashed. Further curves repeat them.
-const SERIES: usize = 2 * HUES;
+/// Number of distinct curve styles: each colour solid and dashed. Further curves repeat the styles.
+const SERIES_STYLES: usize = 2 * HUES;
 
-/// All inks except those of series, with their class names.
-const NAMED: [(Ink, &str); 8] = [
+/// All inks except [`Ink::Series`], with their class names.
+const NAMED_INKS: [(Ink, &str); 8] = [
     (Ink::Text, "text"),
     (Ink::Grid, "grid"),
     (Ink::Plan, "plan"),
@@ -75,54 +75,58 @@ impl Ink {
     /// Returns the class name in the style sheet, without the prefix `s-` (stroke) or `f-` (fill).
     pub(super) fn class(self) -> String {
         match (self, self.index()) {
-            (Ink::Series(index), _) => format!("c{}", index % SERIES),
-            (_, index) => NAMED[index].1.to_owned(),
+            (Ink::Series(index), _) => format!("c{}", index % SERIES_STYLES),
+            (_, index) => NAMED_INKS[index].1.to_owned(),
         }
     }
 
+    /// Returns the index in [`NAMED_INKS`].
     fn index(self) -> usize {
-        NAMED.iter().position(|(ink, _)| *ink == self).unwrap_or(0)
+        NAMED_INKS.iter().position(|(ink, _)| *ink == self).unwrap_or(0)
     }
 
+    /// Returns a number that identifies the ink in its placeholder colour.
     fn number(self) -> u8 {
+        // The named inks have numbers below 16.
         let number = match self {
-            Ink::Series(index) => 16 + index % SERIES,
+            Ink::Series(index) => 16 + index % SERIES_STYLES,
             named => 1 + named.index(),
         };
         u8::try_from(number).unwrap_or(0)
     }
 
-    /// Returns a placeholder colour. The class replaces it in the finished SVG.
+    /// Returns a placeholder colour. [`apply_theme`] replaces it by the class in the finished SVG.
     fn colour(self, opacity: f64) -> RGBAColor {
         RGBColor(1, 2, self.number()).mix(opacity)
     }
 
+    /// Returns all inks.
     fn all() -> impl Iterator<Item = Ink> {
-        NAMED.into_iter().map(|(ink, _)| ink).chain((0..SERIES).map(Ink::Series))
+        NAMED_INKS.into_iter().map(|(ink, _)| ink).chain((0..SERIES_STYLES).map(Ink::Series))
     }
 }
 
 /// Points in the units of the axes.
 pub(super) type Points = Vec<(f64, f64)>;
 
-/// A shape of a chart; the first in a list is drawn at the back.
+/// A shape of a chart. Later shapes of a list are drawn on top of earlier shapes.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// A curve, broken where a point is missing. Width in tenths of a pixel.
+    /// A curve, with a gap for each missing point, and with its width in tenths of a pixel.
     Curve(Vec<Option<(f64, f64)>>, Ink, u32),
     /// The area between a curve and the bottom, with its opacity from 0 to 1.
     Area(Points, Ink, f64),
-    /// A rectangle over the whole height, between two x values, with its opacity.
+    /// A rectangle over the whole height, between two x values, with its opacity from 0 to 1.
     Band((f64, f64), Ink, f64),
-    /// A cell of the strip along the top edge, between two x values, with its opacity.
+    /// A cell of the strip along the top edge, between two x values, with its opacity from 0 to 1.
     Cell((f64, f64), Ink, f64),
     /// A vertical line over the whole height, with an optional label at its top.
     Mark(f64, Ink, Option<String>),
-    /// A single point, with its radius in pixels.
+    /// A single point, with its radius in pixels. It is a circle line if `filled` is false.
     Dot { at: (f64, f64), ink: Ink, radius: i32, filled: bool },
 }
 
-/// Creates a curve without gaps.
+/// Creates a curve without gaps. `width` is in tenths of a pixel.
 pub(super) fn curve(points: Points, ink: Ink, width: u32) -> Shape {
     Shape::Curve(points.into_iter().map(Some).collect(), ink, width)
 }
@@ -132,11 +136,11 @@ pub(super) fn curve(points: Points, ink: Ink, width: u32) -> Shape {
 pub(super) struct Chart {
     /// Title and label for screen readers.
     pub(super) title: String,
-    /// Width and height in pixels; the page scales it to the available width.
+    /// Width and height in pixels. The page scales the chart to the available width.
     size: (i32, i32),
     x: Axis,
     y: Axis,
-    /// Height in pixels of the strip along the top edge for [`Shape::Cell`]s.
+    /// Height in pixels of the strip along the top edge for [`Shape::Cell`]s; 0 without a strip.
     strip: i32,
     shapes: Vec<Shape>,
 }
@@ -169,8 +173,8 @@ impl Chart {
         {
             let size = (units(width), units(height));
             let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-            // Drawing into memory fails only if the area is too small for the labels. The page then
-            // has no chart.
+            // Drawing into memory fails only if the area is too small for the labels. In that case
+            // the page has no chart.
             let drawn = self.draw(&root).and_then(|()| root.present());
             if drawn.is_err() {
                 return String::new();
@@ -179,6 +183,7 @@ impl Chart {
         apply_theme(svg, self)
     }
 
+    /// Draws the axes, the shapes, and the labels of marks.
     fn draw(&self, root: &Area<'_>) -> Result<(), Fault> {
         let (x, y) = (&self.x, &self.y);
         let mut chart = ChartBuilder::on(root)
@@ -213,6 +218,7 @@ impl Chart {
         Ok(())
     }
 
+    /// Draws a shape. `to_units` converts values of the axes to a position in drawing units.
     fn draw_shape(
         &self,
         root: &Area<'_>,
@@ -261,7 +267,7 @@ impl Chart {
             }
             Shape::Mark(x, ink, _) => {
                 let ends = vec![to_units((*x, top)), to_units((*x, bottom))];
-                // In drawing units: 1 pixel and 1.5 pixels.
+                // Widths in drawing units: 1 pixel and 1.5 pixels.
                 let width = if *ink == Ink::Stage { 4 } else { 6 };
                 root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
             }
@@ -274,6 +280,7 @@ impl Chart {
         Ok(())
     }
 
+    /// Writes the label of a mark at the top of its line.
     fn write_mark(
         &self,
         root: &Area<'_>,
@@ -282,17 +289,16 @@ impl Chart {
         to_units: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
         let (left, top) = to_units((x, self.y.to));
-        // Labels of breaches are one line below labels of stages. In the right fifth of the chart, a
-        // label is left of its line. Offsets are in pixels.
-        let offset_down = if ink == Ink::Bad { 19 } else { 3 };
+        // The label of a broken threshold is one line below the labels of stages. In the right
+        // fifth of the chart, a label is left of its line. Offsets are in pixels.
+        let offset_y = if ink == Ink::Bad { 19 } else { 3 };
         let near_right_edge = x > self.x.from + 0.8 * (self.x.to - self.x.from);
-        let (side, offset_aside) =
-            if near_right_edge { (HPos::Right, -4) } else { (HPos::Left, 4) };
+        let (side, offset_x) = if near_right_edge { (HPos::Right, -4) } else { (HPos::Left, 4) };
         let colour = if ink == Ink::Stage { Ink::Text } else { ink }.colour(1.0);
         let style = TextStyle::from((FONT, FONT_SIZE * SCALE).into_font())
             .color(&colour)
             .pos(Pos::new(side, VPos::Top));
-        let position = (left + offset_aside * SCALE, top + offset_down * SCALE);
+        let position = (left + offset_x * SCALE, top + offset_y * SCALE);
         root.draw(&plotters::element::Text::new(text.to_owned(), position, style))?;
         Ok(())
     }
@@ -303,7 +309,8 @@ fn units(pixels: i32) -> u32 {
     (pixels * SCALE).unsigned_abs()
 }
 
-/// Replaces placeholder colours with classes. Removes the fixed size and default attributes.
+/// Replaces placeholder colours by classes. Removes the fixed size and attributes with default
+/// values.
 fn apply_theme(mut svg: String, chart: &Chart) -> String {
     for ink in Ink::all() {
         let colour = format!("\"#0102{:02X}\"", ink.number());
@@ -312,10 +319,10 @@ fn apply_theme(mut svg: String, chart: &Chart) -> String {
         svg = svg.replace(&format!("fill={colour}"), &format!("class=\"f-{class}\""));
     }
     let (width, height) = (units(chart.size.0), units(chart.size.1));
-    let fixed = format!("<svg width=\"{width}\" height=\"{height}\"");
+    let fixed_size_tag = format!("<svg width=\"{width}\" height=\"{height}\"");
     let title = maud::html! { (chart.title) }.into_string();
-    let open = format!("<svg role=\"img\" aria-label=\"{title}\"");
-    svg.replace(&fixed, &open)
+    let labelled_tag = format!("<svg role=\"img\" aria-label=\"{title}\"");
+    svg.replace(&fixed_size_tag, &labelled_tag)
         .replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
         .replace(" font-family=\"sans-serif\"", "")
         .replace(" opacity=\"1\"", "")

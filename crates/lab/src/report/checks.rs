@@ -1,8 +1,9 @@
 //! Verdicts of results as test cases, and their JUnit XML for CI servers.
 //!
 //! The format is the subset that Jenkins' `junit-10.xsd` and Maven Surefire's
-//! `surefire-test-report.xsd` share. A case is failed if the target missed a requirement, an error
-//! if the result decides nothing, and skipped if a single question could not be decided.
+//! `surefire-test-report.xsd` share. A case fails if the target missed a requirement. It is an
+//! error if the result is not valid or not complete, and skipped if only this case cannot be
+//! decided.
 
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Weight};
@@ -28,7 +29,7 @@ pub struct Checks {
     name: String,
     /// Class name of all cases, by which CI servers group them.
     class: &'static str,
-    /// Start, as RFC 3339 in UTC, if known.
+    /// Start, as RFC 3339 in UTC. `None` if it is unknown.
     started: Option<String>,
     /// Duration in seconds.
     seconds: f64,
@@ -46,11 +47,11 @@ struct Case {
 #[derive(Clone, Debug, PartialEq)]
 enum CaseOutcome {
     Passed,
-    /// The type of the failure, and the reason.
+    /// Type and reason of the failure.
     Failed(&'static str, String),
-    /// The type of the error, and the reason.
+    /// Type and reason of the error.
     Error(&'static str, String),
-    /// The reason.
+    /// Reason why the case is skipped.
     Skipped(String),
 }
 
@@ -59,6 +60,7 @@ impl Case {
         Case { name: name.into(), outcome, output: String::new() }
     }
 
+    /// Creates a case that passed.
     fn passed(name: impl Into<String>, output: impl Into<String>) -> Case {
         Case { name: name.into(), outcome: CaseOutcome::Passed, output: output.into() }
     }
@@ -92,7 +94,7 @@ impl Checks {
         }
     }
 
-    /// Returns the cases of a capacity search: its end, and the soak if there was one.
+    /// Returns the cases of a capacity search: its end, and its soak if the search made one.
     pub fn capacity(result: &CapacityResult) -> Checks {
         let answer = &result.answer;
         let sentence = answer.sentence.clone();
@@ -117,8 +119,8 @@ impl Checks {
 
     /// Returns the cases of a comparison: one for each metric of each method and variant.
     pub fn comparison(result: &CompareResult) -> Checks {
-        let refused = result.mismatches.iter().filter(|row| row.weight == Weight::Refuse);
-        let mut cases: Vec<Case> = refused
+        let fatal_mismatches = result.mismatches.iter().filter(|row| row.weight == Weight::Refuse);
+        let mut cases: Vec<Case> = fatal_mismatches
             .map(|row| {
                 let reason = format!("{}: {} / {}", row.why, row.a, row.b);
                 let name = format!("{}: comparable {}", row.variant, row.what);
@@ -133,14 +135,14 @@ impl Checks {
         Checks::new("weir.compare", format!("weir compare {}", names.join(" ")), cases)
     }
 
-    /// Returns the cases of a study: the main result of each variant. A variant that is slower is
-    /// no failure, because a study asks which one is faster.
+    /// Returns the cases of a study: the main result of each variant. A slower variant is no
+    /// failure, because the purpose of a study is to find the faster variant.
     pub fn study(result: &StudyResult) -> Checks {
         let conclusions: Vec<&str> =
             result.conclusions.iter().map(|conclusion| conclusion.text.as_str()).collect();
         let output = conclusions.join("\n");
-        let alone = result.variants.first().filter(|_| result.against.is_empty());
-        let alone = alone.map(|variant| Case::passed(&variant.name, output.clone()));
+        let only_variant = result.variants.first().filter(|_| result.against.is_empty());
+        let only_case = only_variant.map(|variant| Case::passed(&variant.name, output.clone()));
         let compared = result.against.iter().map(|against| {
             let name = format!("{} against {}", against.other, against.first);
             let comparison = main_row(result, against).filter(|row| !row.above_tip);
@@ -152,12 +154,12 @@ impl Checks {
                 }
             }
         });
-        let cases = alone.into_iter().chain(compared).collect();
+        let cases = only_case.into_iter().chain(compared).collect();
         Checks::new("weir.study", format!("weir study {}", result.name), cases)
     }
 
     /// Returns the cases of a study of load runs: one for each plan. As in [`Checks::study`], a
-    /// variant that is slower is no failure.
+    /// slower variant is no failure.
     pub fn load_study(result: &LoadStudyResult) -> Checks {
         let cases = result.plans.iter().map(|plan| {
             let differences = plan.comparison.differences.iter();
@@ -237,7 +239,7 @@ impl Checks {
         let errors = count(|outcome| matches!(outcome, CaseOutcome::Error(..)));
         let skipped = count(|outcome| matches!(outcome, CaseOutcome::Skipped(_)));
         let (name, seconds) = (xml_text(&self.name), format!("{:.3}", self.seconds));
-        // The schemas allow no time zone.
+        // The schemas do not allow fractions of a second or a time zone.
         let started = self
             .started
             .as_deref()
@@ -249,13 +251,15 @@ impl Checks {
             ("errors", &errors),
             ("time", &seconds),
         ];
-        let suite = [("skipped", skipped.as_str())].into_iter();
-        let suite = suite.chain(started.as_deref().map(|started| ("timestamp", started)));
+        let suite_attributes = [("skipped", skipped.as_str())]
+            .into_iter()
+            .chain(started.as_deref().map(|started| ("timestamp", started)));
         writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
         let suites = writer.create_element("testsuites").with_attributes(totals);
         suites.write_inner_content(|writer| {
-            let suite =
-                writer.create_element("testsuite").with_attributes(totals.into_iter().chain(suite));
+            let suite = writer
+                .create_element("testsuite")
+                .with_attributes(totals.into_iter().chain(suite_attributes));
             suite.write_inner_content(|writer| {
                 self.cases.iter().try_for_each(|case| case.write(writer, self.class))
             })?;
@@ -306,12 +310,12 @@ impl Case {
     }
 }
 
-/// Returns the case of a threshold.
+/// Returns the case of a threshold. `outcome` is that of the whole run.
 fn case_of(threshold: &ThresholdOutcome, outcome: Outcome) -> Case {
     let reason = wording::describe_threshold(threshold);
     let case_outcome = match (threshold.kept, outcome) {
         (true, _) => CaseOutcome::Passed,
-        // The numbers of such a run decide nothing; the case of the verdict has the reasons.
+        // The numbers of such a run are not valid. The case of the verdict has the reasons.
         (false, Outcome::Invalid | Outcome::ClientLimited) => CaseOutcome::Skipped(reason.clone()),
         (false, _) => CaseOutcome::Failed("threshold", reason.clone()),
     };
@@ -319,6 +323,7 @@ fn case_of(threshold: &ThresholdOutcome, outcome: Outcome) -> Case {
     Case { output, ..Case::new(&threshold.text, case_outcome) }
 }
 
+/// Returns the case of a difference between two variants.
 fn verdict_case(name: String, verdict: ComparisonVerdict, sentence: String) -> Case {
     match verdict {
         ComparisonVerdict::Worse => Case::new(name, CaseOutcome::Failed("worse", sentence)),
@@ -329,7 +334,7 @@ fn verdict_case(name: String, verdict: ComparisonVerdict, sentence: String) -> C
     }
 }
 
-/// Replaces characters that XML 1.0 forbids.
+/// Replaces characters that XML 1.0 forbids by U+FFFD.
 fn xml_text(text: &str) -> String {
     let is_allowed = |character: char| matches!(character, '\t' | '\n' | '\r' | '\u{20}'..='\u{fffd}' | '\u{10000}'..);
     text.chars().map(|c| if is_allowed(c) { c } else { '\u{fffd}' }).collect()

@@ -19,10 +19,10 @@ pub(in crate::report) mod tests;
 
 /// Width of an interval's bar in pixels.
 const BAR_WIDTH: f64 = 180.0;
-/// Factor at the right end of a bar; the left end is its reciprocal.
+/// Factor of the change at the right end of a bar. The left end is the reciprocal of this factor.
 const FACTOR_MAX: f64 = 3.0;
 /// Maximum number of characters of a mismatch's value on the terminal.
-const SHOWN_MAX: usize = 60;
+const VALUE_CHARS_MAX: usize = 60;
 
 /// Builds the document of a comparison.
 pub(super) fn document(result: &CompareResult) -> Document {
@@ -56,16 +56,17 @@ pub(super) fn document(result: &CompareResult) -> Document {
 
 /// Returns the verdict: the sentences about all variants.
 fn verdict(result: &CompareResult) -> Section {
-    let has = |word: ComparisonVerdict| result.differences.iter().any(|row| row.verdict == word);
+    let has =
+        |verdict: ComparisonVerdict| result.differences.iter().any(|row| row.verdict == verdict);
     let class = match () {
         () if has(ComparisonVerdict::Worse) => "fail",
         () if has(ComparisonVerdict::Better) => "pass",
         () => "invalid",
     };
-    let (none, sentences) = (String::new, result.conclusions.clone());
-    let any = !sentences.is_empty();
+    let (no_text, sentences) = (String::new, result.conclusions.clone());
+    let has_sentences = !sentences.is_empty();
     Section::default()
-        .on(PAGE, any.then(|| Block::Verdict(class, none(), none(), sentences)))
+        .on(PAGE, has_sentences.then(|| Block::Verdict(class, no_text(), no_text(), sentences)))
         .on(MARKDOWN, Block::List(List::of(&result.conclusions)))
 }
 
@@ -75,6 +76,7 @@ fn letter(index: usize) -> String {
     letter.map_or_else(|| (index + 1).to_string(), |index| char::from(b'A' + index).to_string())
 }
 
+/// Returns a table of the compared variants.
 fn variants(result: &CompareResult) -> Section {
     let table = table!(result.variants.iter().enumerate(), |(index, variant)|
         Column::text("") => letter(index),
@@ -87,8 +89,9 @@ fn variants(result: &CompareResult) -> Section {
     Section::new("variants", "Variants").lead(&lead).on(ALL, Block::Table(table))
 }
 
+/// Returns the facts in which the variants are not comparable, or `None` if there are none.
 pub(super) fn mismatches(result: &CompareResult) -> Option<Section> {
-    let shorten = |value: &str| match value.char_indices().nth(SHOWN_MAX) {
+    let shorten = |value: &str| match value.char_indices().nth(VALUE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &value[..end]),
         None => value.to_owned(),
     };
@@ -116,11 +119,13 @@ pub(super) fn mismatches(result: &CompareResult) -> Option<Section> {
     (!result.mismatches.is_empty()).then_some(section)
 }
 
+/// Returns the differences of a variant (column B) from the first variant (column A). `None` if
+/// there are no differences.
 pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Section> {
     let differences: Vec<&Difference> =
         result.differences.iter().filter(|difference| difference.variant == variant).collect();
     let baseline = result.variants.first().map_or("", |variant| &variant.name);
-    let p = |p: f64| if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") };
+    let format_p = |p: f64| if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") };
     let mut table = table!(differences.iter().copied(), |difference|
         Column::text("method").only(MARKDOWN) => &difference.method,
         Column::text("metric").only(MARKDOWN) => difference.metric.as_str(),
@@ -131,7 +136,7 @@ pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Secti
         Column::number("95 % interval") => or_dash(difference::interval(difference), identity),
         Column::text("").only(PAGE) =>
             bar(difference).map_or_else(Text::default, |svg| Span::Drawing(svg).into()),
-        Column::number("p") => or_dash(difference.p, p),
+        Column::number("p") => or_dash(difference.p, format_p),
         Column::text("verdict") => tone(tone_class(difference.verdict), difference.verdict.as_str()),
         Column::text("basis").only(FILES) => Span::Small(difference.basis.as_str().to_owned()),
     );
@@ -140,8 +145,8 @@ pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Secti
     for (difference, row) in differences.iter().zip(rows) {
         if table.groups.last().is_none_or(|group| group[0].cells[0] != row.cells[0]) {
             let basis = format!("{}  [{}]", difference.method, difference.basis.as_str());
-            let name = Row { cells: row.cells.clone(), ..Row::across(0, "", PAGE) };
-            table.groups.push(vec![name, Row::across(0, basis, TERMINAL)]);
+            let page_heading = Row { cells: row.cells.clone(), ..Row::across(0, "", PAGE) };
+            table.groups.push(vec![page_heading, Row::across(0, basis, TERMINAL)]);
         }
         table.groups.last_mut()?.push(Row { is_sub_row: true, ..row });
     }
@@ -156,8 +161,9 @@ pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Secti
     (!differences.is_empty()).then_some(section)
 }
 
-pub(super) fn tone_class(word: ComparisonVerdict) -> &'static str {
-    match word {
+/// Returns the style class of a verdict, or an empty text for the normal colour.
+pub(super) fn tone_class(verdict: ComparisonVerdict) -> &'static str {
+    match verdict {
         ComparisonVerdict::Better => "kept",
         ComparisonVerdict::Worse => "broken",
         ComparisonVerdict::Same | ComparisonVerdict::Negligible => "",
@@ -171,7 +177,8 @@ fn bar_position(change: f64) -> f64 {
     BAR_WIDTH / 2.0 * (1.0 + factor.ln() / FACTOR_MAX.ln())
 }
 
-/// Draws an interval as a bar, or returns `None` for shares, whose changes are not factors.
+/// Draws a change and its interval as an SVG bar. Returns `None` for shares, because their changes
+/// are not factors.
 fn bar(difference: &Difference) -> Option<String> {
     if difference::is_share(difference) || !difference.change.is_finite() {
         return None;
@@ -201,11 +208,12 @@ fn bar(difference: &Difference) -> Option<String> {
     Some(svg.into_string())
 }
 
+/// Warning above the figures per core and per request.
 const CAUTION: &str = "Per core and per request. Machines differ in more than cores: use these figures \
                        to choose what to measure side by side, not to decide which is faster.";
 
-/// Returns figures per core and per request, for variants from different machines or for three or
-/// more variants.
+/// Returns figures per core and per request. `None` if there are less than three variants and all
+/// are from one machine.
 pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();

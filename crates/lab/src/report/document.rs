@@ -1,43 +1,45 @@
 //! The document of a result: sections of text, lists, tables, facts and charts.
 //!
 //! One function per kind of result builds the document (`run.rs`, `capacity.rs`, `compare.rs`,
-//! `equal.rs`, `study.rs`, `load_study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs`
-//! and `page.rs`. Each block lists the formats in which it appears ([`On`]).
+//! `equal.rs`, `study.rs`, `load_study.rs`, `assessment.rs`). Three renderers write it:
+//! `terminal.rs`, `markdown.rs` and `page.rs` (HTML). Each block has the [`Formats`] in which it
+//! appears.
 
 use std::ops::BitOr;
 
 use super::chart::{Chart, Ink};
 
-/// A set of output formats.
+/// A set of output formats, with one bit per format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct On(u8);
+pub(super) struct Formats(u8);
 
-pub(super) const TERMINAL: On = On(1);
-pub(super) const MARKDOWN: On = On(2);
-pub(super) const PAGE: On = On(4);
-/// Markdown and page, which have more room than the terminal.
-pub(super) const FILES: On = On(6);
-pub(super) const ALL: On = On(7);
+pub(super) const TERMINAL: Formats = Formats(1);
+pub(super) const MARKDOWN: Formats = Formats(2);
+pub(super) const PAGE: Formats = Formats(4);
+/// Markdown and HTML page. Both have more space than the terminal.
+pub(super) const FILES: Formats = Formats(6);
+pub(super) const ALL: Formats = Formats(7);
 
-impl On {
-    pub(super) fn has(self, other: On) -> bool {
+impl Formats {
+    /// Returns true if the two sets share a format.
+    pub(super) fn has(self, other: Formats) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-impl BitOr for On {
-    type Output = On;
+impl BitOr for Formats {
+    type Output = Formats;
 
-    fn bitor(self, other: On) -> On {
-        On(self.0 | other.0)
+    fn bitor(self, other: Formats) -> Formats {
+        Formats(self.0 | other.0)
     }
 }
 
 /// The document of one result.
 pub(super) struct Document {
-    /// Command that made the result. It is printed above the page's heading.
+    /// Command that made the result. The page shows it above its heading.
     pub(super) command: &'static str,
-    /// The page's heading, and its title in the browser.
+    /// The page's heading.
     pub(super) title: String,
     /// The title of the browser window without the command.
     pub(super) window: String,
@@ -56,12 +58,14 @@ pub(super) struct Document {
 pub(super) struct Section {
     /// Anchor on the page; empty for a section without heading.
     pub(super) id: String,
+    /// Heading; empty for a section without heading.
     pub(super) title: String,
-    /// Name in the page's navigation, if it is listed.
+    /// Name in the page's navigation; `None` if the navigation does not list the section.
     pub(super) nav: Option<&'static str>,
     /// True if the terminal prints no empty line before the section.
     pub(super) tight: bool,
-    pub(super) blocks: Vec<(On, Block)>,
+    /// Blocks, each with the formats in which it appears.
+    pub(super) blocks: Vec<(Formats, Block)>,
 }
 
 impl Section {
@@ -69,20 +73,21 @@ impl Section {
         Section { id: id.into(), title: title.into(), ..Section::default() }
     }
 
+    /// Lists the section in the page's navigation under this name.
     pub(super) fn nav(mut self, name: &'static str) -> Section {
         self.nav = Some(name);
         self
     }
 
-    /// Adds a block, if there is one.
-    pub(super) fn on(mut self, on: On, block: impl Into<Option<Block>>) -> Section {
-        self.blocks.extend(block.into().map(|block| (on, block)));
+    /// Adds a block that appears in these formats. Does nothing if there is no block.
+    pub(super) fn on(mut self, formats: Formats, block: impl Into<Option<Block>>) -> Section {
+        self.blocks.extend(block.into().map(|block| (formats, block)));
         self
     }
 
-    /// Limits the blocks to some formats.
-    pub(super) fn only(mut self, on: On) -> Section {
-        self.blocks.iter_mut().for_each(|(block_on, _)| block_on.0 &= on.0);
+    /// Removes all formats except these from each block.
+    pub(super) fn only(mut self, formats: Formats) -> Section {
+        self.blocks.iter_mut().for_each(|(block_formats, _)| block_formats.0 &= formats.0);
         self
     }
 
@@ -92,13 +97,13 @@ impl Section {
     }
 }
 
-/// A part of a section.
+/// A part of a section. A "class" is a class of the page's style sheet (`page/style.css`).
 pub(super) enum Block {
     /// The reason why the result is partial, as a sentence without a full stop.
     Partial(&'static str),
-    /// The verdict on the page: class, word, summary, reasons.
+    /// The verdict on the page: class, verdict word, summary, reasons.
     Verdict(&'static str, String, String, Vec<String>),
-    /// The first line on the terminal: class, coloured text, and the rest.
+    /// The first line on the terminal: class of the first text, coloured text, plain text.
     Banner(&'static str, String, String),
     /// Values in large type: class, value, description.
     Tiles(Vec<(&'static str, String, Text)>),
@@ -111,13 +116,14 @@ pub(super) enum Block {
     Table(Table),
     /// Names with their values.
     Facts(Vec<(Text, Text)>),
-    /// Blocks side by side, if there is room.
+    /// Blocks side by side, if the page is wide enough.
     Columns(Vec<Block>),
     /// Blocks in one frame.
     Card(Vec<Block>),
+    /// A chart and its legend: colours with their texts.
     Figure(Chart, Vec<(Ink, String)>),
     Code(String),
-    /// A collapsible block: its summary, and true if it is open.
+    /// Collapsible blocks: the summary, true if the blocks are visible at first, and the blocks.
     Fold(String, bool, Vec<Block>),
     /// A name and a text on the terminal.
     Line(&'static str, Text),
@@ -132,23 +138,27 @@ pub(super) struct List {
     pub(super) name: Option<&'static str>,
     /// Prefix of each item on the terminal.
     pub(super) prefix: &'static str,
-    /// Maximum number of items on the terminal, and the noun for them.
-    pub(super) max: (usize, &'static str),
+    /// Maximum number of items on the terminal.
+    pub(super) terminal_max: usize,
+    /// Noun for an item, in the terminal's note on omitted items.
+    pub(super) noun: &'static str,
 }
 
 impl List {
+    /// Creates a list that the terminal does not shorten.
     pub(super) fn of<T: Into<Text>>(items: impl IntoIterator<Item = T>) -> List {
         let items = items.into_iter().map(Into::into).collect();
-        List { items, name: None, prefix: "", max: (usize::MAX, "") }
+        List { items, name: None, prefix: "", terminal_max: usize::MAX, noun: "" }
     }
 }
 
 /// A column of a table.
 pub(super) struct Column {
+    /// Head on the terminal and in Markdown.
     pub(super) head: Text,
-    /// The head on the page.
+    /// Head on the page.
     pub(super) page_head: Text,
-    pub(super) on: On,
+    pub(super) formats: Formats,
     /// True if head and cells are aligned to the left.
     pub(super) align_left: bool,
     /// True if the page may wrap the cells.
@@ -160,7 +170,7 @@ impl Column {
     /// (see [`Text::marked`]).
     pub(super) fn number(head: &str) -> Column {
         let head = Text::marked(head);
-        Column { page_head: head.clone(), head, on: ALL, align_left: false, wraps: false }
+        Column { page_head: head.clone(), head, formats: ALL, align_left: false, wraps: false }
     }
 
     /// Creates a column of short texts: aligned to the left, in all formats.
@@ -179,43 +189,46 @@ impl Column {
         Column { page_head: Text::marked(head), ..self }
     }
 
-    /// Limits the column to some formats.
-    pub(super) fn only(self, on: On) -> Column {
-        Column { on, ..self }
+    /// Replaces the formats in which the column appears.
+    pub(super) fn only(self, formats: Formats) -> Column {
+        Column { formats, ..self }
     }
 }
 
-/// Rows in groups; a group is a row with its sub-rows.
+/// A table. Its rows are in groups: a group is a row with its sub-rows.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     pub(super) groups: Vec<Vec<Row>>,
-    /// Style class of each group on the page; none if the rows are not grouped.
+    /// Style class of each group on the page. `None` if the page does not mark the groups.
     pub(super) group_class: Option<&'static str>,
-    /// Maximum number of rows on the terminal, and the noun for them.
-    pub(super) max: (usize, &'static str),
-    /// Total number of rows, if the table holds a selection.
+    /// Maximum number of rows on the terminal.
+    pub(super) terminal_max: usize,
+    /// Noun for a row, in the terminal's note on omitted rows.
+    pub(super) noun: &'static str,
+    /// Total number of rows, if the table has only a selection of them. `None` if it has all rows.
     pub(super) total_rows: Option<usize>,
 }
 
 /// A row.
 pub(super) struct Row {
     pub(super) cells: Vec<Text>,
-    /// Number of skipped columns, if the row is a single text across the other columns.
+    /// If set, the row has one cell, which spans all columns except this many at the left. `None`
+    /// if the row has a cell per column.
     pub(super) across: Option<usize>,
     /// True if the row is a sub-row of the row above.
     pub(super) is_sub_row: bool,
-    pub(super) on: On,
+    pub(super) formats: Formats,
 }
 
 impl Row {
-    /// Creates a sub-row on the page.
+    /// Creates a sub-row that appears only on the page.
     pub(super) fn sub_row(cells: Vec<Text>) -> Row {
-        Row { cells, across: None, is_sub_row: true, on: PAGE }
+        Row { cells, across: None, is_sub_row: true, formats: PAGE }
     }
 
-    /// Creates a row with one text across all columns except the first `skip`.
-    pub(super) fn across(skip: usize, text: impl Into<Text>, on: On) -> Row {
-        Row { cells: vec![text.into()], across: Some(skip), is_sub_row: skip > 0, on }
+    /// Creates a row with one text across all columns except the first `skip` columns.
+    pub(super) fn across(skip: usize, text: impl Into<Text>, formats: Formats) -> Row {
+        Row { cells: vec![text.into()], across: Some(skip), is_sub_row: skip > 0, formats }
     }
 }
 
@@ -226,7 +239,8 @@ impl Table {
             columns: columns.into_iter().collect(),
             groups: Vec::new(),
             group_class: None,
-            max: (usize::MAX, ""),
+            terminal_max: usize::MAX,
+            noun: "",
             total_rows: None,
         }
     }
@@ -238,11 +252,13 @@ impl Table {
         self.columns.push(Column { head, page_head, ..Column::number("") });
     }
 
+    /// Adds a row with a cell per column.
     pub(super) fn row(&mut self, cells: Vec<Text>) {
-        self.groups.push(vec![Row { cells, across: None, is_sub_row: false, on: ALL }]);
+        self.groups.push(vec![Row { cells, across: None, is_sub_row: false, formats: ALL }]);
     }
 
-    /// Adds sub-rows to each row. `sub_rows` gets the index of the row.
+    /// Adds sub-rows to each row. `class` is the style class of a row with its sub-rows. `sub_rows`
+    /// gets the index of the row.
     pub(super) fn with_sub_rows(
         mut self,
         class: &'static str,
@@ -253,19 +269,19 @@ impl Table {
         self
     }
 
-    /// Limits the number of rows on the terminal. `noun` names a row in the remark on the rest.
-    pub(super) fn at_most(mut self, max: usize, noun: &'static str) -> Table {
-        self.max = (max, noun);
-        self
+    /// Limits the number of rows on the terminal. `noun` names a row in the note on omitted rows.
+    pub(super) fn at_most(self, terminal_max: usize, noun: &'static str) -> Table {
+        Table { terminal_max, noun, ..self }
     }
 
-    pub(super) fn rows(&self, on: On) -> impl Iterator<Item = &Row> {
-        self.groups.iter().flatten().filter(move |row| row.on.has(on))
+    /// Returns the rows that appear in a format, with sub-rows.
+    pub(super) fn rows(&self, format: Formats) -> impl Iterator<Item = &Row> {
+        self.groups.iter().flatten().filter(move |row| row.formats.has(format))
     }
 
-    /// Returns the indexes of the columns in a format.
-    pub(super) fn shown(&self, on: On) -> Vec<usize> {
-        (0..self.columns.len()).filter(|index| self.columns[*index].on.has(on)).collect()
+    /// Returns the indexes of the columns that appear in a format.
+    pub(super) fn column_indexes(&self, format: Formats) -> Vec<usize> {
+        (0..self.columns.len()).filter(|index| self.columns[*index].formats.has(format)).collect()
     }
 }
 
@@ -282,17 +298,18 @@ pub(super) enum Span {
     Name(String),
     Bold(String),
     Small(String),
-    /// A text, and the glossary entry that explains it.
+    /// A text, and the name of the glossary entry that explains it.
     Term(String, String),
-    /// A class of the style sheet, and the text in its colour.
+    /// A class of the style sheet, and the text in the colour of that class.
     Tone(&'static str, String),
     /// A text, and the URL that it links to. A link to an anchor of the document begins with `#`.
     Link(String, String),
-    /// A target of links in the document. Its name has lower-case letters, digits and hyphens.
+    /// A target of links in the document. Its name consists of lower-case letters, digits and
+    /// hyphens.
     Anchor(String),
-    /// The mark of a figure that is based on few calls.
+    /// The mark `~` of a number that is based on few calls.
     Weak,
-    /// A bar before a number, as a share of the longest.
+    /// A bar before a number. Its length is a share of the longest bar, from 0 to 1.
     Bar(f64),
     /// An HTML element that only the page can draw; it is not escaped.
     Drawing(String),
@@ -312,17 +329,18 @@ impl From<Span> for Text {
 }
 
 impl Text {
-    /// Parses trusted text in which `[text](word)` is a term and text between backticks is code.
+    /// Parses trusted text. `[text](entry)` is a term that the glossary entry explains, and text
+    /// between backticks is code.
     pub(super) fn marked(prose: &str) -> Text {
         let mut spans = Vec::new();
         let mut remaining = prose;
         while let Some(mark_index) = remaining.find(['[', '`']) {
-            let (before, from_mark) = remaining.split_at(mark_index);
-            spans.extend(Text::from(before).0);
+            let (plain_text, from_mark) = remaining.split_at(mark_index);
+            spans.extend(Text::from(plain_text).0);
             let code = from_mark.strip_prefix('`').and_then(|code| code.split_once('`'));
             let term = from_mark[1..].split_once("](").and_then(|(text, after_mark)| {
-                let (word, remaining) = after_mark.split_once(')')?;
-                Some((Span::Term(text.into(), word.into()), remaining))
+                let (entry, remaining) = after_mark.split_once(')')?;
+                Some((Span::Term(text.into(), entry.into()), remaining))
             });
             let code = code.map(|(code, remaining)| (Span::Code(code.into()), remaining));
             let (span, after_mark) = code.or(term).expect("marks of our own prose are closed");
@@ -356,7 +374,7 @@ pub(super) fn code(text: impl Into<String>) -> Text {
     Span::Code(text.into()).into()
 }
 
-/// A name from the input, such as a method.
+/// Creates the text of a name from the input, such as a method.
 pub(super) fn name(text: impl Into<String>) -> Text {
     Span::Name(text.into()).into()
 }
@@ -371,12 +389,12 @@ macro_rules! text {
         $crate::report::document::Text([$($crate::report::document::Text::from($part)),+].map(|text| text.0).concat())
     };
 }
-/// The cells of a row.
+/// Creates the cells of a row from their texts.
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::report::document::Text::from($cell)),*] };
 }
-/// Creates a table from a [`Column`] and a cell expression for each column, with a row for each
-/// item.
+/// Creates a table with a row for each item of an iterator. Each column is written as a [`Column`],
+/// `=>`, and the expression of its cell.
 macro_rules! table {
     ($rows:expr, |$row:pat_param| $($column:expr => $cell:expr),+ $(,)?) => {{
         let mut table = $crate::report::document::Table::new([$($column),+]);

@@ -16,9 +16,9 @@ pub(in crate::report) mod tests;
 /// Maximum number of methods on the terminal.
 const METHODS_MAX: usize = 60;
 /// Maximum number of differences on the terminal.
-const DIFFERENCES: usize = 40;
+const DIFFERENCES_MAX: usize = 40;
 
-/// Builds the document.
+/// Builds the document of a comparison of responses.
 pub(super) fn document(result: &EqualResult) -> Document {
     let title = format!("{} · {}", result.a.url, result.b.url);
     let sections = [
@@ -40,6 +40,7 @@ pub(super) fn document(result: &EqualResult) -> Document {
     }
 }
 
+/// Returns the verdict with the conclusion.
 fn head(result: &EqualResult) -> Section {
     let (word, conclusion) = (result.verdict.as_str().to_owned(), wording::conclusion(result));
     let class = match result.verdict {
@@ -55,6 +56,7 @@ fn head(result: &EqualResult) -> Section {
         .on(ALL, habits().map(|sentence| Block::Note(sentence.into())))
 }
 
+/// Returns the two servers with their heads and clients.
 fn servers(result: &EqualResult) -> Section {
     let unknown = || "unknown".to_owned();
     let table = table!([("A", &result.a), ("B", &result.b)], |(letter, server)|
@@ -70,8 +72,9 @@ fn servers(result: &EqualResult) -> Section {
     Section::new("servers", "Servers").on(ALL, Block::Table(table)).on(ALL, block)
 }
 
+/// Returns the counts of compared calls by method.
 fn methods(methods: &[MethodRow]) -> Section {
-    let broken = |number: u64| -> Text {
+    let red_unless_zero = |number: u64| -> Text {
         if number == 0 { "0".into() } else { tone("broken", count(number)) }
     };
     let table = table!(methods, |row|
@@ -79,13 +82,14 @@ fn methods(methods: &[MethodRow]) -> Section {
         Column::number("calls") => count(row.calls),
         Column::number("equal") => count(row.equal),
         Column::number("allowed") => count(row.allowed),
-        Column::number("different") => broken(row.different),
-        Column::number("unanswered") => broken(row.unanswered),
+        Column::number("different") => red_unless_zero(row.different),
+        Column::number("unanswered") => red_unless_zero(row.unanswered),
     );
     Section::new("methods", "Methods").on(ALL, Block::Table(table.at_most(METHODS_MAX, "method")))
 }
 
-/// Returns the differences that count, or the allowed ones.
+/// Returns the differences that count, or the allowed differences if `counts` is false. `None` if
+/// there are no such differences.
 fn differences(result: &EqualResult, counts: bool) -> Option<Section> {
     let rows: Vec<&DifferenceRow> =
         result.differences.iter().filter(|row| row.counts == counts).collect();
@@ -93,23 +97,24 @@ fn differences(result: &EqualResult, counts: bool) -> Option<Section> {
         true => ("differences", "Differences"),
         false => ("allowed", "Allowed differences"),
     };
-    let more = (counts && result.differences_more > 0).then(|| {
-        let more = count(result.differences_more);
-        Block::Note(format!("{more} further kinds of differences are not listed.").into())
+    let omission_note = (counts && result.differences_more > 0).then(|| {
+        let omitted = count(result.differences_more);
+        Block::Note(format!("{omitted} further kinds of differences are not listed.").into())
     });
     let section = Section::new(id, title)
         .on(TERMINAL, Block::Note(format!("{title}:").into()))
-        .on(TERMINAL, Block::Table(on_terminal(&rows, counts)))
+        .on(TERMINAL, Block::Table(terminal_table(&rows, counts)))
         .on(
             TERMINAL,
-            counts.then(|| Block::List(List::of(rows.iter().take(DIFFERENCES).map(example)))),
+            counts.then(|| Block::List(List::of(rows.iter().take(DIFFERENCES_MAX).map(example)))),
         )
-        .on(FILES, Block::Table(in_files(&rows)))
-        .on(ALL, more);
+        .on(FILES, Block::Table(file_table(&rows)))
+        .on(ALL, omission_note);
     (!rows.is_empty()).then_some(section)
 }
 
-fn on_terminal(rows: &[&DifferenceRow], counts: bool) -> Table {
+/// Returns the table for the terminal, which lists examples below the table.
+fn terminal_table(rows: &[&DifferenceRow], counts: bool) -> Table {
     let table = table!(rows, |row|
         Column::text("method") => code(&row.method),
         Column::text("class") => class(row, counts),
@@ -117,10 +122,11 @@ fn on_terminal(rows: &[&DifferenceRow], counts: bool) -> Table {
         Column::text("pointer") => pointer(&row.pointer),
         Column::text("known habit") => row.habit.clone().unwrap_or_default(),
     );
-    table.at_most(DIFFERENCES, "difference")
+    table.at_most(DIFFERENCES_MAX, "difference")
 }
 
-fn in_files(rows: &[&DifferenceRow]) -> Table {
+/// Returns the table for Markdown and the page, which have an example of each difference.
+fn file_table(rows: &[&DifferenceRow]) -> Table {
     table!(rows, |row|
         Column::text("method") => code(&row.method),
         Column::text("class") => class(row, row.counts),
@@ -133,19 +139,22 @@ fn in_files(rows: &[&DifferenceRow]) -> Table {
     )
 }
 
+/// Returns the class of a difference, which is red if the difference counts.
 fn class(row: &DifferenceRow, counts: bool) -> Text {
     if counts { tone("broken", row.class.as_str()) } else { row.class.as_str().into() }
 }
 
+/// Formats a JSON pointer. An empty pointer is the whole response.
 fn pointer(pointer: &str) -> &str {
     if pointer.is_empty() { "(whole response)" } else { pointer }
 }
 
+/// Formats the example of a difference as a sentence.
 fn example(row: &&DifferenceRow) -> Text {
     let example = &row.example;
-    let place = pointer(&example.pointer);
+    let location = pointer(&example.pointer);
     text![
         code(&row.method),
-        format!(" {place}: A = {}, B = {}; request {}", example.a, example.b, example.request)
+        format!(" {location}: A = {}, B = {}; request {}", example.a, example.b, example.request)
     ]
 }

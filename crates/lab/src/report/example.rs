@@ -1,7 +1,7 @@
 //! Examples of results for tests. Their calls are recorded one by one with generated times, so
-//! histograms, time series and rows are consistent as in a real run.
+//! their histograms, time series and rows agree as in a real run.
 //!
-//! The generator is deterministic: the same seed gives the same bytes.
+//! The examples are deterministic: the same seed gives the same bytes.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -30,57 +30,62 @@ const METHODS: [(&str, f64, f64); 6] = [
     ("eth_getTransactionReceipt", 0.06, 1.6),
     ("eth_getLogs", 0.014, 18.0),
 ];
-const LOGS: usize = 5;
+/// Index of eth_getLogs in [`METHODS`].
+const LOGS_INDEX: usize = 5;
+/// Latency of a call that times out.
 const TIMEOUT_MS: f64 = 5000.0;
-const SECRET_FREE_URL: &str = "https://node.example.net/v1/ab…";
+const MASKED_URL: &str = "https://node.example.net/v1/ab…";
 
 /// Parameters of an example.
-pub(crate) struct Story {
+pub(crate) struct Parameters {
     pub(crate) seconds: usize,
     /// Iterations per second at the steady stage.
     pub(crate) rate: f64,
-    /// Second from which eth_getLogs hangs; none if it never does.
+    /// Second from which eth_getLogs hangs. `None` if it never hangs.
     pub(crate) hangs_from: Option<usize>,
     pub(crate) tls: bool,
 }
 
-/// A run of four minutes in which eth_getLogs hangs above a rate while the rest stays fast.
+/// Returns a run of four minutes in which eth_getLogs hangs above a rate, and other methods stay
+/// fast.
 pub(crate) fn failing() -> Example {
-    static MADE: LazyLock<Example> = LazyLock::new(|| {
-        build(&Story { seconds: 240, rate: 260.0, hangs_from: Some(142), tls: true })
+    static EXAMPLE: LazyLock<Example> = LazyLock::new(|| {
+        build(&Parameters { seconds: 240, rate: 260.0, hangs_from: Some(142), tls: true })
     });
-    MADE.clone()
+    EXAMPLE.clone()
 }
 
-/// A run of 10 seconds that keeps its thresholds.
+/// Returns a run of 10 seconds that keeps its thresholds.
 pub(crate) fn passing() -> Example {
-    static MADE: LazyLock<Example> =
-        LazyLock::new(|| build(&Story { seconds: 10, rate: 400.0, hangs_from: None, tls: false }));
-    MADE.clone()
+    static EXAMPLE: LazyLock<Example> = LazyLock::new(|| {
+        build(&Parameters { seconds: 10, rate: 400.0, hangs_from: None, tls: false })
+    });
+    EXAMPLE.clone()
 }
 
-/// The failing run stretched to three hours: each second, sample and stage is 45 times as long.
+/// Returns the failing run stretched to three hours. Each second, sample and stage is 45 times as
+/// long.
 pub(crate) fn long() -> Example {
-    const TIMES: usize = 45;
+    const STRETCH: usize = 45;
     let mut example = failing();
     let result = &mut example.result;
-    result.duration *= TIMES as f64;
+    result.duration *= STRETCH as f64;
     for stage in &mut result.stages {
-        stage.from *= TIMES as f64;
-        stage.to *= TIMES as f64;
+        stage.from *= STRETCH as f64;
+        stage.to *= STRETCH as f64;
     }
     for threshold in &mut result.thresholds {
-        threshold.broken_at = threshold.broken_at.map(|at| at * TIMES as f64);
+        threshold.broken_at = threshold.broken_at.map(|at| at * STRETCH as f64);
     }
     if let Some(at) = result.bottleneck.as_mut().and_then(|finding| finding.at.as_mut()) {
-        *at *= TIMES as f64;
+        *at *= STRETCH as f64;
     }
-    let series = result.series.iter().flat_map(|second| std::iter::repeat_n(second, TIMES));
+    let series = result.series.iter().flat_map(|second| std::iter::repeat_n(second, STRETCH));
     result.series = series.cloned().collect();
     for (index, second) in result.series.iter_mut().enumerate() {
         second.at = index as f64 + 1.0;
     }
-    let host = result.host.chunks(2).flat_map(|pair| std::iter::repeat_n(pair, TIMES)).flatten();
+    let host = result.host.chunks(2).flat_map(|pair| std::iter::repeat_n(pair, STRETCH)).flatten();
     result.host = host.cloned().collect();
     for (index, sample) in result.host.iter_mut().enumerate() {
         sample.at = (index / 2) as f64 + 0.5;
@@ -88,7 +93,7 @@ pub(crate) fn long() -> Example {
     example
 }
 
-/// A run in which every text from the input attempts an injection.
+/// Returns a run in which every text from the input attempts an injection.
 pub(crate) fn hostile() -> Example {
     let evil = "<script>alert('1')</script>\"'&|`\n,=1+1";
     let mut example = passing();
@@ -134,16 +139,18 @@ pub(crate) fn hostile() -> Example {
     example
 }
 
-fn swap_name(name: &mut String, with: &str) {
+/// Renames the second method.
+fn swap_name(name: &mut String, new_name: &str) {
     if name == METHODS[1].0 {
-        *name = with.into();
+        *name = new_name.into();
     }
 }
 
-/// Uniform numbers from 0 to 1 (<https://prng.di.unimi.it/splitmix64.c>).
-struct Draw(u64);
+/// A source of uniform random numbers from 0 to 1 (<https://prng.di.unimi.it/splitmix64.c>).
+struct Random(u64);
 
-impl Draw {
+impl Random {
+    /// Returns the next number.
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -152,10 +159,10 @@ impl Draw {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A latency around `middle`, with a tail to the right.
+    /// Returns a latency around `middle`. A few latencies are much longer.
     fn latency(&mut self, middle: f64) -> f64 {
-        let sum: f64 = (0..6).map(|_| self.next()).sum::<f64>() - 3.0;
-        middle * (sum * 0.55).exp() * if self.next() > 0.995 { 4.0 } else { 1.0 }
+        let deviation: f64 = (0..6).map(|_| self.next()).sum::<f64>() - 3.0;
+        middle * (deviation * 0.55).exp() * if self.next() > 0.995 { 4.0 } else { 1.0 }
     }
 }
 
@@ -164,54 +171,60 @@ impl Draw {
 const STAGES: [(&str, f64, f64, f64); 3] =
     [("ramp", 0.25, 0.2, 1.0), ("steady", 0.45, 1.0, 1.0), ("peak", 0.30, 1.8, 1.8)];
 
-struct Making<'a> {
-    story: &'a Story,
-    draw: Draw,
+/// Records the calls of an example, second by second.
+struct ExampleRecorder<'a> {
+    parameters: &'a Parameters,
+    random: Random,
     totals: Totals,
+    /// Totals without the warm-up.
     measured: Totals,
     series: Vec<Second>,
 }
 
+/// Longest warm-up in seconds.
 const WARMUP: usize = 5;
 
-fn build(story: &Story) -> Example {
-    let mut making = Making {
-        story,
-        draw: Draw(7),
+/// Records the calls of an example and builds its result.
+fn build(parameters: &Parameters) -> Example {
+    let mut recorder = ExampleRecorder {
+        parameters,
+        random: Random(7),
         totals: Totals::new(STAGES.len()),
         measured: Totals::new(STAGES.len()),
         series: Vec::new(),
     };
-    for second in 0..story.seconds {
-        making.second(second);
+    for second in 0..parameters.seconds {
+        recorder.record_second(second);
     }
     let methods: Vec<Box<str>> = METHODS.iter().map(|(name, ..)| (*name).into()).collect();
-    let result = result(&making, &methods);
-    Example { result, totals: making.measured, methods }
+    let result = result(&recorder, &methods);
+    Example { result, totals: recorder.measured, methods }
 }
 
-fn stage_at(story: &Story, second: usize) -> (usize, f64) {
-    let progress = (second as f64 + 0.5) / story.seconds as f64;
+/// Returns the index of the stage in a second, and its rate of iterations.
+fn stage_at(parameters: &Parameters, second: usize) -> (usize, f64) {
+    let progress = (second as f64 + 0.5) / parameters.seconds as f64;
     let mut stage_start = 0.0;
     for (index, (_, stage_share, low, high)) in STAGES.iter().enumerate() {
         if progress < stage_start + stage_share || index == STAGES.len() - 1 {
             let share = ((progress - stage_start) / stage_share).clamp(0.0, 1.0);
-            return (index, story.rate * (low + (high - low) * share));
+            return (index, parameters.rate * (low + (high - low) * share));
         }
         stage_start += stage_share;
     }
     unreachable!("the last stage takes the rest")
 }
 
-impl Making<'_> {
-    fn second(&mut self, second: usize) {
-        let (stage, level) = stage_at(self.story, second);
+impl ExampleRecorder<'_> {
+    /// Records the calls of a second.
+    fn record_second(&mut self, second: usize) {
+        let (stage, level) = stage_at(self.parameters, second);
         let mut interval = Interval::new(0, STAGES.len(), METHODS.len());
         let scheduled = level.round() as u64;
-        let hangs = self.story.hangs_from.is_some_and(|hang_start| second >= hang_start);
+        let hangs = self.parameters.hangs_from.is_some_and(|hang_start| second >= hang_start);
         let dropped = if hangs && stage == 2 { scheduled / 40 } else { 0 };
         for _ in 0..scheduled - dropped {
-            self.call(&mut interval, stage, hangs);
+            self.record_call(&mut interval, stage, hangs);
         }
         let iterations = Iterations {
             scheduled,
@@ -226,16 +239,16 @@ impl Making<'_> {
         interval.traffic.requests = scheduled - dropped;
         interval.traffic.bytes_sent = scheduled * 188;
         interval.traffic.bytes_received = scheduled * 2310;
-        if self.story.tls {
+        if self.parameters.tls {
             interval.traffic.connections = scheduled / 20;
             interval.traffic.handshakes_full = scheduled / 100;
             interval.traffic.handshakes_resumed = scheduled / 20 - scheduled / 100;
             for _ in 0..scheduled / 20 {
-                let connect = self.draw.latency(0.6);
+                let connect = self.random.latency(0.6);
                 interval.connect_time.record((connect * 1e6) as u64).unwrap();
-                let full = self.draw.latency(2.9);
+                let full = self.random.latency(2.9);
                 interval.handshake_full_time.record((full * 1e6) as u64).unwrap();
-                let resumed = self.draw.latency(1.1);
+                let resumed = self.random.latency(1.1);
                 interval.handshake_resumed_time.record((resumed * 1e6) as u64).unwrap();
             }
         } else {
@@ -246,41 +259,43 @@ impl Making<'_> {
         interval.cpu = Duration::from_micros(scheduled * 21);
         interval.run_delay = Duration::from_micros(scheduled / 3);
         self.totals.merge(&interval);
-        if second >= WARMUP.min(self.story.seconds / 10) {
+        if second >= WARMUP.min(self.parameters.seconds / 10) {
             self.measured.merge(&interval);
         }
-        self.series.push(seen(second, stage, scheduled, &interval));
+        self.series.push(point_of(second, stage, scheduled, &interval));
     }
 
-    fn call(&mut self, interval: &mut Interval, stage: usize, hangs: bool) {
-        let mut pick = self.draw.next();
+    /// Records a call of a random method.
+    fn record_call(&mut self, interval: &mut Interval, stage: usize, hangs: bool) {
+        let mut pick = self.random.next();
         let mut method = 0;
-        while method < LOGS && pick > METHODS[method].1 {
+        while method < LOGS_INDEX && pick > METHODS[method].1 {
             pick -= METHODS[method].1;
             method += 1;
         }
-        let lucky = self.draw.next();
-        let mut latency = self.draw.latency(METHODS[method].2 * if hangs { 1.3 } else { 1.0 });
+        let outcome_draw = self.random.next();
+        let mut latency = self.random.latency(METHODS[method].2 * if hangs { 1.3 } else { 1.0 });
         let mut class = Class::Ok;
-        if hangs && method == LOGS && lucky > 0.06 {
+        if hangs && method == LOGS_INDEX && outcome_draw > 0.06 {
             (class, latency) = (Class::Timeout, TIMEOUT_MS);
-        } else if method == 1 && lucky > 0.9985 {
+        } else if method == 1 && outcome_draw > 0.9985 {
             class = Class::RpcError;
-            interval.record_code(1, if lucky > 0.9995 { -32000 } else { 3 });
-        } else if stage == 2 && method == 1 && lucky < 0.04 {
+            interval.record_code(1, if outcome_draw > 0.9995 { -32000 } else { 3 });
+        } else if stage == 2 && method == 1 && outcome_draw < 0.04 {
             (class, latency) = (Class::Limited, latency * 0.2);
             interval.retry_after.record(1_000_000_000).unwrap();
         }
         let slot = Slot { stage: stage as u16, method: method as u16, class };
         let nanos = (latency * 1e6) as u64;
         interval.record(slot, nanos, nanos - nanos / 50);
-        let late = self.draw.latency(0.012);
-        interval.scheduling_delay.record((late * 1e6) as u64).unwrap();
+        let delay = self.random.latency(0.012);
+        interval.scheduling_delay.record((delay * 1e6) as u64).unwrap();
         interval.iteration_time.record(nanos).unwrap();
     }
 }
 
-fn seen(second: usize, stage: usize, scheduled: u64, interval: &Interval) -> Second {
+/// Returns the point of a second in the time series.
+fn point_of(second: usize, stage: usize, scheduled: u64, interval: &Interval) -> Second {
     let iterations = interval.iterations[stage];
     let methods = METHODS.iter().enumerate().filter_map(|(index, (name, ..))| {
         let mut times = record::empty_times();
@@ -316,7 +331,7 @@ fn seen(second: usize, stage: usize, scheduled: u64, interval: &Interval) -> Sec
     }
 }
 
-/// Quantiles of a histogram of nanoseconds.
+/// Returns the quantiles of a histogram of nanoseconds.
 pub(crate) fn quantiles(times: &Times) -> Quantiles {
     let quantile_ms = |q: f64| times.value_at_quantile(q) as f64 / 1e6;
     if times.is_empty() {
@@ -337,7 +352,7 @@ pub(crate) fn quantiles(times: &Times) -> Quantiles {
     }
 }
 
-/// A row of the calls that `selects` selects.
+/// Returns the row of the calls that `selects` selects.
 fn row(name: &str, totals: &Totals, seconds: f64, selects: impl Fn(Slot) -> bool + Copy) -> Row {
     let calls = totals.count(selects);
     let calls_of_class = |class: Class| totals.count(|slot| selects(slot) && slot.class == class);
@@ -369,6 +384,7 @@ fn row(name: &str, totals: &Totals, seconds: f64, selects: impl Fn(Slot) -> bool
     }
 }
 
+/// Returns the row of all methods and a row per method, of one stage or of the whole run.
 fn rows(totals: &Totals, seconds: f64, stage: Option<usize>) -> (Row, Vec<Row>) {
     let in_stage = move |slot: Slot| stage.is_none_or(|stage| usize::from(slot.stage) == stage);
     let methods = METHODS.iter().enumerate().map(|(index, (name, ..))| {
@@ -377,16 +393,16 @@ fn rows(totals: &Totals, seconds: f64, stage: Option<usize>) -> (Row, Vec<Row>) 
     (row("all", totals, seconds, in_stage), methods.collect())
 }
 
-fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
-    let story = making.story;
-    let seconds = story.seconds as f64;
-    let warmup = WARMUP.min(story.seconds / 10) as f64;
-    let (overall, methods_rows) = rows(&making.measured, seconds - warmup, None);
-    let logs = &methods_rows[LOGS];
-    let broken_at = story.hangs_from.map(|hang_start| hang_start as f64);
+fn result(recorder: &ExampleRecorder<'_>, methods: &[Box<str>]) -> RunResult {
+    let parameters = recorder.parameters;
+    let seconds = parameters.seconds as f64;
+    let warmup = WARMUP.min(parameters.seconds / 10) as f64;
+    let (overall, methods_rows) = rows(&recorder.measured, seconds - warmup, None);
+    let logs = &methods_rows[LOGS_INDEX];
+    let broken_at = parameters.hangs_from.map(|hang_start| hang_start as f64);
     let observed = logs.latency.p95_ms;
     let mut iterations = Iterations::default();
-    making.totals.iterations.iter().for_each(|stage| iterations.add(*stage));
+    recorder.totals.iterations.iter().for_each(|stage| iterations.add(*stage));
     RunResult {
         schema: SCHEMA.into(),
         weir: "0.1.0".into(),
@@ -396,7 +412,7 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         partial: false,
         plan: plan_facts(methods, warmup),
         target: TargetFacts {
-            url: SECRET_FREE_URL.into(),
+            url: MASKED_URL.into(),
             family: "ethereum".into(),
             client: Some("Geth/v1.16.4-stable/linux-amd64/go1.25".into()),
             chain_id: Some("0x1".into()),
@@ -414,20 +430,20 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         ],
         overall,
         methods: methods_rows,
-        stages: stages(making),
-        series: making.series.clone(),
+        stages: stages(recorder),
+        series: recorder.series.clone(),
         generator: Generator {
             iterations,
             delivered_share: iterations.started as f64 / iterations.scheduled as f64,
-            scheduling_delay: quantiles(&making.totals.scheduling_delay),
-            busy_max: making.series.iter().map(|s| s.generator_busy).fold(0.0, f64::max),
-            cpu: making.totals.cpu.as_secs_f64(),
+            scheduling_delay: quantiles(&recorder.totals.scheduling_delay),
+            busy_max: recorder.series.iter().map(|s| s.generator_busy).fold(0.0, f64::max),
+            cpu: recorder.totals.cpu.as_secs_f64(),
             cpu_us_per_request: 21.0,
-            run_delay: making.totals.run_delay.as_secs_f64(),
-            iteration_time: quantiles(&making.totals.iteration_time),
+            run_delay: recorder.totals.run_delay.as_secs_f64(),
+            iteration_time: quantiles(&recorder.totals.iteration_time),
         },
-        wire: wire(making),
-        host: host(story),
+        wire: wire(recorder),
+        host: host(parameters),
         watched: watched(),
         compared: None,
         subscriptions: Vec::new(),
@@ -482,7 +498,7 @@ fn verdict(broken: Option<f64>, observed: f64, logs: &Row) -> Verdict {
     Verdict { outcome: Outcome::Fail, reasons }
 }
 
-/// The outcome of a threshold that is not judged yet.
+/// Returns the outcome of a threshold that was not judged yet.
 pub(crate) fn outcome(text: &str) -> ThresholdOutcome {
     let (name, rest) = text.split_once(['{', ' ']).unwrap();
     let metric = Metric::of_name(name).unwrap();
@@ -509,7 +525,7 @@ fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<Thresh
         kept_threshold("latency{method:eth_call} p(99)<300", methods[1].latency.p99_ms),
         ThresholdOutcome {
             kept: broken.is_none(),
-            observed: Some(methods[LOGS].latency.p95_ms),
+            observed: Some(methods[LOGS_INDEX].latency.p95_ms),
             broken_at: broken,
             note: broken.map(|_| "sustained for 10 s".into()),
             ..outcome("latency{method:eth_getLogs} p(95)<800")
@@ -526,21 +542,21 @@ fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<Thresh
     outcomes
 }
 
-fn stages(making: &Making<'_>) -> Vec<StageRow> {
-    let story = making.story;
+fn stages(recorder: &ExampleRecorder<'_>) -> Vec<StageRow> {
+    let parameters = recorder.parameters;
     let mut stage_start = 0.0;
     let stages = STAGES.iter().enumerate().map(|(index, (name, stage_share, low, high))| {
-        let length = stage_share * story.seconds as f64;
-        let (overall, methods) = rows(&making.measured, length, Some(index));
-        let iterations = making.totals.iterations[index];
+        let length = stage_share * parameters.seconds as f64;
+        let (overall, methods) = rows(&recorder.measured, length, Some(index));
+        let iterations = recorder.totals.iterations[index];
         let row = StageRow {
             scenario: "main".into(),
             stage: (*name).into(),
             model: "open".into(),
             from: stage_start,
             to: stage_start + length,
-            level_from: story.rate * low,
-            level_to: story.rate * high,
+            level_from: parameters.rate * low,
+            level_to: parameters.rate * high,
             iterations,
             rate_started: iterations.started as f64 / length,
             overall,
@@ -552,8 +568,8 @@ fn stages(making: &Making<'_>) -> Vec<StageRow> {
     stages.collect()
 }
 
-fn wire(making: &Making<'_>) -> WireFacts {
-    let totals = &making.measured;
+fn wire(recorder: &ExampleRecorder<'_>) -> WireFacts {
+    let totals = &recorder.measured;
     let handshakes = totals.traffic.handshakes_full + totals.traffic.handshakes_resumed;
     WireFacts {
         traffic: totals.traffic,
@@ -569,41 +585,45 @@ fn wire(making: &Making<'_>) -> WireFacts {
     }
 }
 
-fn host(story: &Story) -> Vec<HostSample> {
-    let mut draw = Draw(11);
+fn host(parameters: &Parameters) -> Vec<HostSample> {
+    let mut random = Random(11);
     let mut samples = Vec::new();
-    for second in 0..story.seconds {
-        let strained = story.hangs_from.is_some_and(|hang_start| second + 8 >= hang_start);
-        let level = stage_at(story, second).1 / story.rate;
-        let mut wobble = |middle: f64| middle * (0.92 + 0.16 * draw.next());
+    for second in 0..parameters.seconds {
+        let is_overloaded =
+            parameters.hangs_from.is_some_and(|hang_start| second + 8 >= hang_start);
+        let level = stage_at(parameters, second).1 / parameters.rate;
+        let mut around = |middle: f64| middle * (0.92 + 0.16 * random.next());
         let values = vec![
-            (String::from("cpu_iowait"), wobble(if strained { 0.31 } else { 0.02 })),
-            (String::from("cpu_system"), wobble(0.05 * level)),
-            (String::from("cpu_user"), wobble(0.24 * level)),
-            (String::from("disk.nvme0n1.queue"), wobble(if strained { 31.0 } else { 0.8 })),
-            (String::from("disk.nvme0n1.read_bytes"), wobble(if strained { 9.1e8 } else { 3.2e7 })),
-            (String::from("memory_available_bytes"), wobble(2.1e10)),
-            (String::from("net.eth0.rx_bytes"), wobble(4.1e6 * level)),
-            (String::from("net.eth0.tx_bytes"), wobble(6.0e5 * level)),
-            (String::from("process.geth.cpu"), wobble(1.9 * level)),
-            (String::from("psi_cpu_some"), wobble(0.03)),
-            (String::from("psi_io_some"), wobble(if strained { 0.74 } else { 0.04 })),
+            (String::from("cpu_iowait"), around(if is_overloaded { 0.31 } else { 0.02 })),
+            (String::from("cpu_system"), around(0.05 * level)),
+            (String::from("cpu_user"), around(0.24 * level)),
+            (String::from("disk.nvme0n1.queue"), around(if is_overloaded { 31.0 } else { 0.8 })),
+            (
+                String::from("disk.nvme0n1.read_bytes"),
+                around(if is_overloaded { 9.1e8 } else { 3.2e7 }),
+            ),
+            (String::from("memory_available_bytes"), around(2.1e10)),
+            (String::from("net.eth0.rx_bytes"), around(4.1e6 * level)),
+            (String::from("net.eth0.tx_bytes"), around(6.0e5 * level)),
+            (String::from("process.geth.cpu"), around(1.9 * level)),
+            (String::from("psi_cpu_some"), around(0.03)),
+            (String::from("psi_io_some"), around(if is_overloaded { 0.74 } else { 0.04 })),
         ];
         samples.push(HostSample { at: second as f64 + 0.5, host: "target".into(), values });
-        let values = vec![(String::from("cpu_user"), wobble(0.09 * level))];
+        let values = vec![(String::from("cpu_user"), around(0.09 * level))];
         samples.push(HostSample { at: second as f64 + 0.5, host: "generator".into(), values });
     }
     samples
 }
 
 fn watched() -> HostFacts {
-    let process = |name: &str, role, cpu: f64, each: f64, bytes: f64| ProcessFacts {
+    let process = |name: &str, role, cpu: f64, cpu_ms: f64, memory_bytes: f64| ProcessFacts {
         name: name.into(),
         role,
         pids: vec![4242],
         cpu,
-        cpu_ms_per_request: Some(each),
-        memory_bytes_max: bytes,
+        cpu_ms_per_request: Some(cpu_ms),
+        memory_bytes_max: memory_bytes,
         restarted: false,
     };
     HostFacts {

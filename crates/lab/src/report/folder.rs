@@ -1,4 +1,4 @@
-//! Writes the files of a result into a folder, each of them completely or not at all.
+//! Writes the files of a result into a folder. Each file is written completely or not at all.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,23 @@ pub(super) fn write(dir: &Path, files: &[File<'_>]) -> Result<Vec<PathBuf>, Repo
 /// Writes a temporary file in the same folder and renames it, which is atomic.
 fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ReportFault> {
     let path = dir.join(name);
-    let part = dir.join(format!(".{name}.part"));
-    let outcome = write_and_sync(&part, bytes).and_then(|()| fs::rename(&part, &path));
+    let temporary = dir.join(format!(".{name}.part"));
+    let outcome = write_and_sync(&temporary, bytes).and_then(|()| fs::rename(&temporary, &path));
     outcome.map(|()| path.clone()).map_err(|source| {
-        // The temporary file only takes up space. An error of its removal is less important.
-        let _ = fs::remove_file(&part);
+        // The caller gets the first error. If the removal fails too, the file only takes up space.
+        let _ = fs::remove_file(&temporary);
         write_fault(path, bytes.len(), source)
     })
 }
 
-fn write_and_sync(part: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = fs::File::create(part)?;
+/// Writes a file, and waits until its bytes are on the disk.
+fn write_and_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
+/// Returns the fault of a file that could not be written.
 fn write_fault(path: PathBuf, bytes: usize, source: io::Error) -> ReportFault {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -1,8 +1,8 @@
-//! `latency.hlog`: the latencies of a run as an HdrHistogram log, version 1.3.
+//! Writes `latency.hlog`, the latencies of a run as an HdrHistogram log, version 1.3.
 //!
-//! It has one line per stage, method and class, tagged `method.class`. Values are nanoseconds since
-//! the scheduled send. The maximum of each line is in milliseconds, as HdrHistogram tools expect.
-//! Format:
+//! The log has one line per stage, method and class, with the tag `method.class`. Values are
+//! nanoseconds since the scheduled send. The maximum of each line is in milliseconds, as
+//! HdrHistogram tools expect. Format:
 //! <https://github.com/HdrHistogram/HdrHistogram/blob/master/src/main/java/org/HdrHistogram/HistogramLogWriter.java>.
 
 use std::time::{Duration, SystemTime};
@@ -17,8 +17,8 @@ use super::ReportFault;
 /// The column names of HdrHistogram's own writer.
 const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
-/// Nanoseconds per millisecond, the unit of each line's maximum.
-const MAX_UNIT: f64 = 1e6;
+/// Nanoseconds per millisecond, which is the unit of each line's maximum.
+const NANOS_PER_MS: f64 = 1e6;
 
 /// Returns the log as bytes.
 pub(super) fn log(
@@ -33,20 +33,20 @@ pub(super) fn log(
     let start = SystemTime::UNIX_EPOCH
         + Duration::try_from_secs_f64(result.started_unix).unwrap_or_default();
     let mut bytes = Vec::new();
-    let mut form = V2DeflateSerializer::new();
+    let mut serializer = V2DeflateSerializer::new();
     IntervalLogWriterBuilder::new()
         .add_comment("[Histogram log format version 1.3]")
         .add_comment("[Written by weir: nanoseconds from the planned send; a line per stage,")
         .add_comment(" method and class of outcome; tags are METHOD.CLASS]")
         .with_start_time(start)
         .with_base_time(start)
-        .begin_log_with(&mut bytes, &mut form)
+        .begin_log_with(&mut bytes, &mut serializer)
         .map_err(|error| fault(&error))?;
     // The writer cannot write the legend, so it is inserted between two writers.
     bytes.extend_from_slice(LEGEND.as_bytes());
     let mut log = IntervalLogWriterBuilder::new()
-        .with_max_value_divisor(MAX_UNIT)
-        .begin_log_with(&mut bytes, &mut form)
+        .with_max_value_divisor(NANOS_PER_MS)
+        .begin_log_with(&mut bytes, &mut serializer)
         .map_err(|error| fault(&error))?;
     for (&slot, cell) in &totals.cells {
         let (start, length) = stage_time(result, slot);
@@ -57,7 +57,7 @@ pub(super) fn log(
     Ok(bytes)
 }
 
-/// Returns start and length of a slot's stage, or of the whole run if the stage is unknown.
+/// Returns the start and length of a slot's stage, or of the whole run if the stage is unknown.
 fn stage_time(result: &RunResult, slot: Slot) -> (Duration, Duration) {
     let seconds = |time: f64| Duration::try_from_secs_f64(time).unwrap_or_default();
     match result.stages.get(usize::from(slot.stage)) {
@@ -66,7 +66,7 @@ fn stage_time(result: &RunResult, slot: Slot) -> (Duration, Duration) {
     }
 }
 
-/// Returns `METHOD.CLASS`. Characters that would end a tag are replaced.
+/// Returns `METHOD.CLASS`. Replaces characters that would end a tag.
 fn format_tag(slot: Slot, methods: &[Box<str>]) -> String {
     let method = methods.get(usize::from(slot.method)).map_or("unknown", |name| name);
     let method = method.replace([',', ' ', '\t', '\r', '\n'], "_");

@@ -1,7 +1,7 @@
-//! Writes readable, compact JSON: values of the outer two levels have their own lines, and deeper
-//! values (a second of a run, a sample of a host) are written on one line.
+//! Writes readable, compact JSON. Each value of the outer two levels has its own line. A deeper
+//! value, such as a second of a run or a sample of a host, is on the line of its parent.
 //!
-//! With a line for every number, the file of a three-hour run would be three times as large.
+//! If every number had its own line, the file of a three-hour run would be three times as large.
 
 use std::io::{self, Write};
 
@@ -10,13 +10,13 @@ use serde_json::ser::{Formatter, Serializer};
 
 use super::ReportFault;
 
-/// Levels whose values have their own lines.
-const LEVELS: usize = 2;
+/// Number of outer levels whose values have their own lines.
+const LINE_LEVELS: usize = 2;
 
-/// Returns the value as JSON with a final newline. `file` is the file name in the error.
+/// Returns the value as JSON with a final newline. `file` is the file name for the error.
 pub(super) fn json(file: &'static str, value: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
     let mut bytes = Vec::new();
-    let mut writer = Serializer::with_formatter(&mut bytes, Lines::default());
+    let mut writer = Serializer::with_formatter(&mut bytes, LineFormatter::default());
     value
         .serialize(&mut writer)
         .map_err(|error| ReportFault::Form { file, reason: error.to_string() })?;
@@ -24,48 +24,53 @@ pub(super) fn json(file: &'static str, value: &impl Serialize) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// State of the formatter.
+/// A formatter that writes only the outer levels on separate lines.
 #[derive(Default)]
-struct Lines {
+struct LineFormatter {
+    /// Number of open arrays and objects.
     depth: usize,
     /// True if the innermost open array or object has a value.
-    filled: bool,
+    has_value: bool,
 }
 
-impl Lines {
+impl LineFormatter {
+    /// Writes the opening bracket of an array or object.
     fn open<W: ?Sized + Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
         self.depth += 1;
-        self.filled = false;
+        self.has_value = false;
         writer.write_all(bracket)
     }
 
+    /// Writes the closing bracket of an array or object.
     fn close<W: ?Sized + Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
         self.depth -= 1;
-        if self.filled && self.depth < LEVELS {
-            self.line(writer)?;
+        if self.has_value && self.depth < LINE_LEVELS {
+            self.new_line(writer)?;
         }
-        self.filled = true;
+        self.has_value = true;
         writer.write_all(bracket)
     }
 
-    fn next<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        self.filled = true;
+    /// Writes the separator before a value or a key.
+    fn begin_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.has_value = true;
         if !first {
             writer.write_all(b",")?;
         }
-        if self.depth <= LEVELS {
-            return self.line(writer);
+        if self.depth <= LINE_LEVELS {
+            return self.new_line(writer);
         }
         if first { Ok(()) } else { writer.write_all(b" ") }
     }
 
-    fn line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
+    /// Starts a line, indented by the depth.
+    fn new_line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
         writer.write_all(b"\n")?;
         (0..self.depth).try_for_each(|_| writer.write_all(b"  "))
     }
 }
 
-impl Formatter for Lines {
+impl Formatter for LineFormatter {
     fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
         self.open(writer, b"[")
     }
@@ -79,7 +84,7 @@ impl Formatter for Lines {
         writer: &mut W,
         first: bool,
     ) -> io::Result<()> {
-        self.next(writer, first)
+        self.begin_value(writer, first)
     }
 
     fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
@@ -95,7 +100,7 @@ impl Formatter for Lines {
         writer: &mut W,
         first: bool,
     ) -> io::Result<()> {
-        self.next(writer, first)
+        self.begin_value(writer, first)
     }
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {

@@ -1,9 +1,9 @@
-//! The result in the format of k6's `--summary-export`, for tools that read k6 summaries.
+//! Writes a result in the format of k6's `--summary-export`, for tools that read k6 summaries.
 //!
-//! It contains only measured values, so k6's http_req_blocked, _sending, _waiting and _receiving
-//! are missing. Two metrics are stricter than in k6: http_req_duration counts from the scheduled
-//! send, and http_req_failed includes JSON-RPC errors inside HTTP 200. Metrics without an
-//! equivalent in k6 have the lab's names, like custom metrics of a script.
+//! The summary contains only measured values, so k6's http_req_blocked, _sending, _waiting and
+//! _receiving are missing. Two metrics are stricter than in k6: http_req_duration counts from the
+//! scheduled send, and http_req_failed includes JSON-RPC errors inside HTTP 200. Metrics without an
+//! equivalent in k6 have the lab's names, as custom metrics of a k6 script would.
 
 use lab_model::metrics::{Collected, Counts, Kind, Metric, Selector};
 use lab_model::record::{self, Class, Times, Totals};
@@ -28,14 +28,14 @@ pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> 
     for metric in Metric::ALL.into_iter().filter(is_measured) {
         metrics.insert(name_of(metric).into(), writer.metric(metric, ""));
     }
-    writer.add_others(&mut metrics);
+    writer.add_k6_metrics(&mut metrics);
     if result.wire.resumption.is_some() {
         let times =
             writer.pad_with_zeros(&[&totals.handshake_full_time, &totals.handshake_resumed_time]);
         metrics.insert("http_req_tls_handshaking".into(), trend(&times));
     }
-    let ok = totals.latency(|slot| slot.class == Class::Ok);
-    metrics.insert("http_req_duration{expected_response:true}".into(), trend(&ok));
+    let ok_latency = totals.latency(|slot| slot.class == Class::Ok);
+    metrics.insert("http_req_duration{expected_response:true}".into(), trend(&ok_latency));
     for method in methods {
         let tags = format!("method:{method}");
         for metric in [Metric::Latency, Metric::Failed] {
@@ -43,7 +43,7 @@ pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> 
         }
     }
     for threshold in &result.thresholds {
-        writer.add(&mut metrics, threshold);
+        writer.add_threshold(&mut metrics, threshold);
     }
     json!({
         "metrics": metrics,
@@ -72,30 +72,33 @@ impl SummaryWriter<'_> {
         }
         let mut sum = Collected::default();
         self.selector(metric, tags).collect(self.totals, &mut sum);
-        let Counts { counted: part, total: whole, .. } = sum.counts;
+        let Counts { counted, total, .. } = sum.counts;
         match metric.kind() {
             Kind::Times => trend(&sum.times),
-            Kind::Share => share(part, whole.saturating_sub(part)),
-            Kind::Counter => self.counter(part),
+            Kind::Share => share(counted, total.saturating_sub(counted)),
+            Kind::Counter => self.counter(counted),
         }
     }
 
     /// Adds the metrics of k6 that have no equivalent in the lab.
-    fn add_others(&self, metrics: &mut Map<String, Value>) {
+    fn add_k6_metrics(&self, metrics: &mut Map<String, Value>) {
         let traffic = &self.totals.traffic;
-        let busy = || self.result.series.iter().map(|second| second.workers_busy);
-        let (min, max) = (busy().min().unwrap_or(0), busy().max().unwrap_or(0));
-        let others = [
+        let busy_workers = || self.result.series.iter().map(|second| second.workers_busy);
+        let (min, max) = (busy_workers().min().unwrap_or(0), busy_workers().max().unwrap_or(0));
+        let k6_metrics = [
             ("http_req_connecting", trend(&self.pad_with_zeros(&[&self.totals.connect_time]))),
             // Busy workers at the end of each second.
-            ("vus", json!({ "value": busy().next_back().unwrap_or(0), "min": min, "max": max })),
+            (
+                "vus",
+                json!({ "value": busy_workers().next_back().unwrap_or(0), "min": min, "max": max }),
+            ),
             // The largest number of busy workers. The result does not contain the number of idle
             // workers.
             ("vus_max", json!({ "value": max, "min": max, "max": max })),
             ("data_sent", self.counter(traffic.bytes_sent)),
             ("data_received", self.counter(traffic.bytes_received)),
         ];
-        metrics.extend(others.map(|(name, value)| (name.to_owned(), value)));
+        metrics.extend(k6_metrics.map(|(name, value)| (name.to_owned(), value)));
     }
 
     /// Converts tags to a selector. An unknown name selects nothing.
@@ -103,21 +106,21 @@ impl SummaryWriter<'_> {
         let method_index = |name: &str| self.methods.iter().position(|method| **method == *name);
         let method = tag(tags, "method").map(|name| method_index(name).unwrap_or(usize::MAX));
         let (stage, scenario) = (tag(tags, "stage"), tag(tags, "scenario"));
-        let selected = |row: &StageRow| {
+        let is_selected = |row: &StageRow| {
             let qualified_name = format!("{}/{}", row.scenario, row.stage);
             stage.is_none_or(|name| row.stage == name || qualified_name == name)
                 && scenario.is_none_or(|name| row.scenario == name)
         };
-        let stages = self.result.stages.iter().enumerate().filter(|(_, row)| selected(row));
+        let stages = self.result.stages.iter().enumerate().filter(|(_, row)| is_selected(row));
         let stages = stages.map(|(index, _)| index).collect();
         let stages = (stage.is_some() || scenario.is_some()).then_some(stages);
         Selector { metric, method, stages }
     }
 
     /// Adds a zero for every request without a time, as k6 does for http_req_connecting.
-    fn pad_with_zeros(&self, parts: &[&Times]) -> Times {
+    fn pad_with_zeros(&self, histograms: &[&Times]) -> Times {
         let mut padded = lab_model::record::empty_times();
-        for &histogram in parts {
+        for &histogram in histograms {
             record::add(&mut padded, histogram);
         }
         let missing = self.totals.traffic.requests.saturating_sub(padded.len());
@@ -125,16 +128,18 @@ impl SummaryWriter<'_> {
         padded
     }
 
+    /// Returns a counter metric, with its rate over the measured time.
     fn counter(&self, count: u64) -> Value {
         let seconds = self.result.duration - self.result.plan.warmup;
         let rate = if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         json!({ "count": count, "rate": rate })
     }
 
-    fn add(&self, metrics: &mut Map<String, Value>, threshold: &ThresholdOutcome) {
-        let (name, tags, expression) = parts(&threshold.text);
+    /// Adds the outcome of a threshold to its metric. A metric with tags is added if it is missing.
+    fn add_threshold(&self, metrics: &mut Map<String, Value>, threshold: &ThresholdOutcome) {
+        let (written_name, tags, expression) = split_threshold(&threshold.text);
         let metric = threshold.metric;
-        let name = metric.map_or(name, |metric| name_of(metric));
+        let name = metric.map_or(written_name, |metric| name_of(metric));
         let key = if tags.is_empty() { name.to_owned() } else { format!("{name}{{{tags}}}") };
         let value = metrics.entry(key).or_insert_with(|| {
             metric.map_or_else(|| json!({}), |metric| self.metric(metric, tags))
@@ -147,8 +152,9 @@ impl SummaryWriter<'_> {
     }
 }
 
-/// Splits a threshold into metric, tags and expression.
-fn parts(text: &str) -> (&str, &str, &str) {
+/// Splits a threshold such as `latency{method:eth_call} p(95)<800` into metric, tags and
+/// expression.
+fn split_threshold(text: &str) -> (&str, &str, &str) {
     let text = text.trim();
     if let Some((metric, after_brace)) = text.split_once('{')
         && let Some((tags, expression)) = after_brace.split_once('}')
@@ -166,7 +172,8 @@ fn tag<'a>(tags: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Returns a trend metric in milliseconds; zeros without data, as in k6.
+/// Returns a trend metric (k6's name for a distribution) in milliseconds. Without data all values
+/// are zero, as in k6.
 fn trend(times: &Times) -> Value {
     let quantile_ms = |quantile: f64| {
         if times.is_empty() { 0.0 } else { times.value_at_quantile(quantile) as f64 / 1e6 }
@@ -185,6 +192,7 @@ fn trend(times: &Times) -> Value {
     })
 }
 
+/// Returns a rate metric (k6's name for a share).
 fn share(passes: u64, fails: u64) -> Value {
     let total = passes + fails;
     let value = if total == 0 { 0.0 } else { passes as f64 / total as f64 };

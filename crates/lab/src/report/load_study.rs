@@ -1,5 +1,6 @@
-//! The document of a study of load runs: one table of methods and variants for each plan, then the
-//! differences with their intervals, the A/A control, the drift and the rounds.
+//! The document of a study of load runs. It has tables of methods and variants for each plan, then
+//! the differences with their intervals, the A/A control (the first variant compared with itself),
+//! the drift of the machine, and the runs in their order.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ use super::chart::axis::{Axis, round_step};
 use super::chart::{Chart, Ink, Points, curve};
 use super::compare;
 use super::document::{
-    ALL, Block, Column, Document, FILES, List, MARKDOWN, On, PAGE, Section, TERMINAL, Table, Text,
-    name, table, tone,
+    ALL, Block, Column, Document, FILES, Formats, List, MARKDOWN, PAGE, Section, TERMINAL, Table,
+    Text, name, table, tone,
 };
 use super::parts::{self, or_dash};
 use crate::analysis::rounds::is_trend;
@@ -32,8 +33,8 @@ const WARNINGS_MAX: usize = 6;
 const CHART_SIZE: (i32, i32) = (1000, 240);
 /// Line width of a chart in tenths of a pixel.
 const LINE_WIDTH: u32 = 19;
-/// Maximum number of steps of an axis.
-const TICKS_MAX: f64 = 8.0;
+/// Maximum number of steps between the ticks of an axis.
+const AXIS_STEPS_MAX: f64 = 8.0;
 
 /// Builds the document of a study.
 pub(super) fn document(result: &LoadStudyResult) -> Document {
@@ -61,7 +62,7 @@ pub(super) fn document(result: &LoadStudyResult) -> Document {
     let conclusions = Block::List(List::of(&result.conclusions));
     sections.push(Some(Section::default().on(TERMINAL, conclusions)));
     sections.push(warnings(result, TERMINAL | MARKDOWN));
-    sections.push(Some(written(result)));
+    sections.push(Some(origin_note(result)));
     let question = result.question.as_ref().map(Text::from);
     Document {
         command: "weir study load",
@@ -94,11 +95,12 @@ fn arrangement(result: &LoadStudyResult) -> String {
     parts.join(" · ")
 }
 
-/// Returns the differences of all comparisons, without those of the A/A control.
+/// Returns the differences of all plans, without the A/A control.
 fn differences(result: &LoadStudyResult) -> impl Iterator<Item = &Difference> {
     result.plans.iter().flat_map(|plan| &plan.comparison.differences)
 }
 
+/// Returns the verdict over all plans, with the conclusions.
 fn head(result: &LoadStudyResult) -> Section {
     let has = |verdict: ComparisonVerdict| {
         differences(result).any(|difference| difference.verdict == verdict)
@@ -111,22 +113,25 @@ fn head(result: &LoadStudyResult) -> Section {
         (false, false) if differences(result).next().is_none() => ("invalid", "NOT COMPARED"),
         (false, false) => ("pass", "SAME"),
     };
-    let part = if result.partial { "  PARTIAL: interrupted" } else { "" };
+    let partial_note = if result.partial { "  PARTIAL: interrupted" } else { "" };
     Section::default()
         .on(MARKDOWN, result.question.as_ref().map(|text| Block::Paragraph(text.into())))
         .on(FILES, result.partial.then_some(Block::Partial("the study was interrupted")))
         .on(PAGE, Block::Verdict(class, word.to_owned(), String::new(), result.conclusions.clone()))
-        .on(TERMINAL, Block::Banner(class, word.to_owned(), format!("{}{part}", result.name)))
+        .on(
+            TERMINAL,
+            Block::Banner(class, word.to_owned(), format!("{}{partial_note}", result.name)),
+        )
         .on(TERMINAL | MARKDOWN, Block::Paragraph(arrangement(result).into()))
         .on(MARKDOWN, Block::List(List::of(&result.conclusions)))
 }
 
-fn warnings(result: &LoadStudyResult, on: On) -> Option<Section> {
-    parts::warnings(&result.warnings, WARNINGS_MAX, on)
+fn warnings(result: &LoadStudyResult, formats: Formats) -> Option<Section> {
+    parts::warnings(&result.warnings, WARNINGS_MAX, formats)
 }
 
-/// Returns the tables of one plan: one for each metric, methods by variants. The terminal shows the
-/// first one, that of the median latency.
+/// Returns the tables of one plan: one table of methods and variants for each metric. The terminal
+/// shows only the first table.
 fn tables(result: &LoadStudyResult, index: usize, plan: &PlanResult) -> Section {
     let metrics = plan.comparison.differences.iter().map(|difference| difference.metric);
     let metrics: BTreeSet<Metric> = metrics.collect();
@@ -139,11 +144,11 @@ fn tables(result: &LoadStudyResult, index: usize, plan: &PlanResult) -> Section 
          interval, and the verdict.",
     );
     section.nav = (index == 0).then_some("Methods");
-    for (place, metric) in metrics.into_iter().enumerate() {
-        let on = if place == 0 { ALL } else { FILES };
+    for (position, metric) in metrics.into_iter().enumerate() {
+        let formats = if position == 0 { ALL } else { FILES };
         section = section
             .on(PAGE, Block::Subheading(metric.as_str().to_owned()))
-            .on(on, Block::Table(metric_table(&plan.comparison, metric)));
+            .on(formats, Block::Table(metric_table(&plan.comparison, metric)));
     }
     section
 }
@@ -152,32 +157,35 @@ fn tables(result: &LoadStudyResult, index: usize, plan: &PlanResult) -> Section 
 fn metric_table(comparison: &CompareResult, metric: Metric) -> Table {
     let mut table = Table::new([Column::text(metric.as_str())]).at_most(ROWS_MAX, "method");
     comparison.variants.iter().for_each(|variant| table.column(&variant.name));
-    let of_metric =
+    let metric_differences =
         || comparison.differences.iter().filter(|difference| difference.metric == metric);
-    for method in distinct(of_metric().map(|difference| &difference.method)) {
-        let of_method = || of_metric().filter(|difference| difference.method == *method);
-        let baseline = or_dash(of_method().next(), |first| difference::value(first, first.a));
-        let others = comparison.variants.iter().skip(1).map(|variant| {
-            let difference = of_method().find(|difference| difference.variant == variant.name);
-            difference.map_or_else(|| "–".into(), cell)
+    for method in distinct(metric_differences().map(|difference| &difference.method)) {
+        let method_differences =
+            || metric_differences().filter(|difference| difference.method == *method);
+        let baseline =
+            or_dash(method_differences().next(), |first| difference::value(first, first.a));
+        let variant_cells = comparison.variants.iter().skip(1).map(|variant| {
+            let difference =
+                method_differences().find(|difference| difference.variant == variant.name);
+            difference.map_or_else(|| "–".into(), variant_cell)
         });
-        let cells = [name(method), Text::from(baseline)];
-        table.row(cells.into_iter().chain(others).collect());
+        let first_cells = [name(method), Text::from(baseline)];
+        table.row(first_cells.into_iter().chain(variant_cells).collect());
     }
     table
 }
 
-/// A value with its change, its interval and its verdict.
-fn cell(of: &Difference) -> Text {
-    let value = difference::value(of, of.b);
-    let change = difference::change(of);
+/// Formats a variant's value with its change, its interval and its verdict.
+fn variant_cell(row: &Difference) -> Text {
+    let value = difference::value(row, row.b);
+    let change = difference::change(row);
     let interval =
-        difference::interval(of).map_or_else(String::new, |interval| format!(" ({interval})"));
-    let text = format!("{value}  {change}{interval}  {}", of.verdict.as_str());
-    tone(compare::tone_class(of.verdict), text)
+        difference::interval(row).map_or_else(String::new, |interval| format!(" ({interval})"));
+    let text = format!("{value}  {change}{interval}  {}", row.verdict.as_str());
+    tone(compare::tone_class(row.verdict), text)
 }
 
-/// All differences of each variant, with intervals and p-values.
+/// Returns all differences of each variant, with intervals and p-values.
 fn details(plan: &PlanResult) -> Vec<Option<Section>> {
     let variants = plan.comparison.variants.iter().skip(1);
     variants
@@ -185,7 +193,8 @@ fn details(plan: &PlanResult) -> Vec<Option<Section>> {
         .collect()
 }
 
-/// The A/A control: the first variant compared with itself.
+/// Returns the A/A control: the first variant compared with itself. `None` if the study has no
+/// control.
 fn control(plan: &PlanResult) -> Option<Section> {
     let control = plan.control.as_ref()?;
     let name = &control.variants.get(1)?.name;
@@ -193,15 +202,15 @@ fn control(plan: &PlanResult) -> Option<Section> {
     Some(Section { title: format!("A/A control: {name}"), ..section })
 }
 
-/// Values per core and per request. The caution about machines is left out, because all variants
-/// are measured on the same machine.
+/// Returns values per core and per request. It leaves out the caution about different machines,
+/// because all variants are measured on the same machine.
 fn per_request(index: usize, plan: &PlanResult) -> Option<Section> {
     let mut section = compare::normalised_section(&plan.comparison)?.only(FILES);
     section.blocks.retain(|(_, block)| matches!(block, Block::Table(_)));
     Some(Section { id: format!("normalised-{index}"), ..section })
 }
 
-/// The drift of the machine and of the baseline over the rounds.
+/// Returns the drift of the machine and of the baseline over the rounds.
 fn drift(result: &LoadStudyResult) -> Section {
     let percent_change = |change: f64| format!("{:+.1} %", change * 100.0);
     let trend = |p: Option<f64>| match is_trend(p) {
@@ -215,15 +224,16 @@ fn drift(result: &LoadStudyResult) -> Section {
         Column::number("largest to smallest") => percent(drift.spread),
         Column::text("trend") => trend(drift.p),
     );
-    let mut keys = Vec::new();
+    let mut legend = Vec::new();
     let mut curves: Vec<Points> = Vec::new();
     for (index, drift) in result.drifts.iter().enumerate() {
-        let first = drift.values.first().copied().unwrap_or(1.0);
-        let point =
-            |(round, value): (usize, &f64)| ((round + 1) as f64, (value / first - 1.0) * 100.0);
+        let first_value = drift.values.first().copied().unwrap_or(1.0);
+        let point = |(round, value): (usize, &f64)| {
+            ((round + 1) as f64, (value / first_value - 1.0) * 100.0)
+        };
         curves.push(drift.values.iter().enumerate().map(point).collect());
         let plan = drift.plan.as_ref().map_or_else(String::new, |plan| format!(", {plan}"));
-        keys.push((Ink::Series(index), format!("{}{plan}", drift.subject.as_str())));
+        legend.push((Ink::Series(index), format!("{}{plan}", drift.subject.as_str())));
     }
     let changes = || curves.iter().flatten().map(|point| point.1);
     let (lowest, highest) = (changes().fold(0.0, f64::min), changes().fold(0.0, f64::max));
@@ -236,7 +246,7 @@ fn drift(result: &LoadStudyResult) -> Section {
     let shapes =
         shapes.map(|(index, points)| curve(points, Ink::Series(index), LINE_WIDTH)).collect();
     let chart = Chart::new("Change since the first round", CHART_SIZE, axes, shapes);
-    let figure = (result.rounds.len() > 1).then_some(Block::Figure(chart, keys));
+    let figure = (result.rounds.len() > 1).then_some(Block::Figure(chart, legend));
     Section::new("drift", "Drift")
         .nav("Drift")
         .lead(
@@ -247,19 +257,20 @@ fn drift(result: &LoadStudyResult) -> Section {
         .on(PAGE, figure)
 }
 
-/// Returns an axis over a range, with at most eight ticks at multiples of 1, 2 or 5 × a power of
-/// ten.
+/// Returns an axis over a range, with at most eight steps. A step is 1, 2 or 5 times a power of
+/// ten, and at least 1.
 fn axis((lowest, highest): (f64, f64), label: impl Fn(f64) -> String) -> Axis {
-    let least = ((highest - lowest) / TICKS_MAX).max(1.0);
-    let step = round_step(least, &[1.0, 2.0, 5.0, 10.0]);
+    let min_step = ((highest - lowest) / AXIS_STEPS_MAX).max(1.0);
+    let step = round_step(min_step, &[1.0, 2.0, 5.0, 10.0]);
     let (from, to) = ((lowest / step).floor() * step, (highest / step).ceil() * step);
     Axis::stepped(from, to.max(from + step), step, label)
 }
 
-/// The runs in the order of time.
+/// Returns the runs in the order of time.
 fn rounds(result: &LoadStudyResult) -> Section {
-    let all = result.rounds.iter().flat_map(|round| round.runs.iter().map(move |run| (round, run)));
-    let table = table!(all, |(round, run)|
+    let runs =
+        result.rounds.iter().flat_map(|round| round.runs.iter().map(move |run| (round, run)));
+    let table = table!(runs, |(round, run)|
         Column::number("round") => round.round.to_string(),
         Column::text("plan") => &run.plan,
         Column::text("variant") => &run.variant,
@@ -273,11 +284,11 @@ fn rounds(result: &LoadStudyResult) -> Section {
     Section::new("runs", "Runs in their order").nav("Runs").on(PAGE, Block::Table(table))
 }
 
-/// The variants, with the servers that the study started.
+/// Returns the variants, with the servers that the study started.
 fn variants(result: &LoadStudyResult) -> Section {
-    let variables = |all: &[(String, f64)]| {
-        let named = all.iter().map(|(name, value)| format!("{name} = {value}"));
-        named.collect::<Vec<_>>().join(", ")
+    let format_variables = |variables: &[(String, f64)]| {
+        let assignments = variables.iter().map(|(name, value)| format!("{name} = {value}"));
+        assignments.collect::<Vec<_>>().join(", ")
     };
     let table = table!(&result.variants, |variant|
         Column::text("variant") => &variant.name,
@@ -286,19 +297,20 @@ fn variants(result: &LoadStudyResult) -> Section {
             None => variant.target.clone().unwrap_or_else(|| "the plan's".to_owned()),
         },
         Column::text("plans") => variant.plans.join(", "),
-        Column::prose("variables") => variables(&variant.variables),
+        Column::prose("variables") => format_variables(&variant.variables),
         Column::prose("servers") => variant.servers.join(", "),
     );
     Section::new("variants", "Variants").nav("Variants").on(FILES, Block::Table(table))
 }
 
-fn written(result: &LoadStudyResult) -> Section {
-    let baseline = result.drifts.iter().any(|drift| drift.subject == DriftSubject::Baseline);
+/// Returns a note on the version and on further files.
+fn origin_note(result: &LoadStudyResult) -> Section {
+    let has_baseline = result.drifts.iter().any(|drift| drift.subject == DriftSubject::Baseline);
     let note = format!(
         "weir {}, {}; study.json has all values{}. Rules: docs/load-studies.md.",
         result.weir,
         result.schema,
-        if baseline { ", runs/ the result of each run" } else { "" },
+        if has_baseline { ", runs/ the result of each run" } else { "" },
     );
     Section::default().on(FILES, Block::Note(note.into()))
 }

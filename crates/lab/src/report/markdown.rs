@@ -4,14 +4,14 @@
 //! link or a mention.
 
 use super::document::{Block, Document, MARKDOWN, Span, Table, Text};
-use super::terminal::plain;
+use super::terminal::replace_controls;
 
 /// Renders the Markdown blocks of a document.
 pub(super) fn render(document: &Document) -> String {
     let mut parts = vec![format!("## {}", escape(&document.heading))];
     for section in &document.sections {
-        let blocks = section.blocks.iter().filter(|(on, _)| on.has(MARKDOWN));
-        let blocks: Vec<String> = blocks.filter_map(|(_, block)| part(block)).collect();
+        let blocks = section.blocks.iter().filter(|(formats, _)| formats.has(MARKDOWN));
+        let blocks: Vec<String> = blocks.filter_map(|(_, block)| render_block(block)).collect();
         if !blocks.is_empty() && !section.title.is_empty() {
             parts.push(format!("### {}", escape(&section.title)));
         }
@@ -20,7 +20,8 @@ pub(super) fn render(document: &Document) -> String {
     parts.join("\n\n") + "\n"
 }
 
-fn part(block: &Block) -> Option<String> {
+/// Renders a block. Returns `None` for an empty block, and for a block of other formats.
+fn render_block(block: &Block) -> Option<String> {
     let text = match block {
         Block::Partial(sentence) => {
             format!("> **Partial result**: {sentence}. The numbers cover the time until then.")
@@ -30,9 +31,9 @@ fn part(block: &Block) -> Option<String> {
             let items = list.items.iter().map(|item| format!("- {}", inline(item)));
             items.collect::<Vec<_>>().join("\n")
         }
-        Block::Table(table) => self::table(table),
+        Block::Table(table) => render_table(table),
         Block::Fold(summary, _, blocks) => {
-            let inner_blocks: Vec<String> = blocks.iter().filter_map(part).collect();
+            let inner_blocks: Vec<String> = blocks.iter().filter_map(render_block).collect();
             let inner_blocks = inner_blocks.join("\n\n");
             format!("<details><summary>{summary}</summary>\n\n{inner_blocks}\n\n</details>")
         }
@@ -42,10 +43,10 @@ fn part(block: &Block) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn table(table: &Table) -> String {
-    let shown = table.shown(MARKDOWN);
+fn render_table(table: &Table) -> String {
+    let columns = table.column_indexes(MARKDOWN);
     let format_row = |cell_of: &dyn Fn(usize) -> String| {
-        let cells: Vec<String> = shown.iter().map(|column| cell_of(*column)).collect();
+        let cells: Vec<String> = columns.iter().map(|column| cell_of(*column)).collect();
         format!("| {} |", cells.join(" | "))
     };
     let align =
@@ -57,6 +58,7 @@ fn table(table: &Table) -> String {
     [header_row, format_row(&align)].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
 }
 
+/// Renders formatted text.
 fn inline(text: &Text) -> String {
     let render_span = |span: &Span| match span {
         Span::Plain(text) | Span::Small(text) => escape(text),
@@ -64,9 +66,9 @@ fn inline(text: &Text) -> String {
         Span::Link(text, to) if to.starts_with('#') => format!("[{}]({to})", escape(text)),
         Span::Term(text, _) | Span::Link(text, _) | Span::Tone(_, text) => escape(text),
         Span::Anchor(id) => format!("<a id=\"{id}\"></a>"),
-        // Nothing in the text can end the span.
+        // The replacements prevent text that would end the code span or the table's cell.
         Span::Code(text) | Span::Name(text) => {
-            format!("`{}`", plain(text).replace('`', "'").replace('|', "\\|"))
+            format!("`{}`", replace_controls(text).replace('`', "'").replace('|', "\\|"))
         }
         Span::Weak => "~".to_owned(),
         Span::Bar(_) | Span::Drawing(_) => String::new(),
@@ -76,15 +78,18 @@ fn inline(text: &Text) -> String {
 
 /// Escapes all markup.
 pub(super) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in plain(text).chars() {
+    let mut escaped = String::with_capacity(text.len());
+    for character in replace_controls(text).chars() {
         match character {
-            '<' => safe.push_str("&lt;"),
-            '&' => safe.push_str("&amp;"),
-            '@' => safe.push_str("@\u{200b}"),
-            '\\' | '`' | '*' | '[' | ']' | '|' | '#' | '~' | '>' => safe.extend(['\\', character]),
-            other => safe.push(other),
+            '<' => escaped.push_str("&lt;"),
+            '&' => escaped.push_str("&amp;"),
+            // A zero-width space prevents a mention.
+            '@' => escaped.push_str("@\u{200b}"),
+            '\\' | '`' | '*' | '[' | ']' | '|' | '#' | '~' | '>' => {
+                escaped.extend(['\\', character]);
+            }
+            other => escaped.push(other),
         }
     }
-    safe
+    escaped
 }

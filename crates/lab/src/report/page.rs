@@ -7,7 +7,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{Chart, Ink};
-use super::document::{Block, Document, PAGE, Row, Section, Span, Table, Text};
+use super::document::{Block, Column, Document, PAGE, Row, Section, Span, Table, Text};
 use super::words;
 
 #[cfg(test)]
@@ -17,7 +17,8 @@ const STYLE: &str = include_str!("page/style.css");
 
 /// Renders the page blocks of a document.
 pub(super) fn render(document: &Document) -> String {
-    let nav = document.sections.iter().filter_map(|one| Some((one.id.as_str(), one.nav?)));
+    let nav_entries =
+        document.sections.iter().filter_map(|section| Some((section.id.as_str(), section.nav?)));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -36,7 +37,7 @@ pub(super) fn render(document: &Document) -> String {
                     h1 { (document.title) }
                     @for line in &document.lead { div.lead { (inline(line)) } }
                     nav {
-                        @for (id, name) in nav { a href={ "#" (id) } { (name) } }
+                        @for (id, name) in nav_entries { a href={ "#" (id) } { (name) } }
                         @if document.glossary { a href="#words" { "Glossary" } }
                     }
                 }
@@ -48,21 +49,22 @@ pub(super) fn render(document: &Document) -> String {
     page.into_string()
 }
 
+/// Renders a section, unless it has no block for the page.
 fn section(section: &Section) -> Markup {
-    let blocks = section.blocks.iter().filter(|(on, _)| on.has(PAGE)).map(|(_, block)| block);
-    let blocks: Vec<&Block> = blocks.collect();
+    let page_blocks = section.blocks.iter().filter(|(formats, _)| formats.has(PAGE));
+    let blocks: Vec<&Block> = page_blocks.map(|(_, block)| block).collect();
     html! {
         @if !blocks.is_empty() {
             @if !section.title.is_empty() {
                 h2 id=[Some(&section.id).filter(|id| !id.is_empty())] { (section.title) }
             }
-            @for block in blocks { (render_block(block)) }
+            @for block in blocks { (framed_block(block)) }
         }
     }
 }
 
-/// A block of a section; tables, lists, facts and figures get a frame.
-fn render_block(block: &Block) -> Markup {
+/// Renders a block of a section. Tables, lists, facts, columns and figures get a frame.
+fn framed_block(block: &Block) -> Markup {
     use Block::{Columns, Facts, Figure, List, Table};
     match block {
         Table(_) | List(_) | Facts(_) | Columns(_) | Figure(..) => {
@@ -72,8 +74,9 @@ fn render_block(block: &Block) -> Markup {
     }
 }
 
+/// Renders a block without a frame around it.
 fn block(block: &Block) -> Markup {
-    let all = |blocks: &[Block]| html! { @for block in blocks { (self::block(block)) } };
+    let render_all = |blocks: &[Block]| html! { @for block in blocks { (self::block(block)) } };
     match block {
         Block::Partial(sentence) => html! {
             div.partial {
@@ -82,15 +85,18 @@ fn block(block: &Block) -> Markup {
                 "; the numbers cover the time until then."
             }
         },
-        Block::Verdict(class, word, sum, reasons) => html! {
+        Block::Verdict(class, word, summary, reasons) => html! {
             div class={ "verdict " (class) } {
-                span.word { (word) } " " span.sum { (sum) }
+                span.word { (word) } " " span.sum { (summary) }
                 @if !reasons.is_empty() { ul { @for reason in reasons { li { (reason) } } } }
             }
         },
         Block::Tiles(tiles) => html! {
-            div.tiles { @for (class, value, about) in tiles {
-                div class=(format!("tile {class}").trim()) { b { (value) } span { (inline(about)) } }
+            div.tiles { @for (class, value, description) in tiles {
+                div class=(format!("tile {class}").trim()) {
+                    b { (value) }
+                    span { (inline(description)) }
+                }
             } }
         },
         Block::Lead(text) => html! { p.lead { (inline(text)) } },
@@ -105,64 +111,72 @@ fn block(block: &Block) -> Markup {
                 @for (name, value) in facts { dt { (inline(name)) } dd { (inline(value)) } }
             }
         },
-        Block::Columns(blocks) => html! { div.two { (all(blocks)) } },
-        Block::Card(blocks) => html! { div.card { (all(blocks)) } },
-        Block::Figure(chart, keys) => figure(chart, keys),
+        Block::Columns(blocks) => html! { div.two { (render_all(blocks)) } },
+        Block::Card(blocks) => html! { div.card { (render_all(blocks)) } },
+        Block::Figure(chart, legend) => figure(chart, legend),
         Block::Code(code) => html! { pre { (code) } },
         Block::Fold(summary, open, blocks) => {
-            html! { details open[*open] { summary { (summary) } (all(blocks)) } }
+            html! { details open[*open] { summary { (summary) } (render_all(blocks)) } }
         }
         Block::Subheading(text) => html! { h3 { (text) } },
+        // Only the terminal has these.
         Block::Banner(..) | Block::Line(..) => html! {},
     }
 }
 
+/// Renders a table.
 fn table(table: &Table) -> Markup {
-    let shown = table.shown(PAGE);
-    let group = table.group_class.map(|class| format!("group {class}"));
+    let columns = table.column_indexes(PAGE);
+    let group_class = table.group_class.map(|class| format!("group {class}"));
     html! {
         div.scroll { table {
-            thead { tr { @for column in shown.iter().map(|at| &table.columns[*at]) {
+            thead { tr { @for column in columns.iter().map(|index| &table.columns[*index]) {
                 th class=[column.align_left.then_some("l")] { (inline(&column.page_head)) }
             } } }
-            @if let Some(group) = group {
+            @if let Some(group_class) = group_class {
                 @for rows in &table.groups {
-                    tbody class=(group.trim()) { (self::rows(table, &shown, rows)) }
+                    tbody class=(group_class.trim()) { (self::rows(table, &columns, rows)) }
                 }
             } @else {
-                tbody { @for rows in &table.groups { (self::rows(table, &shown, rows)) } }
+                tbody { @for rows in &table.groups { (self::rows(table, &columns, rows)) } }
             }
         } }
     }
 }
 
-fn rows(table: &Table, shown: &[usize], rows: &[Row]) -> Markup {
-    let class = |at: usize| match (table.columns[at].align_left, table.columns[at].wraps) {
+/// Renders rows. `columns` has the indexes of the columns on the page.
+fn rows(table: &Table, columns: &[usize], rows: &[Row]) -> Markup {
+    let class_of = |column: &Column| match (column.align_left, column.wraps) {
         (true, true) => Some("l wrap"),
         (true, false) => Some("l"),
         _ => None,
     };
     html! {
-        @for row in rows.iter().filter(|row| row.on.has(PAGE)) {
+        @for row in rows.iter().filter(|row| row.formats.has(PAGE)) {
             tr class=[row.is_sub_row.then_some("part")] {
                 @if let Some(skip) = row.across {
                     @for _ in 0..skip { td {} }
-                    td.l.wrap colspan=(shown.len() - skip) { (inline(&row.cells[0])) }
+                    td.l.wrap colspan=(columns.len() - skip) { (inline(&row.cells[0])) }
                 } @else {
-                    @for at in shown { td class=[class(*at)] { (inline(&row.cells[*at])) } }
+                    @for index in columns {
+                        td class=[class_of(&table.columns[*index])] {
+                            (inline(&row.cells[*index]))
+                        }
+                    }
                 }
             }
         }
     }
 }
 
+/// Renders formatted text.
 fn inline(text: &Text) -> Markup {
     let render_span = |span: &Span| match span {
         Span::Plain(text) | Span::Name(text) => html! { (text) },
         Span::Code(text) => html! { code { (text) } },
         Span::Bold(text) => html! { b { (text) } },
         Span::Small(text) => html! { small { (text) } },
-        Span::Term(text, word) => term(text, word),
+        Span::Term(text, entry) => term(text, entry),
         Span::Tone(class, text) => html! { span class=(class) { (text) } },
         Span::Link(text, to) => html! { a href=(to) { (text) } },
         Span::Anchor(id) => html! { span id=(id) {} },
@@ -176,14 +190,15 @@ fn inline(text: &Text) -> Markup {
     html! { @for span in &text.0 { (render_span(span)) } }
 }
 
-/// A term with a link to its glossary entry.
-fn term(text: &str, word: &str) -> Markup {
-    let Some(word) = words::find(word) else { return html! { (text) } };
-    html! { a.term href={ "#word-" (word.id()) } title=(word.plain()) { (text) } }
+/// Renders a term with a link to the glossary entry of this name. Without such an entry, the term
+/// is plain text.
+fn term(text: &str, entry_name: &str) -> Markup {
+    let Some(entry) = words::find_entry(entry_name) else { return html! { (text) } };
+    html! { a.term href={ "#word-" (entry.id()) } title=(entry.summary()) { (text) } }
 }
 
-/// A chart with its caption and legend.
-fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
+/// Renders a chart with its caption and legend.
+fn figure(chart: &Chart, legend: &[(Ink, String)]) -> Markup {
     let shape = |ink| match ink {
         Ink::Bad | Ink::Limited | Ink::Shade => "box",
         _ => "line",
@@ -192,7 +207,7 @@ fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
         figure {
             figcaption {
                 b { (chart.title) }
-                @for (ink, text) in keys {
+                @for (ink, text) in legend {
                     span.key { i class={ (shape(*ink)) " k-" (ink.class()) } {} (text) }
                 }
             }
@@ -202,13 +217,15 @@ fn figure(chart: &Chart, keys: &[(Ink, String)]) -> Markup {
     }
 }
 
+/// Renders the glossary.
 fn glossary() -> Markup {
     html! {
         h2 id="words" { "Glossary" }
         p.lead { "What each number is, how it is measured, and when it is uncertain." }
-        dl.words { @for word in words::all() {
-            dt id={ "word-" (word.id()) } { (word.name) }
-            @for paragraph in word.paragraphs() {
+        dl.words { @for entry in words::entries() {
+            dt id={ "word-" (entry.id()) } { (entry.name) }
+            @for paragraph in entry.paragraphs() {
+                // Every second part is between backticks.
                 dd { @for (index, part) in paragraph.split('`').enumerate() {
                     @if index % 2 == 1 { code { (part) } } @else { (part) }
                 } }

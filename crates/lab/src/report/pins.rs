@@ -1,6 +1,6 @@
-//! Detects changes of all report formats: every format of every example (JSON, CSV, text, Markdown,
-//! page) is compared with its recorded length and SHA-256. `draw` writes the same bytes as files,
-//! so two versions can be compared with `diff`.
+//! Detects changes of all report formats. Every format of every example (JSON, CSV, text, Markdown,
+//! page) is compared with its recorded length and SHA-256. The test `draw` writes the same bytes as
+//! files, so two versions can be compared with `diff`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use super::*;
 use crate::study::tests::{published, repeated, study};
 
 /// File names with their contents.
-type Forms = BTreeMap<String, Vec<u8>>;
+type ReportFiles = BTreeMap<String, Vec<u8>>;
 
-/// A run with everything that the other examples leave out.
+/// Returns a run with the data that the other examples lack.
 fn everything() -> Example {
     let mut example = failing();
     let result = &mut example.result;
@@ -141,7 +141,7 @@ fn everything() -> Example {
     example
 }
 
-/// A run without thresholds and without failures.
+/// Returns a run without thresholds and without failures.
 fn measured() -> Example {
     let mut example = passing();
     example.result.thresholds.clear();
@@ -152,33 +152,46 @@ fn measured() -> Example {
     example
 }
 
-/// Adds the files that a report wrote into a folder, and its text for the terminal.
-fn add_files(forms: &mut Forms, folder: &str, files: &[PathBuf], stem: &str, report: &Report) {
+/// Adds the files of a report and its text for the terminal.
+fn add_files(
+    files_by_name: &mut ReportFiles,
+    folder: &str,
+    files: &[PathBuf],
+    stem: &str,
+    report: &Report,
+) {
     for path in files {
         let file = path.file_name().unwrap().to_str().unwrap();
-        forms.insert(format!("{folder}/{file}"), std::fs::read(path).unwrap());
+        files_by_name.insert(format!("{folder}/{file}"), std::fs::read(path).unwrap());
     }
     for (extension, colour) in [("txt", Colour::Plain), ("ansi", Colour::Ansi)] {
-        forms.insert(format!("{folder}/{stem}.{extension}"), report.text(colour).into_bytes());
+        files_by_name
+            .insert(format!("{folder}/{stem}.{extension}"), report.text(colour).into_bytes());
     }
 }
 
-fn of_run(forms: &mut Forms, name: &str, example: &Example) {
+fn add_run(files_by_name: &mut ReportFiles, name: &str, example: &Example) {
     let Example { result, totals, methods } = example;
     let (dir, folder) = (tempfile::tempdir().unwrap(), format!("run-{name}"));
     let files = write_folder(dir.path(), result, totals, methods).unwrap();
-    add_files(forms, &folder, &files, "report", &Report::run(result, totals, methods));
+    add_files(files_by_name, &folder, &files, "report", &Report::run(result, totals, methods));
     let k6 = format!("{:#}\n", k6_summary(result, totals, methods));
-    forms.insert(format!("{folder}/k6.json"), k6.into_bytes());
+    files_by_name.insert(format!("{folder}/k6.json"), k6.into_bytes());
 }
 
-fn of_capacity(forms: &mut Forms, name: &str, result: &CapacityResult) {
+fn add_capacity(files_by_name: &mut ReportFiles, name: &str, result: &CapacityResult) {
     let dir = tempfile::tempdir().unwrap();
     let files = write_capacity(dir.path(), result).unwrap();
-    add_files(forms, &format!("capacity-{name}"), &files, "capacity", &Report::capacity(result));
+    add_files(
+        files_by_name,
+        &format!("capacity-{name}"),
+        &files,
+        "capacity",
+        &Report::capacity(result),
+    );
 }
 
-fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
+fn add_comparison(files_by_name: &mut ReportFiles, name: &str, result: &CompareResult) {
     let report = Report::compare(result);
     for (extension, text) in [
         ("json", serde_json::to_string_pretty(result).unwrap()),
@@ -186,11 +199,16 @@ fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
         ("txt", report.text(Colour::Plain)),
         ("html", report.html()),
     ] {
-        forms.insert(format!("compare-{name}/compare.{extension}"), text.into_bytes());
+        files_by_name.insert(format!("compare-{name}/compare.{extension}"), text.into_bytes());
     }
 }
 
-fn of_study(forms: &mut Forms, name: &str, variants: &[VariantRuns], heights: &[u64]) {
+fn add_study(
+    files_by_name: &mut ReportFiles,
+    name: &str,
+    variants: &[VariantRuns],
+    heights: &[u64],
+) {
     let mut result = study(variants, heights);
     if name == "tiny" {
         result.partial = true;
@@ -201,11 +219,11 @@ fn of_study(forms: &mut Forms, name: &str, variants: &[VariantRuns], heights: &[
     }
     let dir = tempfile::tempdir().unwrap();
     let files = write_study(dir.path(), &result, variants).unwrap();
-    add_files(forms, &format!("study-{name}"), &files, "report", &Report::study(&result));
+    add_files(files_by_name, &format!("study-{name}"), &files, "report", &Report::study(&result));
 }
 
-fn forms() -> Forms {
-    let mut forms = Forms::new();
+fn files_by_name() -> ReportFiles {
+    let mut files_by_name = ReportFiles::new();
     let runs = [
         ("failing", failing()),
         ("passing", passing()),
@@ -214,30 +232,30 @@ fn forms() -> Forms {
         ("everything", everything()),
         ("measured", measured()),
     ];
-    runs.iter().for_each(|(name, example)| of_run(&mut forms, name, example));
-    of_capacity(&mut forms, "found", &capacity::example::found());
-    of_capacity(&mut forms, "doubtful", &capacity::example::doubtful());
-    of_comparison(&mut forms, "few", &compare::tests::compared());
-    of_comparison(&mut forms, "machines", &crate::compare::tests::machines());
-    of_study(&mut forms, "published", &published(), &[100_000, 500_000, 1_349_351]);
-    of_study(&mut forms, "repeated", &repeated("<b>x</b>", "a|b`c"), &[]);
+    runs.iter().for_each(|(name, example)| add_run(&mut files_by_name, name, example));
+    add_capacity(&mut files_by_name, "found", &capacity::example::found());
+    add_capacity(&mut files_by_name, "doubtful", &capacity::example::doubtful());
+    add_comparison(&mut files_by_name, "few", &compare::tests::compared());
+    add_comparison(&mut files_by_name, "machines", &crate::compare::tests::machines());
+    add_study(&mut files_by_name, "published", &published(), &[100_000, 500_000, 1_349_351]);
+    add_study(&mut files_by_name, "repeated", &repeated("<b>x</b>", "a|b`c"), &[]);
     let mut tiny = repeated("a", "b");
     for variant in &mut tiny {
         variant.runs.truncate(1);
         variant.runs[0].samples.truncate(1);
     }
-    of_study(&mut forms, "tiny", &tiny, &[]);
-    forms
+    add_study(&mut files_by_name, "tiny", &tiny, &[]);
+    files_by_name
 }
 
 #[test]
-fn every_form_of_every_example_is_as_recorded() {
+fn every_format_of_every_example_is_as_recorded() {
     let line = |(name, bytes): (&String, &Vec<u8>)| {
         let hash = digest::digest(&digest::SHA256, bytes);
         let hash: String = hash.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{hash} {:>8} {name}\n", bytes.len())
     };
-    let recorded: String = forms().iter().map(line).collect();
+    let recorded: String = files_by_name().iter().map(line).collect();
     expect_file!["pins.txt"].assert_eq(&recorded);
 }
 
@@ -248,18 +266,20 @@ fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not
         .assert_eq(&schema::closed::<CapacityResult>());
     expect_file!["../../../../docs/compare.schema.json"]
         .assert_eq(&schema::closed::<CompareResult>());
-    let forms = forms();
+    let files_by_name = files_by_name();
     for (schema, file, word) in [
         (schema::closed::<CapacityResult>(), "capacity.json", "/answer/end"),
         (schema::closed::<CompareResult>(), "compare.json", "/differences/0/verdict"),
     ] {
         let schema = serde_json::from_str(&schema).unwrap();
         let schema = jsonschema::validator_for(&schema).unwrap();
-        let of_kind: Vec<_> = forms.iter().filter(|(name, _)| name.ends_with(file)).collect();
-        assert_eq!(of_kind.len(), 2, "{file}");
-        for (name, bytes) in of_kind {
+        let examples: Vec<_> =
+            files_by_name.iter().filter(|(name, _)| name.ends_with(file)).collect();
+        assert_eq!(examples.len(), 2, "{file}");
+        for (name, bytes) in examples {
             let mut value: serde_json::Value = serde_json::from_slice(bytes).unwrap();
-            let faults: Vec<_> = schema.iter_errors(&value).map(|one| one.to_string()).collect();
+            let faults: Vec<_> =
+                schema.iter_errors(&value).map(|fault| fault.to_string()).collect();
             assert!(faults.is_empty(), "{name}: {faults:#?}");
             *value.pointer_mut(word).unwrap() = "maybe".into();
             assert!(!schema.is_valid(&value), "{name}");
@@ -272,7 +292,7 @@ fn capacity_and_comparison_fit_their_published_schemas_and_a_wrong_word_does_not
 #[ignore = "for looking at forms: WEIR_DRAW=FOLDER cargo test -p lab draw -- --ignored"]
 fn draw() {
     let dir = PathBuf::from(std::env::var("WEIR_DRAW").unwrap());
-    for (name, bytes) in forms() {
+    for (name, bytes) in files_by_name() {
         let path = dir.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();

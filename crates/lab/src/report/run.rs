@@ -20,15 +20,15 @@ use super::parts::{self, line};
 use super::timeline::build_timeline;
 use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
 
-/// Maximum number of reasons on the terminal. Findings and warnings are never left out.
+/// Maximum number of reasons on the terminal. Findings and warnings are never omitted.
 const REASONS_MAX: usize = 4;
 /// Maximum number of thresholds on the terminal.
-const THRESHOLDS: usize = 6;
+const THRESHOLDS_MAX: usize = 6;
 
 /// Builds the document of a run.
 pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Document {
     let timeline = build_timeline(result);
-    let text = TERMINAL | MARKDOWN;
+    let text_formats = TERMINAL | MARKDOWN;
     let findings = List { prefix: "finding: ", ..List::of(&result.findings) };
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
     let version = (result.weir.as_str(), result.schema.as_str());
@@ -50,12 +50,12 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
         Some(hosts::hosts(result)),
         Some(health::connections(result)),
         health::compared(result),
-        parts::bottleneck(finding, text),
-        parts::warnings(&result.warnings, usize::MAX, text),
+        parts::bottleneck(finding, text_formats),
+        parts::warnings(&result.warnings, usize::MAX, text_formats),
         Some(origin(result)),
         Some(parts::repeat(plan, target, "load", version)),
     ];
-    let (time, warmup) = (span(result.duration), warmup(result));
+    let (time, warmup) = (span(result.duration), format_warmup(result));
     Document {
         command: "weir load",
         title: plan.name.clone(),
@@ -72,7 +72,8 @@ pub(super) fn latency_over_time(result: &RunResult) -> Section {
     over_time::latency(result, &build_timeline(result))
 }
 
-fn warmup(result: &RunResult) -> String {
+/// Formats the warm-up as an addition to the duration, or returns nothing without a warm-up.
+fn format_warmup(result: &RunResult) -> String {
     match result.plan.warmup {
         0.0 => String::new(),
         warmup => format!(" with {} of warm-up", span(warmup)),
@@ -81,15 +82,17 @@ fn warmup(result: &RunResult) -> String {
 
 /// Returns the verdict with its reasons, and a summary.
 fn head(result: &RunResult) -> Section {
-    let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
+    let broken_count = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
     let total = result.thresholds.len();
     let outcome = result.verdict.outcome;
-    let (class, sum) = match outcome {
+    let (class, summary) = match outcome {
         Outcome::Measured => ("pass", "the plan has no thresholds; the numbers are valid".into()),
         Outcome::Pass if total == 1 => ("pass", "the threshold was kept".into()),
         Outcome::Pass => ("pass", format!("all {total} thresholds were kept")),
-        Outcome::Fail if broken == 0 => ("fail", "for another reason than its thresholds".into()),
-        Outcome::Fail => ("fail", format!("{broken} of {total} thresholds broken")),
+        Outcome::Fail if broken_count == 0 => {
+            ("fail", "for another reason than its thresholds".into())
+        }
+        Outcome::Fail => ("fail", format!("{broken_count} of {total} thresholds broken")),
         Outcome::Invalid => ("invalid", "the numbers are not valid".into()),
         Outcome::ClientLimited => {
             ("client", "the generator was the limit: the target's limit is unknown".into())
@@ -97,17 +100,18 @@ fn head(result: &RunResult) -> Section {
     };
     let partial_note = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
     let (word, reasons) = (outcome.as_str().to_owned(), result.verdict.reasons.clone());
-    let banner = format!("{}: {sum}{partial_note}", result.plan.name);
-    let list = List { max: (REASONS_MAX, "reason"), ..List::of(&reasons) };
+    let banner = format!("{}: {summary}{partial_note}", result.plan.name);
+    let list = List { terminal_max: REASONS_MAX, noun: "reason", ..List::of(&reasons) };
     Section::default()
         .on(FILES, result.partial.then_some(Block::Partial("the run ended before its plan")))
         .on(TERMINAL, Block::Banner(class, word.clone(), banner))
-        .on(PAGE, Block::Verdict(class, word, sum, reasons))
+        .on(PAGE, Block::Verdict(class, word, summary, reasons))
         .on(PAGE, Block::Tiles(tiles(result)))
         .on(TERMINAL | MARKDOWN, Block::List(list))
         .on(MARKDOWN, Block::Paragraph(summary_text(result)))
 }
 
+/// Returns the summary for Markdown: duration, target, and the most important numbers.
 fn summary_text(result: &RunResult) -> Text {
     let (target, overall) = (&result.target, &result.overall);
     let client = target.client.as_ref().map(|client| text![", ", code(client)]);
@@ -127,27 +131,29 @@ fn summary_text(result: &RunResult) -> Text {
     ]
 }
 
+/// Returns the most important values for the page.
 fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
-    // A failed share of 1 % or more is red. A smaller share is only in the table.
-    let alarm = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
-    let tile = |class, value, about: &str| Some((class, value, Text::marked(about)));
+    // A failed share of 1 % or more is red.
+    let failed_class = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
+    let tile = |class, value, description: &str| Some((class, value, Text::marked(description)));
     let (overall, delivered) = (&result.overall, result.generator.delivered_share);
-    let worst = result.methods.iter().max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
-    let worst = worst.filter(|row| row.failed_share > 0.0).map(|row| {
-        let about = Text::from(format!("failed of {}", row.method));
-        (alarm(row.failed_share), percent(row.failed_share), about)
+    let worst_method =
+        result.methods.iter().max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
+    let worst_tile = worst_method.filter(|row| row.failed_share > 0.0).map(|row| {
+        let description = Text::from(format!("failed of {}", row.method));
+        (failed_class(row.failed_share), percent(row.failed_share), description)
     });
     let limited = percent(overall.limited_share);
-    let limited =
+    let limited_tile =
         (overall.limited_share > 0.0).then(|| tile("", limited, "[limited (429)](limited)"));
     let delivered_class = if delivered < 0.99 { "doubt" } else { "" };
-    let failed = (alarm(overall.failed_share), percent(overall.failed_share));
+    let failed = percent(overall.failed_share);
     let tiles = [
         tile("", count(overall.calls), "[calls that ended](calls)"),
         tile("", rate(overall.goodput), "[results (goodput)](goodput)"),
-        tile(failed.0, failed.1, "[failed, all methods](failed)"),
-        worst,
-        limited.flatten(),
+        tile(failed_class(overall.failed_share), failed, "[failed, all methods](failed)"),
+        worst_tile,
+        limited_tile.flatten(),
         tile("", ms(overall.latency.p50_ms), "[median latency](latency)"),
         tile("", ms(overall.latency.p99_ms), "[p99 latency, all outcomes](latency)"),
         tile(delivered_class, percent(delivered), "[of the plan was started](delivered)"),
@@ -158,7 +164,7 @@ fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
 /// Returns the settings of the run, and the target.
 fn settings_and_target(result: &RunResult) -> Section {
     let (plan, target) = (&result.plan, &result.target);
-    let (time, warmup) = (span(result.duration), warmup(result));
+    let (time, warmup) = (span(result.duration), format_warmup(result));
     let (seed, protocol, reuse) = (plan.seed, plan.protocol(), &plan.connections);
     let settings = format!("{time}{warmup} · seed {seed} · {protocol} · connections {reuse}");
     let mut target_description = vec![target.url.clone(), target.family.clone()];
@@ -170,18 +176,18 @@ fn settings_and_target(result: &RunResult) -> Section {
         .on(TERMINAL, line("target", target_description.join(" · ")))
 }
 
-/// Returns every threshold with its observed value. On the terminal the broken ones come first.
+/// Returns every threshold with its observed value. The terminal shows broken thresholds first.
 fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
     let section = Section::new("thresholds", "Thresholds").nav("Thresholds");
     if thresholds.is_empty() {
-        let none = "The plan has none, so the verdict says only that the numbers are valid.";
-        return section.on(FILES, Block::Lead(none.into()));
+        let lead = "The plan has none, so the verdict says only that the numbers are valid.";
+        return section.on(FILES, Block::Lead(lead.into()));
     }
     let mut sorted: Vec<&ThresholdOutcome> = thresholds.iter().collect();
     sorted.sort_by_key(|threshold| threshold.kept);
     section
         .lead("Judged over the run after the warm-up, unless a stage or window is named.")
-        .on(TERMINAL, Block::Table(table(sorted).at_most(THRESHOLDS, "threshold")))
+        .on(TERMINAL, Block::Table(table(sorted).at_most(THRESHOLDS_MAX, "threshold")))
         .on(FILES, Block::Table(table(thresholds.iter().collect())))
 }
 
@@ -195,7 +201,7 @@ fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
     )
 }
 
-/// Returns whether a threshold was kept, in colour.
+/// Returns "kept" or "broken", in colour.
 pub(super) fn verdict_of(threshold: &ThresholdOutcome) -> Text {
     if threshold.kept { tone("kept", "kept") } else { tone("broken", "broken") }
 }
@@ -208,10 +214,11 @@ pub(super) fn format_observed(threshold: &ThresholdOutcome) -> String {
     }
 }
 
+/// Returns the target, the plan and the generator's machine.
 fn origin(result: &RunResult) -> Section {
     let machine = &result.fingerprint;
     let cores = plural(machine.cores as u64, "core");
-    let short = text![
+    let summary = text![
         parts::plan_in_short(&result.weir, &result.started, &result.plan),
         ", on ",
         code(&machine.host),
@@ -220,5 +227,5 @@ fn origin(result: &RunResult) -> Section {
             machine.cpu, machine.kernel
         ),
     ];
-    parts::origin(&result.plan, &result.target, machine).on(MARKDOWN, Block::Paragraph(short))
+    parts::origin(&result.plan, &result.target, machine).on(MARKDOWN, Block::Paragraph(summary))
 }

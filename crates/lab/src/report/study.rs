@@ -1,9 +1,9 @@
 //! The document of a sync study: conclusions, heights, leads, rates and hit ratios.
 //!
-//! Each variant has one colour in all charts. Several runs of a variant are thin lines, and values
-//! over all of them are thick ones. The first variant is the reference. In charts of leads, a value
-//! above zero means that the other variant is ahead of it. `wording/conclude.rs` writes the
-//! conclusions.
+//! Each variant has one colour in all charts. If a variant has several runs, thin lines show the
+//! runs, and a thick line shows the median of the variant. The first variant is the reference: in
+//! charts of leads, a value above zero means that the other variant is ahead of it.
+//! `wording/conclude.rs` writes the conclusions.
 
 mod charts;
 
@@ -33,13 +33,13 @@ const WARNINGS_MAX: usize = 6;
 
 /// Builds the document of a study.
 pub(super) fn document(result: &StudyResult) -> Document {
-    let omitted_data = |on| {
+    let omitted_data = |formats| {
         parts::left_out(
             result.variants.iter().map(|variant| (&variant.name, &variant.left_out)),
-            on,
+            formats,
         )
     };
-    let warnings = |on| parts::warnings(&result.warnings, WARNINGS_MAX, on);
+    let warnings = |formats| parts::warnings(&result.warnings, WARNINGS_MAX, formats);
     let mut sections = vec![
         Some(head(result)),
         omitted_data(TERMINAL),
@@ -72,16 +72,16 @@ pub(super) fn document(result: &StudyResult) -> Document {
     }
 }
 
-/// Returns the verdict about the other variants if all verdicts agree, else "cannot tell". `None`
-/// if there is no other variant.
+/// Returns the verdict about the other variants if all verdicts agree, otherwise "cannot tell".
+/// `None` if there is no other variant.
 fn verdict(result: &StudyResult) -> Option<ComparisonVerdict> {
-    let mut words = result.conclusions.iter().filter_map(|conclusion| conclusion.word);
-    let first_word = words.next()?;
-    let is_common = words.all(|word| word == first_word);
-    Some(if is_common { first_word } else { ComparisonVerdict::CannotTell })
+    let mut verdicts = result.conclusions.iter().filter_map(|conclusion| conclusion.word);
+    let first_verdict = verdicts.next()?;
+    let all_agree = verdicts.all(|verdict| verdict == first_verdict);
+    Some(if all_agree { first_verdict } else { ComparisonVerdict::CannotTell })
 }
 
-/// Returns the name of a verdict about times.
+/// Returns the name of a verdict about times, where "better" means "faster".
 fn name_verdict(verdict: ComparisonVerdict) -> &'static str {
     match verdict {
         ComparisonVerdict::Better => "faster",
@@ -117,9 +117,10 @@ fn describe_setup(result: &StudyResult) -> String {
     parts.join(" · ")
 }
 
+/// Returns the verdict over all variants.
 fn head(result: &StudyResult) -> Section {
-    let verdict_word = verdict(result);
-    let class = match verdict_word {
+    let verdict = verdict(result);
+    let class = match verdict {
         None
         | Some(
             ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::Negligible,
@@ -127,23 +128,25 @@ fn head(result: &StudyResult) -> Section {
         Some(ComparisonVerdict::Worse) => "fail",
         Some(ComparisonVerdict::CannotTell) => "invalid",
     };
-    let head = verdict_word.map_or("measured", name_verdict).to_uppercase();
+    let word = verdict.map_or("measured", name_verdict).to_uppercase();
     let verdicts =
         result.conclusions.iter().filter(|conclusion| conclusion.about == About::Verdict);
     let reasons = verdicts.map(|conclusion| conclusion.text.clone()).collect();
     let partial_note = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
-    let banner = Block::Banner(class, head.clone(), format!("{}{partial_note}", result.name));
+    let banner = Block::Banner(class, word.clone(), format!("{}{partial_note}", result.name));
     let partial = Block::Partial("the study ended before its plan");
     let question = result.question.as_ref();
     Section::default()
         .on(MARKDOWN, question.map(|text| Block::Paragraph(text.into())))
         .on(FILES, result.partial.then_some(partial))
-        .on(PAGE, Block::Verdict(class, head, String::new(), reasons))
+        .on(PAGE, Block::Verdict(class, word, String::new(), reasons))
         .on(PAGE, tiles(result))
         .on(TERMINAL, banner)
         .on(TERMINAL | MARKDOWN, Block::Paragraph(describe_setup(result).into()))
 }
 
+/// Returns the main result of the first pair of variants as tiles. `None` if there is no such pair,
+/// or if it has no common height.
 fn tiles(result: &StudyResult) -> Option<Block> {
     let against = result.against.first()?;
     let row = main_row(result, against)?;
@@ -158,10 +161,12 @@ fn tiles(result: &StudyResult) -> Option<Block> {
         (spread.map_or_else(|| "unknown".into(), time), "largest spread between repeats".into()),
         (percent(comparison.floor), "smallest change that matters".into()),
     ];
-    Some(Block::Tiles(tiles.map(|(value, about)| ("", value, Text::from(about))).to_vec()))
+    let tiles = tiles.map(|(value, description)| ("", value, Text::from(description)));
+    Some(Block::Tiles(tiles.to_vec()))
 }
 
-/// Builds the section of conclusions. The HTML page leaves the verdict out, which it has at the top.
+/// Returns the section of conclusions. On the HTML page it leaves out the verdict, which the page
+/// has at the top.
 fn conclusions(result: &StudyResult) -> Section {
     let items = result.conclusions.iter().map(|conclusion| {
         let variant =
@@ -191,7 +196,7 @@ fn terminal_conclusions(result: &StudyResult) -> Section {
 }
 
 /// Returns the times to heights: first the times of each variant, then the differences of the other
-/// variants from the first.
+/// variants from the first variant.
 fn times(result: &StudyResult) -> Section {
     let mut table = Table::new([Column::number("height")]).at_most(ROWS_MAX, "row");
     result.variants.iter().for_each(|variant| table.column(&variant.name));
@@ -199,7 +204,7 @@ fn times(result: &StudyResult) -> Section {
         let later = format!("{} later by", against.other);
         [&*later, "change", "95 % interval", "verdict"].iter().for_each(|head| table.column(head));
     }
-    let several = result.variants.iter().any(|variant| variant.runs.len() > 1);
+    let has_repeats = result.variants.iter().any(|variant| variant.runs.len() > 1);
     for (index, height) in result.heights.iter().enumerate() {
         let mut cells = cells![count(*height)];
         for variant in &result.variants {
@@ -208,7 +213,7 @@ fn times(result: &StudyResult) -> Section {
                 let stalled = if result.stalls_subtracted { time.stalled } else { 0.0 };
                 time.elapsed.map(|elapsed| elapsed - stalled)
             });
-            cells.push(variant_time(&times.collect::<Vec<_>>(), several).into());
+            cells.push(variant_time(&times.collect::<Vec<_>>(), has_repeats).into());
         }
         for against in &result.against {
             let row = against.times.get(index).map(difference_cells);
@@ -225,11 +230,12 @@ fn times(result: &StudyResult) -> Section {
         .on(ALL, Block::Table(table))
 }
 
-/// Formats the median with the range over runs.
-fn variant_time(times: &[f64], several: bool) -> String {
+/// Formats the median, with the range over runs if `with_range` is true. Returns a dash if there
+/// are no times.
+fn variant_time(times: &[f64], with_range: bool) -> String {
     let Some(median_time) = median(times) else { return String::from("–") };
     match sorted(times).as_slice() {
-        [fastest, .., slowest] if several => {
+        [fastest, .., slowest] if with_range => {
             format!("{} ({} to {})", time(median_time), time(*fastest), time(*slowest))
         }
         _ => time(median_time),
@@ -241,6 +247,7 @@ fn time(seconds: f64) -> String {
     if seconds.abs() < 60.0 { format!("{seconds:.1} s") } else { clock(seconds) }
 }
 
+/// Formats a difference of times with its sign.
 fn signed(seconds: f64) -> String {
     let sign = if seconds < 0.0 { "−" } else { "+" };
     format!("{sign}{}", time(seconds.abs()))
@@ -263,22 +270,27 @@ fn difference_cells(row: &TimeRow) -> Vec<Text> {
 /// Returns each variant's rates, hit ratios and page accesses by height.
 fn bins(result: &StudyResult) -> Section {
     let variants = &result.variants;
-    let counters = variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
-    type Kind = (&'static str, fn(&VariantRow) -> &[Option<f64>], fn(f64) -> String);
-    let kinds: [Kind; 3] = [
+    let has_hit_ratios =
+        variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
+    // The unit in the head, the values by bin, and the format of a value.
+    type Quantity = (&'static str, fn(&VariantRow) -> &[Option<f64>], fn(f64) -> String);
+    let quantities: [Quantity; 3] = [
         (" blocks/s", |variant| &variant.rates, short),
         (" hits", |variant| &variant.hit_ratios, percent),
         (" pages/block", |variant| &variant.pages_per_block, short),
     ];
-    let kinds = &kinds[..if counters { 3 } else { 1 }];
-    let columns =
-        || kinds.iter().flat_map(|kind| variants.iter().map(move |variant| (kind, variant)));
+    let quantities = &quantities[..if has_hit_ratios { 3 } else { 1 }];
+    let columns = || {
+        quantities
+            .iter()
+            .flat_map(|quantity| variants.iter().map(move |variant| (quantity, variant)))
+    };
     let mut table = Table::new([Column::number("from")]).at_most(ROWS_MAX, "row");
     columns().for_each(|((unit, ..), variant)| table.column(format!("{}{unit}", variant.name)));
     for index in 0..variants.iter().map(|variant| variant.rates.len()).max().unwrap_or(0) {
-        let cells = columns().map(|((_, values_of, write), variant)| {
+        let cells = columns().map(|((_, values_of, format_value), variant)| {
             let value = values_of(variant).get(index).copied().flatten();
-            Text::from(or_dash(value, write))
+            Text::from(or_dash(value, format_value))
         });
         let bin_start = Text::from(count(index as u64 * result.bin));
         table.row(std::iter::once(bin_start).chain(cells).collect());
@@ -289,7 +301,7 @@ fn bins(result: &StudyResult) -> Section {
 
 /// Returns a table of the runs of all variants.
 fn runs(result: &StudyResult) -> Section {
-    let full =
+    let format_moment =
         |moment: CacheFull| format!("{} (height {})", time(moment.elapsed), count(moment.height));
     let runs_with_variant = result
         .variants
@@ -302,7 +314,7 @@ fn runs(result: &StudyResult) -> Section {
         Column::number("took") => time(run.elapsed),
         Column::number("height") => count(run.height),
         Column::number("samples") => format!("{} every {} s", count(run.samples as u64), short(run.period)),
-        Column::number("cache full") => or_dash(run.cache_full, full),
+        Column::number("cache full") => or_dash(run.cache_full, format_moment),
         Column::number("hits") => or_dash(run.hit_ratio, percent),
         Column::number("memory") => or_dash(run.memory_max, |bytes_used| bytes(bytes_used as f64)),
         Column::number("CPU") => or_dash(run.cpu, |cpu| span(cpu.round())),
@@ -310,6 +322,7 @@ fn runs(result: &StudyResult) -> Section {
     Section::new("runs", "Runs").nav("Runs").on(FILES, Block::Table(table))
 }
 
+/// Returns a note on the version and on further files.
 fn origin_note(result: &StudyResult) -> Section {
     let note = format!(
         "weir {}, {}; samples.csv has every sample, study.json everything else. Rules: docs/studies.md.",

@@ -10,9 +10,9 @@ use super::ReportFault;
 use crate::analysis::calendar::rfc3339;
 use crate::analysis::sync::VariantRuns;
 
-/// Returns the time series as CSV: one line per second with the totals (method `all`), and one line
-/// per second and method with percentiles. The totals have no percentiles, because percentiles of
-/// several methods cannot be combined.
+/// Returns the time series as CSV. Each second has one line with the totals (method `all`), and one
+/// line per method with percentiles. The totals have no percentiles, because percentiles of several
+/// methods cannot be combined.
 ///
 /// # Errors
 /// Fails if a value cannot be serialized.
@@ -24,41 +24,45 @@ pub fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     head.extend(["in_flight", "workers_busy", "waiting"]);
     let mut rows = vec![head.into_iter().map(String::from).collect()];
     for second in &result.series {
-        rows.push(whole_second(second));
-        rows.extend(second.methods.iter().map(|method| method_second(result, second, method)));
+        rows.push(totals_line(second));
+        rows.extend(second.methods.iter().map(|method| method_line(result, second, method)));
     }
     csv("series.csv", &rows)
 }
 
-fn whole_second(second: &Second) -> Vec<String> {
-    let counts = Class::ALL.map(|counted| second.count(|class| class == counted));
+/// Returns the cells of a second's totals. They have no stage and no percentiles.
+fn totals_line(second: &Second) -> Vec<String> {
+    let counts = Class::ALL.map(|column| second.count(|class| class == column));
     let mut row = vec![second.at.to_string(), String::from("all"), String::new()];
     row.push(counts.iter().sum::<u64>().to_string());
     row.extend(counts.iter().map(u64::to_string));
+    // The percentiles.
     row.extend([const { String::new() }; 4]);
-    let numbers = [second.scheduled, second.started, second.dropped, second.requests];
-    row.extend(numbers.iter().map(u64::to_string));
+    let iterations = [second.scheduled, second.started, second.dropped, second.requests];
+    row.extend(iterations.iter().map(u64::to_string));
     row.extend([second.scheduling_delay_p99_ms.to_string(), second.generator_busy.to_string()]);
-    let numbers = [second.in_flight, second.workers_busy, second.waiting];
-    row.extend(numbers.iter().map(u64::to_string));
+    let concurrency = [second.in_flight, second.workers_busy, second.waiting];
+    row.extend(concurrency.iter().map(u64::to_string));
     row
 }
 
-fn method_second(result: &RunResult, second: &Second, method: &MethodSecond) -> Vec<String> {
+/// Returns the cells of a method in a second.
+fn method_line(result: &RunResult, second: &Second, method: &MethodSecond) -> Vec<String> {
     let stage = result.stages.get(method.stage);
     let mut row = vec![second.at.to_string(), method.method.clone()];
     row.push(stage.map_or_else(String::new, |stage| format!("{}/{}", stage.scenario, stage.stage)));
-    let counts = Class::ALL.map(|counted| method.count(|class| class == counted));
+    let counts = Class::ALL.map(|column| method.count(|class| class == column));
     row.push(counts.iter().sum::<u64>().to_string());
     row.extend(counts.iter().map(u64::to_string));
     let times = [method.p50_ms, method.p95_ms, method.p99_ms, method.max_ms];
     row.extend(times.iter().map(f64::to_string));
+    // The columns from `scheduled` on, which only the totals have.
     row.extend([const { String::new() }; 9]);
     row
 }
 
-/// Writes one line per method and class for the run without its warm-up (with an empty stage), and
-/// one for each stage. Only class `all` has the method's shares and service times.
+/// Writes one line per method and class of the run without its warm-up, where the stage is empty.
+/// Then writes such lines for each stage. Only class `all` has shares and service times.
 pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let first_columns = [
         "stage",
@@ -83,6 +87,7 @@ pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     csv("methods.csv", &rows)
 }
 
+/// Adds the lines of methods: first all classes together, then each class.
 fn push_rows<'a>(
     rows: &mut Vec<Vec<String>>,
     stage: &str,
@@ -98,8 +103,10 @@ fn push_rows<'a>(
         for class in &row.classes {
             let name = class.class.as_str().to_owned();
             let mut cells = vec![stage.into(), row.method.clone(), name, class.calls.to_string()];
+            // The shares.
             cells.extend([const { String::new() }; 4]);
             cells.extend(quantiles(&class.latency));
+            // The service times.
             cells.extend([const { String::new() }; QUANTILES.len()]);
             rows.push(cells);
         }
@@ -139,9 +146,11 @@ pub(super) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> 
     csv("samples.csv", &rows)
 }
 
+/// Names of the columns of [`quantiles`]. The last two are the confidence interval of the p99.
 const QUANTILES: [&str; 10] =
     ["mean", "min", "p50", "p90", "p95", "p99", "p999", "max", "p99_low", "p99_high"];
 
+/// Returns the cells of a distribution, which are empty if it has no values.
 fn quantiles(quantiles: &Quantiles) -> [String; QUANTILES.len()] {
     if quantiles.count == 0 {
         return [const { String::new() }; QUANTILES.len()];
@@ -162,6 +171,7 @@ fn quantiles(quantiles: &Quantiles) -> [String; QUANTILES.len()] {
     times.map(|time| time.to_string())
 }
 
+/// Returns rows as CSV. `file` is the file name for the error.
 fn csv(file: &'static str, rows: &[Vec<String>]) -> Result<Vec<u8>, ReportFault> {
     let fault = |reason: String| ReportFault::Form { file, reason };
     let mut writer = csv::Writer::from_writer(Vec::new());

@@ -1,5 +1,5 @@
-//! Goal: reports say what the result says, in forms that others read, and let nothing from outside
-//! break out of its place. Method: made-up runs (`example`), read back with other people's readers.
+//! Goal: reports agree with the result, other programs can read their formats, and text from the
+//! input never becomes markup. Method: invented runs (`example`) are read with independent readers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,18 @@ use serde_json::Value;
 use super::example::{Example, failing, hostile, long, passing};
 use super::*;
 
-fn written(example: &Example) -> (tempfile::TempDir, BTreeMap<String, Vec<u8>>) {
+/// Writes the files of a run. Returns the contents by file name.
+fn write_files(example: &Example) -> (tempfile::TempDir, BTreeMap<String, Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("deep/er");
-    let paths = write_folder(&place, &example.result, &example.totals, &example.methods).unwrap();
+    let folder = dir.path().join("deep/er");
+    let paths = write_folder(&folder, &example.result, &example.totals, &example.methods).unwrap();
     let files = paths.iter().map(|path| {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         (name, std::fs::read(path).unwrap())
     });
     let files: BTreeMap<_, _> = files.collect();
     assert_eq!(
-        std::fs::read_dir(&place).unwrap().count(),
+        std::fs::read_dir(&folder).unwrap().count(),
         files.len(),
         "nothing else is left in the folder"
     );
@@ -33,59 +34,59 @@ fn written(example: &Example) -> (tempfile::TempDir, BTreeMap<String, Vec<u8>>) 
 #[test]
 fn the_result_is_read_back_as_it_was_and_fits_the_published_schema() {
     let example = failing();
-    let (_dir, files) = written(&example);
+    let (_dir, files) = write_files(&example);
     let value: Value = serde_json::from_slice(&files["result.json"]).unwrap();
-    let back: RunResult = serde_json::from_value(value.clone()).unwrap();
+    let read_result: RunResult = serde_json::from_value(value.clone()).unwrap();
     assert_eq!(serde_json::to_value(&example.result).unwrap(), value);
-    assert_eq!(back.series, example.result.series);
+    assert_eq!(read_result.series, example.result.series);
 
     let schema: Value = serde_json::from_str(&schema::run()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let faults: Vec<_> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
     assert!(faults.is_empty(), "{faults:#?}");
 
-    // What is published is what is meant: refresh it with `cargo xtask generate`.
+    // `cargo xtask generate` refreshes the published schema.
     expect_file!["../../../../docs/result.schema.json"].assert_eq(&schema::run());
 
-    // The schema must be able to refuse.
-    let mut broken = value;
-    broken["verdict"]["outcome"] = "maybe".into();
-    assert!(!schema.is_valid(&broken));
+    // The schema rejects an unknown outcome.
+    let mut invalid = value;
+    invalid["verdict"]["outcome"] = "maybe".into();
+    assert!(!schema.is_valid(&invalid));
 }
 
 #[test]
 fn a_log_reader_finds_every_call_under_its_tag() {
     let example = failing();
-    let (_dir, files) = written(&example);
+    let (_dir, files) = write_files(&example);
     let bytes = &files["latency.hlog"];
     let text = std::str::from_utf8(bytes).unwrap();
     assert!(text.starts_with("#[Histogram log format version 1.3]\n"), "{}", &text[..200]);
 
-    let mut read: BTreeMap<String, u64> = BTreeMap::new();
-    let mut highest = 0;
+    let mut calls_in_log: BTreeMap<String, u64> = BTreeMap::new();
+    let mut longest = 0;
     for entry in IntervalLogIterator::new(bytes) {
         let LogEntry::Interval(line) = entry.unwrap() else { continue };
         assert!(line.encoded_histogram().starts_with("HISTFAAA"));
         let raw = base64::decode(line.encoded_histogram());
         let times: lab_model::record::Times =
             Deserializer::new().deserialize(&mut &raw[..]).unwrap();
-        *read.entry(line.tag().unwrap().as_str().to_owned()).or_default() += times.len();
-        highest = highest.max(times.max());
+        *calls_in_log.entry(line.tag().unwrap().as_str().to_owned()).or_default() += times.len();
+        longest = longest.max(times.max());
         assert!((line.max() - times.max() as f64 / 1e6).abs() < 0.001, "milliseconds");
     }
-    let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+    let mut recorded_calls: BTreeMap<String, u64> = BTreeMap::new();
     for (slot, cell) in &example.totals.cells {
         let method = &example.methods[usize::from(slot.method)];
         let tag = format!("{method}.{}", slot.class.as_str());
-        *counted.entry(tag).or_default() += cell.latency.len();
+        *recorded_calls.entry(tag).or_default() += cell.latency.len();
     }
-    assert!(counted.contains_key("eth_getLogs.timeout"));
-    assert_eq!(read, counted);
+    assert!(recorded_calls.contains_key("eth_getLogs.timeout"));
+    assert_eq!(calls_in_log, recorded_calls);
     let timeouts = example.totals.latency(|slot| slot.class == Class::Timeout);
-    assert_eq!(highest, timeouts.max());
+    assert_eq!(longest, timeouts.max());
 }
 
-/// Base64 as the log has it, written out here so that the reader shares nothing with the writer.
+/// A decoder of Base64 that shares no code with the writer of the log.
 mod base64 {
     pub(super) fn decode(text: &str) -> Vec<u8> {
         let value = |c: u8| match c {
@@ -97,10 +98,10 @@ mod base64 {
         };
         let mut bytes = Vec::new();
         let digits: Vec<u8> = text.bytes().filter(|c| *c != b'=').map(value).collect();
-        for four in digits.chunks(4) {
-            let mut word = four.iter().fold(0u32, |word, digit| word << 6 | u32::from(*digit));
-            word <<= 6 * (4 - four.len());
-            bytes.extend_from_slice(&word.to_be_bytes()[1..four.len()]);
+        for group in digits.chunks(4) {
+            let mut word = group.iter().fold(0u32, |word, digit| word << 6 | u32::from(*digit));
+            word <<= 6 * (4 - group.len());
+            bytes.extend_from_slice(&word.to_be_bytes()[1..group.len()]);
         }
         bytes
     }
@@ -110,6 +111,7 @@ fn report(example: &Example) -> Report {
     Report::run(&example.result, &example.totals, &example.methods)
 }
 
+/// Returns the header and the rows of a CSV file.
 fn csv(bytes: &[u8]) -> (Vec<String>, Vec<Vec<String>>) {
     let mut reader = ::csv::Reader::from_reader(bytes);
     let head = reader.headers().unwrap().iter().map(String::from).collect();
@@ -120,13 +122,13 @@ fn csv(bytes: &[u8]) -> (Vec<String>, Vec<Vec<String>>) {
 #[test]
 fn the_tables_hold_every_second_and_method() {
     let example = failing();
-    let (_dir, files) = written(&example);
+    let (_dir, files) = write_files(&example);
     let (head, rows) = csv(&files["series.csv"]);
     let column = |name: &str| head.iter().position(|head| head == name).unwrap();
-    let whole: Vec<_> = rows.iter().filter(|row| row[1] == "all").collect();
-    assert_eq!(whole.len(), example.result.series.len());
+    let total_rows: Vec<_> = rows.iter().filter(|row| row[1] == "all").collect();
+    assert_eq!(total_rows.len(), example.result.series.len());
     let scheduled: u64 =
-        whole.iter().map(|row| row[column("scheduled")].parse::<u64>().unwrap()).sum();
+        total_rows.iter().map(|row| row[column("scheduled")].parse::<u64>().unwrap()).sum();
     assert_eq!(scheduled, example.result.series.iter().map(|second| second.scheduled).sum::<u64>());
     let timeouts: u64 = rows
         .iter()
@@ -134,7 +136,10 @@ fn the_tables_hold_every_second_and_method() {
         .map(|row| row[column("timeout")].parse::<u64>().unwrap())
         .sum();
     assert!(timeouts > 100, "{timeouts}");
-    assert!(whole[0][column("p99_ms")].is_empty(), "percentiles of methods cannot be added up");
+    assert!(
+        total_rows[0][column("p99_ms")].is_empty(),
+        "percentiles of methods cannot be added up"
+    );
 
     let (head, rows) = csv(&files["methods.csv"]);
     let column = |name: &str| head.iter().position(|head| head == name).unwrap();
@@ -152,7 +157,7 @@ fn the_tables_hold_every_second_and_method() {
 #[test]
 fn hostile_names_stay_in_their_cell() {
     let example = hostile();
-    let (_dir, files) = written(&example);
+    let (_dir, files) = write_files(&example);
     let (_, rows) = csv(&files["series.csv"]);
     assert!(rows.iter().any(|row| row[1] == *example.methods[1]));
     let entries = IntervalLogIterator::new(&files["latency.hlog"]);
@@ -169,18 +174,18 @@ fn a_full_disk_is_reported_with_the_file_and_its_length_and_what_was_written_sta
             .unwrap_err()
             .to_string()
     };
-    // /dev/full says "no space left on device" to every write.
+    // Every write to /dev/full fails with "no space left on device".
     std::os::unix::fs::symlink("/dev/full", dir.path().join(".latency.hlog.part")).unwrap();
     let fault = write();
     let path = dir.path().join("latency.hlog").display().to_string();
     assert!(fault.starts_with(&format!("no space is left for {path} (")), "{fault}");
-    let kept = std::fs::read(dir.path().join("result.json")).unwrap();
-    serde_json::from_slice::<RunResult>(&kept).unwrap();
+    let first_result = std::fs::read(dir.path().join("result.json")).unwrap();
+    serde_json::from_slice::<RunResult>(&first_result).unwrap();
 
-    // A later failure leaves the earlier result whole.
+    // A later failure does not change the earlier result.
     std::os::unix::fs::symlink("/dev/full", dir.path().join(".result.json.part")).unwrap();
     assert!(write().starts_with("no space is left for "));
-    assert_eq!(std::fs::read(dir.path().join("result.json")).unwrap(), kept);
+    assert_eq!(std::fs::read(dir.path().join("result.json")).unwrap(), first_result);
 }
 
 #[test]
@@ -194,7 +199,7 @@ fn a_folder_that_cannot_be_created_is_reported() {
     assert!(text.starts_with("cannot create the folder ") && text.contains("file/x"), "{text}");
 }
 
-/// Names of fields, and the kinds of their values, down to `depth`.
+/// Returns the keys of a JSON object.
 fn keys(value: &Value) -> BTreeSet<String> {
     value.as_object().unwrap().keys().cloned().collect()
 }
@@ -202,7 +207,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 #[test]
 fn the_k6_summary_has_the_keys_that_k6_writes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/k6/summary-export.json");
-    let theirs: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let k6_output: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let mut example = failing();
     example.result.thresholds.push(lab_model::results::ThresholdOutcome {
         text: "http_req_failed rate<0.01".into(),
@@ -211,42 +216,43 @@ fn the_k6_summary_has_the_keys_that_k6_writes() {
         broken_at: None,
         ..Default::default()
     });
-    let ours = k6_summary(&example.result, &example.totals, &example.methods);
-    assert_eq!(keys(&ours), keys(&theirs));
-    assert_eq!(keys(&ours["root_group"]), keys(&theirs["root_group"]));
-    let left_out = ["http_req_blocked", "http_req_sending", "http_req_waiting", "checks"];
-    let metrics = theirs["metrics"].as_object().unwrap();
-    assert!(metrics.len() > 10);
-    for (name, theirs) in metrics {
-        if left_out.contains(&name.as_str()) || name == "http_req_receiving" {
+    let summary = k6_summary(&example.result, &example.totals, &example.methods);
+    assert_eq!(keys(&summary), keys(&k6_output));
+    assert_eq!(keys(&summary["root_group"]), keys(&k6_output["root_group"]));
+    let omitted = ["http_req_blocked", "http_req_sending", "http_req_waiting", "checks"];
+    let k6_metrics = k6_output["metrics"].as_object().unwrap();
+    assert!(k6_metrics.len() > 10);
+    for (name, k6_metric) in k6_metrics {
+        if omitted.contains(&name.as_str()) || name == "http_req_receiving" {
             continue;
         }
         let name = name.replace("rpc:", "method:");
-        let own = &ours["metrics"][&name];
-        assert!(own.is_object(), "{name}");
-        let plain = |value: &Value| &keys(value) - &BTreeSet::from([String::from("thresholds")]);
-        assert_eq!(plain(own), plain(theirs), "{name}");
+        let metric = &summary["metrics"][&name];
+        assert!(metric.is_object(), "{name}");
+        let value_keys =
+            |value: &Value| &keys(value) - &BTreeSet::from([String::from("thresholds")]);
+        assert_eq!(value_keys(metric), value_keys(k6_metric), "{name}");
     }
-    // True means broken, as in the fixture, where p(99)<0.001 was.
-    assert_eq!(theirs["metrics"]["http_req_duration"]["thresholds"]["p(99)<0.001"], true);
-    let broken = &ours["metrics"]["http_req_duration{method:eth_getLogs}"];
+    // True means broken. In the fixture, p(99)<0.001 was broken.
+    assert_eq!(k6_output["metrics"]["http_req_duration"]["thresholds"]["p(99)<0.001"], true);
+    let broken = &summary["metrics"]["http_req_duration{method:eth_getLogs}"];
     assert_eq!(broken["thresholds"]["p(95)<800"], true);
     assert!(broken["p(95)"].as_f64().unwrap() > 4900.0);
-    assert_eq!(ours["metrics"]["http_req_failed"]["thresholds"]["rate<0.01"], false);
-    // A metric that k6 writes with zeros where nothing was measured.
-    assert_eq!(ours["metrics"]["http_req_duration{method:eth_getProof}"]["avg"], 0.0);
+    assert_eq!(summary["metrics"]["http_req_failed"]["thresholds"]["rate<0.01"], false);
+    // Without measured values, k6 writes zeros.
+    assert_eq!(summary["metrics"]["http_req_duration{method:eth_getProof}"]["avg"], 0.0);
 }
 
 #[test]
 fn k6_counts_agree_with_the_result() {
     let example = failing();
-    let ours = k6_summary(&example.result, &example.totals, &example.methods);
-    let failed = &ours["metrics"]["http_req_failed"];
+    let summary = k6_summary(&example.result, &example.totals, &example.methods);
+    let failed = &summary["metrics"]["http_req_failed"];
     let calls = failed["passes"].as_u64().unwrap() + failed["fails"].as_u64().unwrap();
     assert_eq!(calls, example.result.overall.calls);
     let value = failed["value"].as_f64().unwrap();
     assert!((value - example.result.overall.failed_share).abs() < 1e-9);
-    let goodput = ours["metrics"]["goodput"]["rate"].as_f64().unwrap();
+    let goodput = summary["metrics"]["goodput"]["rate"].as_f64().unwrap();
     assert!((goodput / example.result.overall.goodput - 1.0).abs() < 1e-6);
 }
 
@@ -258,15 +264,16 @@ fn k6_values_exclude_the_warm_up() {
         (stage.scheduled, stage.started, stage.started_after_end) = (1_000, 1_000, 300)
     });
     let scenario = example.result.stages[0].scenario.clone();
-    for (place, name) in [&*scenario, "another"].into_iter().enumerate() {
-        example.result.thresholds[place] =
+    for (index, name) in [&*scenario, "another"].into_iter().enumerate() {
+        example.result.thresholds[index] =
             super::example::outcome(&format!("latency{{scenario:{name}}} p(95)<1"));
     }
-    let ours = k6_summary(&example.result, &example.totals, &example.methods);
-    assert_eq!(ours["metrics"]["delivered"]["value"], 0.7);
-    let of = |name: &str| &ours["metrics"][format!("http_req_duration{{scenario:{name}}}")]["max"];
-    assert!(of(&scenario).as_f64().unwrap() > 0.0);
-    assert_eq!(of("another"), 0.0, "there is no such scenario");
+    let summary = k6_summary(&example.result, &example.totals, &example.methods);
+    assert_eq!(summary["metrics"]["delivered"]["value"], 0.7);
+    let max_latency =
+        |name: &str| &summary["metrics"][format!("http_req_duration{{scenario:{name}}}")]["max"];
+    assert!(max_latency(&scenario).as_f64().unwrap() > 0.0);
+    assert_eq!(max_latency("another"), 0.0, "there is no such scenario");
 }
 
 #[test]
@@ -355,8 +362,8 @@ fn the_terminal_text_has_at_most_forty_lines_before_its_warnings_and_no_escapes_
     let words: Vec<&str> = plain.split_whitespace().collect();
     let words = words.join(" ");
     for index in 0..50 {
-        let whole = format!("warning doubt {index} [2J {}", ["very"; 80].join(" "));
-        assert!(words.contains(&whole), "none is left out or cut: {plain}");
+        let total_rows = format!("warning doubt {index} [2J {}", ["very"; 80].join(" "));
+        assert!(words.contains(&total_rows), "none is left out or cut: {plain}");
     }
     assert!(plain.contains("eth_getLogs  "), "a failing method is not cut: {plain}");
     assert!(plain.contains("PARTIAL") && plain.contains("47 more methods"), "{plain}");
@@ -367,7 +374,7 @@ fn the_terminal_text_has_at_most_forty_lines_before_its_warnings_and_no_escapes_
 }
 
 #[test]
-fn the_markdown_says_the_same_in_short() {
+fn the_markdown_is_a_short_report() {
     expect![[r#"
         ## FAIL: somnia
 
@@ -449,7 +456,7 @@ fn the_markdown_says_the_same_in_short() {
 }
 
 #[test]
-fn markdown_lets_nothing_from_outside_become_markup() {
+fn text_from_the_input_is_escaped_in_markdown() {
     let mut example = hostile();
     example.result.partial = true;
     let text = report(&example).markdown();

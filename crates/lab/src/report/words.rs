@@ -1,41 +1,43 @@
 //! The glossary of the HTML page. It is read from `docs/measuring.md`, so both have the same text.
 
 /// The documentation page that contains the glossary.
-const PAGE: &str = include_str!("../../../../docs/measuring.md");
-/// Heading of the glossary; its entries have headings of level three.
-const PART: &str = "\n## The numbers in a report\n";
+const DOCUMENTATION: &str = include_str!("../../../../docs/measuring.md");
+/// Heading of the glossary. Its entries have headings of level three.
+const GLOSSARY_HEADING: &str = "\n## The numbers in a report\n";
 
 /// An entry of the glossary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GlossaryEntry {
-    /// Its heading.
+    /// Heading of the entry.
     pub(super) name: &'static str,
+    /// Markdown below the heading.
     text: &'static str,
 }
 
 impl GlossaryEntry {
-    /// Its heading as an anchor: in lower case, with hyphens.
+    /// Returns the heading as an anchor: in lower case, with hyphens.
     pub(super) fn id(self) -> String {
-        let lower = self.name.to_lowercase();
-        let plain = lower.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-        plain.map(|c| if c == ' ' { '-' } else { c }).collect()
+        let lower_case = self.name.to_lowercase();
+        let allowed = lower_case.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        allowed.map(|c| if c == ' ' { '-' } else { c }).collect()
     }
 
-    /// Its first paragraph as plain text.
-    pub(super) fn plain(self) -> String {
+    /// Returns the first paragraph as plain text.
+    pub(super) fn summary(self) -> String {
         self.paragraphs().next().unwrap_or_default().replace('`', "")
     }
 
-    /// Its paragraphs, in which only code spans are marked up.
+    /// Returns the paragraphs. They contain no markup except code spans.
     pub(super) fn paragraphs(self) -> impl Iterator<Item = &'static str> {
         self.text.split("\n\n").map(str::trim).filter(|text| !text.is_empty())
     }
 }
 
-/// All entries, in the order of the page.
-pub(super) fn all() -> impl Iterator<Item = GlossaryEntry> {
-    let glossary = PAGE.split_once(PART).map_or("", |(_, rest)| rest);
-    let glossary = glossary.split_once("\n## ").map_or(glossary, |(glossary, _)| glossary);
+/// Returns all entries, in the order of the documentation page.
+pub(super) fn entries() -> impl Iterator<Item = GlossaryEntry> {
+    let from_glossary = DOCUMENTATION.split_once(GLOSSARY_HEADING).map_or("", |(_, after)| after);
+    let glossary =
+        from_glossary.split_once("\n## ").map_or(from_glossary, |(glossary, _)| glossary);
     let entries = glossary.split("\n### ").skip(1);
     entries.map(|entry| {
         let (name, text) = entry.split_once('\n').unwrap_or((entry, ""));
@@ -43,7 +45,7 @@ pub(super) fn all() -> impl Iterator<Item = GlossaryEntry> {
     })
 }
 
-/// The entry with this heading.
-pub(super) fn find(name: &str) -> Option<GlossaryEntry> {
-    all().find(|word| word.name == name)
+/// Returns the entry with this heading.
+pub(super) fn find_entry(name: &str) -> Option<GlossaryEntry> {
+    entries().find(|entry| entry.name == name)
 }

@@ -7,15 +7,19 @@ use super::RunFault;
 
 /// A value of a plan's variable for which the allowed open files are enough.
 #[derive(Clone, Debug, PartialEq)]
-struct Fit {
+struct FittingValue {
     variable: String,
     value: f64,
+    /// Number of open files that the plan needs with this value.
     files: u64,
 }
 
-/// Returns advice if a run failed because its plan needs too many open files: the variable of the
-/// plan to set, and its largest value that fits. `text` and `name` are those of the plan's file, and
-/// `overrides` the variables of the command line.
+/// Returns advice if a run failed because its plan needs too many open files. The advice names the
+/// variable of the plan to set, and its largest value that fits. `None` if the run failed for
+/// another reason, or if no variable helps.
+///
+/// `text` is the content of the plan's file and `name` its name. `overrides` has the variables of
+/// the command line.
 pub fn advice(
     fault: &RunFault,
     text: &str,
@@ -30,48 +34,52 @@ pub fn advice(
         integer.map(f64::from).or_else(|| value.as_float())
     };
     let fits = variables.iter().filter_map(|(variable, value)| {
-        let overridden = overrides.iter().rfind(|(other, _)| other == variable);
-        let value = overridden.map(|(_, value)| *value).or_else(|| number(value))?;
-        let files = |value: f64| {
-            let others = overrides.iter().filter(|(other, _)| other != variable).cloned();
-            let values: Vec<_> = others.chain([(variable.clone(), value)]).collect();
+        let overridden = overrides.iter().rfind(|(name, _)| name == variable);
+        let current = overridden.map(|(_, value)| *value).or_else(|| number(value))?;
+        let files_with = |value: f64| {
+            let other_overrides = overrides.iter().filter(|(name, _)| name != variable).cloned();
+            let values: Vec<_> = other_overrides.chain([(variable.clone(), value)]).collect();
             Some(files_needed(&plan::read(text, name, &values).ok()?))
         };
-        let (value, files) = largest_that_fits(value, *allowed, files)?;
-        Some(Fit { variable: variable.clone(), value, files })
+        let (value, files) = find_largest_fit(current, *allowed, files_with)?;
+        Some(FittingValue { variable: variable.clone(), value, files })
     });
-    let Fit { variable, value, files } = fits.max_by_key(|fit| fit.files)?;
+    // Prefers the variable whose largest value still uses the most files.
+    let FittingValue { variable, value, files } = fits.max_by_key(|fit| fit.files)?;
     Some(format!(
         "{variable} fits up to {value}, with {files} open files: --set {variable}={value}"
     ))
 }
 
-/// Returns the largest value below `current` for which the open files are enough, and their number.
-/// Values are whole numbers, or tenths below 1. None if the files do not depend on the value.
-fn largest_that_fits(
+/// Returns the largest value below `current` for which the open files are enough, and the number of
+/// files that it needs. A binary search tries whole numbers first, then tenths below 1. `None` if
+/// no value fits, for example because the files do not depend on the variable.
+///
+/// `files_with` returns the number of files for a value, or `None` if the plan rejects the value.
+fn find_largest_fit(
     current: f64,
     allowed: u64,
-    files: impl Fn(f64) -> Option<u64>,
+    files_with: impl Fn(f64) -> Option<u64>,
 ) -> Option<(f64, u64)> {
-    let fits = |value: f64| files(value).filter(|files| *files <= allowed);
+    let files_if_fitting = |value: f64| files_with(value).filter(|files| *files <= allowed);
     for (steps_per_one, limit) in [(1.0, current), (10.0, current.min(1.0))] {
         let value_of = |step: u32| f64::from(step) / steps_per_one;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-        let mut too_many = (limit * steps_per_one).ceil() as u32;
-        let mut found = None;
-        let mut fitting = 0;
-        while too_many > fitting + 1 {
-            let step = fitting + (too_many - fitting) / 2;
-            match fits(value_of(step)) {
+        let mut lowest_excess = (limit * steps_per_one).ceil() as u32;
+        let mut largest_fit = None;
+        let mut highest_fit = 0;
+        while lowest_excess > highest_fit + 1 {
+            let step = highest_fit + (lowest_excess - highest_fit) / 2;
+            match files_if_fitting(value_of(step)) {
                 Some(files) => {
-                    fitting = step;
-                    found = Some((value_of(step), files));
+                    highest_fit = step;
+                    largest_fit = Some((value_of(step), files));
                 }
-                None => too_many = step,
+                None => lowest_excess = step,
             }
         }
-        if found.is_some() {
-            return found;
+        if largest_fit.is_some() {
+            return largest_fit;
         }
     }
     None
@@ -88,10 +96,10 @@ mod tests {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             Some(workers as u64)
         };
-        assert_eq!(largest_that_fits(10.0, 20_000, files), Some((9.0, 19_900)));
-        assert_eq!(largest_that_fits(10.0, 2_300, files), Some((1.0, 2_300)));
-        assert_eq!(largest_that_fits(10.0, 1_024, files), Some((0.4, 980)));
-        assert_eq!(largest_that_fits(10.0, 200, files), None, "not even the smallest value");
-        assert_eq!(largest_that_fits(10.0, 200, |_| Some(300)), None, "another variable");
+        assert_eq!(find_largest_fit(10.0, 20_000, files), Some((9.0, 19_900)));
+        assert_eq!(find_largest_fit(10.0, 2_300, files), Some((1.0, 2_300)));
+        assert_eq!(find_largest_fit(10.0, 1_024, files), Some((0.4, 980)));
+        assert_eq!(find_largest_fit(10.0, 200, files), None, "not even the smallest value");
+        assert_eq!(find_largest_fit(10.0, 200, |_| Some(300)), None, "another variable");
     }
 }

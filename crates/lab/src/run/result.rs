@@ -1,4 +1,5 @@
-//! Builds the result of a run from its recorded data, by means of `analysis`.
+//! Builds the result of a run from its recorded data. `analysis` judges the data, and `wording`
+//! writes the sentences.
 
 use std::time::Duration;
 
@@ -29,13 +30,18 @@ pub(super) struct RunData<'a> {
     pub(super) fingerprint: Fingerprint,
     pub(super) recorded: RunCounts,
     pub(super) threshold_results: Vec<ThresholdResult>,
+    /// Reason and time of an early end; `None` if the run was not ended early.
     pub(super) early: Option<Early>,
     /// End of the load, without the grace period for calls in flight.
     pub(super) end: Duration,
+    /// Samples of the hosts over the run.
     pub(super) host: Vec<HostSample>,
+    /// Facts about the hosts, and totals over the run.
     pub(super) watched: HostFacts,
+    /// Comparison with the reference node; `None` if the plan names no reference.
     pub(super) compared: Option<Compared>,
     pub(super) subscriptions: Vec<SubscriptionRow>,
+    /// `None` if the plan sends no transactions.
     pub(super) transactions: Option<TransactionsRow>,
     /// Warnings from before the load.
     pub(super) warnings: Vec<String>,
@@ -47,14 +53,15 @@ impl RunData<'_> {
         let RunCounts { total: totals, measured: measured_totals, series } = self.recorded;
         let plan = self.plan;
         let warmup = plan.warmup.as_secs_f64();
-        let seconds = (self.end.as_secs_f64() - warmup).max(0.0);
-        let (overall, methods) = aggregate::compute_method_rows(plan, &measured_totals, seconds);
-        let measured_seconds = points_after_warmup(&series, warmup);
+        let measured_time = (self.end.as_secs_f64() - warmup).max(0.0);
+        let (overall, methods) =
+            aggregate::compute_method_rows(plan, &measured_totals, measured_time);
+        let measured_points = points_after_warmup(&series, warmup);
         let doubts = validity::find_doubts(validity::ValidityInput {
             plan,
             all: &totals,
             measured: &measured_totals,
-            seconds: measured_seconds,
+            seconds: measured_points,
             end: self.end,
         });
         let failure_periods = find_failure_periods(plan, &series);
@@ -87,7 +94,7 @@ impl RunData<'_> {
         if let Some(inclusion) = transactions.as_mut().and_then(|row| row.inclusion.as_mut()) {
             inclusion.time = aggregate::compute_quantiles(&measured_totals.inclusion_time);
         }
-        let about_transactions = transactions.as_ref().map(wording::transactions::findings);
+        let transaction_findings = transactions.as_ref().map(wording::transactions::findings);
         let mut watched = self.watched;
         watched.per_request(totals.traffic.requests);
         let mut result = RunResult {
@@ -110,7 +117,7 @@ impl RunData<'_> {
             findings: [
                 sentences(&judgement.findings),
                 sentences(&findings),
-                about_transactions.unwrap_or_default(),
+                transaction_findings.unwrap_or_default(),
             ]
             .concat(),
             warnings: [sentences(&judgement.warnings), self.warnings, plan.warnings.clone()]
@@ -118,7 +125,7 @@ impl RunData<'_> {
             overall,
             methods,
             stages,
-            generator: aggregate::summarize_generator(&measured_totals, measured_seconds),
+            generator: aggregate::summarize_generator(&measured_totals, measured_points),
             wire: aggregate::summarize_wire(&measured_totals),
             series,
             host: self.host,
@@ -128,10 +135,11 @@ impl RunData<'_> {
             subscriptions: self.subscriptions,
             transactions,
         };
-        let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
-        let broken =
-            broken_at(&self.threshold_results, &failure_periods, behind.unwrap_or_default());
-        let bottleneck = bottleneck::find(&result, plan.validity, broken);
+        // If the target did not fall behind the planned load, late iterations do not count.
+        let behind_series: &[Second] = if doubts.behind.is_empty() { &[] } else { &result.series };
+        let first_failure_at =
+            find_first_failure(&self.threshold_results, &failure_periods, behind_series);
+        let bottleneck = bottleneck::find(&result, plan.validity, first_failure_at);
         result.bottleneck = bottleneck.map(|found| wording::bottleneck::finding(&found));
         Finished { result, totals: measured_totals }
     }
@@ -139,13 +147,14 @@ impl RunData<'_> {
 
 /// Returns the points of the time series that begin after the warm-up.
 fn points_after_warmup(series: &[Second], warmup: f64) -> &[Second] {
-    // The point that contains the end of the warm-up is the last one that is left out.
     let first_after = series.partition_point(|second| second.at <= warmup);
-    let split =
+    // If the warm-up ends within a point, that point is left out too.
+    let ends_within_point =
         first_after > 0 && first_after < series.len() && series[first_after - 1].at < warmup;
-    &series[first_after + usize::from(split)..]
+    &series[first_after + usize::from(ends_within_point)..]
 }
 
+/// Returns each method that failed for some time, with that period.
 fn find_failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailurePeriod)> {
     let timeout = plan.target.timeout.as_secs_f64();
     let period_of =
@@ -153,22 +162,25 @@ fn find_failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailureP
     plan.methods.iter().filter_map(|method| period_of(method)).collect()
 }
 
-/// Returns the earliest time at which a threshold was broken, a method began to fail, or iterations
-/// of a target that fell behind were dropped or had to wait.
-fn broken_at(
+/// Returns the earliest time, in seconds, at which a threshold was broken, a method began to fail,
+/// or an iteration was dropped or had to wait. `behind_series` is the time series of a target that
+/// fell behind the planned load, otherwise empty.
+fn find_first_failure(
     threshold_results: &[ThresholdResult],
     failure_periods: &[(String, FailurePeriod)],
-    behind: &[Second],
+    behind_series: &[Second],
 ) -> Option<f64> {
-    let broken = threshold_results.iter().filter(|threshold_result| !threshold_result.outcome.kept);
-    let broken = broken.filter_map(|threshold_result| threshold_result.outcome.broken_at);
-    // A method that never succeeded was not broken by the load.
+    let broken_thresholds = threshold_results.iter().filter(|result| !result.outcome.kept);
+    let broken_at = broken_thresholds.filter_map(|result| result.outcome.broken_at);
+    // If a method never succeeded, the load is not the cause of its failures.
     let failing = failure_periods.iter().filter(|(_, period)| period.succeeded_before > 0);
-    let late = behind.iter().find(|second| second.dropped > 0 || second.waiting > 0);
-    let others = failing.map(|(_, period)| period.from).chain(late.map(|second| second.at));
-    broken.chain(others).min_by(f64::total_cmp)
+    let failing_from = failing.map(|(_, period)| period.from);
+    let first_late = behind_series.iter().find(|second| second.dropped > 0 || second.waiting > 0);
+    let late_at = first_late.map(|second| second.at);
+    broken_at.chain(failing_from).chain(late_at).min_by(f64::total_cmp)
 }
 
+/// Returns the facts about the plan for the result.
 fn plan_facts(plan: &Plan) -> PlanFacts {
     let hash = digest::digest(&digest::SHA256, plan.text.as_bytes());
     PlanFacts {

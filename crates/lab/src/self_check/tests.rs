@@ -1,4 +1,5 @@
-//! Each rule is planted once: the result as it is has no fault, and the planted one has its own.
+//! Goal: each contradiction is found. Method: a consistent result has no fault, and the same result
+//! with a planted contradiction has one.
 
 use lab_model::results::capacity::{Kind, ProbeOutcome};
 use lab_model::results::compare::{CompareResult, Difference, Metric, SCHEMA};
@@ -11,7 +12,8 @@ use crate::report::example::passing;
 use super::{check_capacity, check_comparison, check_run};
 use crate::analysis::validity;
 
-fn planted(plant: impl Fn(&mut RunResult)) -> String {
+/// Returns the fault of a result with a planted contradiction.
+fn fault_after(plant: impl Fn(&mut RunResult)) -> String {
     let mut result = passing().result;
     result
         .warnings
@@ -24,26 +26,26 @@ fn planted(plant: impl Fn(&mut RunResult)) -> String {
 }
 
 #[test]
-fn goodput_is_no_more_than_what_ended_in_time() {
-    let faults = planted(|result| result.overall.goodput *= 1.4);
+fn goodput_is_at_most_the_number_of_calls_that_ended_in_time() {
+    let faults = fault_after(|result| result.overall.goodput *= 1.4);
     assert!(faults.contains("succeeded during the load"), "{faults}");
 }
 
 #[test]
 fn a_verdict_agrees_with_its_thresholds_and_has_a_reason() {
-    let faults = planted(|result| result.thresholds[0].kept = false);
+    let faults = fault_after(|result| result.thresholds[0].kept = false);
     assert!(faults.starts_with("the run passes, but "), "{faults}");
-    let faults = planted(|result| result.thresholds.clear());
+    let faults = fault_after(|result| result.thresholds.clear());
     assert_eq!(faults, "the run passes without thresholds");
-    let faults = planted(|result| result.verdict.outcome = Outcome::Measured);
+    let faults = fault_after(|result| result.verdict.outcome = Outcome::Measured);
     assert_eq!(faults, "the run has thresholds, but no verdict about them");
-    let faults = planted(|result| result.verdict.outcome = Outcome::Invalid);
+    let faults = fault_after(|result| result.verdict.outcome = Outcome::Invalid);
     assert_eq!(faults, "the verdict has no reason");
 }
 
 #[test]
-fn a_weak_percentile_is_marked() {
-    let faults = planted(|result| {
+fn an_uncertain_percentile_needs_a_warning() {
+    let faults = fault_after(|result| {
         result.methods.truncate(1);
         result.methods[0].calls = 400;
         result.warnings.clear();
@@ -60,7 +62,7 @@ fn a_bottleneck_has_evidence() {
         evidence,
         at: None,
     };
-    let faults = planted(|result| {
+    let faults = fault_after(|result| {
         result.verdict.outcome = Outcome::Fail;
         result.verdict.reasons.push("broken".to_owned());
         result.bottleneck = Some(finding(Vec::new()));
@@ -69,7 +71,7 @@ fn a_bottleneck_has_evidence() {
 }
 
 #[test]
-fn nothing_is_called_held_without_a_soak() {
+fn a_held_rate_needs_a_soak() {
     let mut result = capacity_example::found();
     assert_eq!(check_capacity(&result), Vec::<String>::new());
     let pass = result.answer.highest_pass.unwrap();
@@ -85,8 +87,8 @@ fn nothing_is_called_held_without_a_soak() {
 }
 
 #[test]
-fn nothing_is_the_same_or_different_against_its_interval() {
-    let faults = |verdict, interval| {
+fn a_verdict_of_a_comparison_agrees_with_its_interval() {
+    let fault_count = |verdict, interval| {
         let difference = Difference {
             variant: "b".to_owned(),
             method: "eth_call".to_owned(),
@@ -114,9 +116,9 @@ fn nothing_is_the_same_or_different_against_its_interval() {
         })
         .len()
     };
-    assert_eq!(faults(ComparisonVerdict::Same, (0.169, 0.402)), 1);
-    assert_eq!(faults(ComparisonVerdict::Same, (-0.01, 0.01)), 0);
-    assert_eq!(faults(ComparisonVerdict::Negligible, (0.169, 0.402)), 0);
-    assert_eq!(faults(ComparisonVerdict::Worse, (0.169, 0.402)), 0);
-    assert_eq!(faults(ComparisonVerdict::Worse, (-0.01, 0.402)), 1);
+    assert_eq!(fault_count(ComparisonVerdict::Same, (0.169, 0.402)), 1);
+    assert_eq!(fault_count(ComparisonVerdict::Same, (-0.01, 0.01)), 0);
+    assert_eq!(fault_count(ComparisonVerdict::Negligible, (0.169, 0.402)), 0);
+    assert_eq!(fault_count(ComparisonVerdict::Worse, (0.169, 0.402)), 0);
+    assert_eq!(fault_count(ComparisonVerdict::Worse, (-0.01, 0.402)), 1);
 }

@@ -1,4 +1,7 @@
-//! Turns the runs of a study into its result by applying every rule of `analysis/sync.rs`.
+//! Turns the runs of a sync study into its result by applying every rule of `analysis/sync.rs`.
+//!
+//! A run has samples of the height over time. In this file a "sync" is the part of a run until it
+//! reached the tip of the chain.
 
 use lab_model::results::study::{
     Accesses, Against, Align, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult, TimeRow,
@@ -14,21 +17,21 @@ use crate::analysis::sync::pauses::STALLS_MAX;
 use crate::analysis::sync::{SyncRun, VariantRuns, bins, lead, pauses};
 use crate::wording::conclude;
 
-/// Default number of heights.
-const HEIGHTS_WANTED: u64 = 8;
-/// Number of parts into which a step between default heights is divided. The last height is the
-/// highest multiple of such a part below the tip.
-const TARGET_STEPS: u64 = 10;
+/// Default number of heights to which times are compared.
+const HEIGHTS_DEFAULT: u64 = 8;
+/// Number of parts into which a step between default heights is divided. If a run reached the tip,
+/// the last height is the highest multiple of such a part below the tip.
+const STEP_PARTS: u64 = 10;
 /// Maximum number of requested heights.
 const HEIGHTS_MAX: usize = 100;
 /// Maximum number of points of a curve. A chart has fewer pixels in width.
 const POINTS_MAX: usize = 1_500;
-/// Number of points per bin of a lead at equal height.
-const FINE: u64 = 10;
+/// Number of points per bin in the chart of leads at equal height.
+const POINTS_PER_BIN: u64 = 10;
 /// A step between samples is a gap if it is longer than this many sample periods.
 const GAP_PERIODS: f64 = 3.5;
 /// A warning is given if the sample periods of two runs differ by more than this factor.
-const PERIODS_APART: f64 = 1.5;
+const PERIOD_RATIO_MAX: f64 = 1.5;
 
 /// Options of the analysis.
 #[derive(Clone, Debug)]
@@ -41,18 +44,18 @@ pub struct Options {
     pub source: Source,
     /// The order and arrangement of its runs.
     pub design: Option<String>,
-    /// Heights to which times are compared; chosen automatically if empty.
+    /// Heights to which times are compared. If empty, they are chosen from the runs.
     pub heights: Vec<u64>,
-    /// Blocks per bin; chosen automatically if `None`.
+    /// Blocks per bin. If `None`, the number is chosen from the runs.
     pub bin: Option<u64>,
-    /// How instants are aligned. If `None`, they are aligned by clock if all runs began within one
-    /// sample period, else by start.
+    /// Alignment of the runs in time. If `None`, runs that all began within one sample period are
+    /// aligned by clock, and other runs by their start.
     pub align: Option<Align>,
     /// Block time of the chain, in seconds.
     pub block_time: f64,
-    /// True if stalls are subtracted from times.
+    /// True if stalls (times without progress) are subtracted from times.
     pub subtract_stalls: bool,
-    /// True if run n of one variant belongs to run n of the others.
+    /// True if the runs of the variants with the same number form a pair.
     pub paired: bool,
     /// True if the study ended before its plan.
     pub partial: bool,
@@ -77,8 +80,8 @@ impl Options {
     }
 }
 
-/// Analyses variants. `left_out` has the unusable runs by variant. `random` is the random source of
-/// randomisation tests.
+/// Analyses the runs of variants. `left_out` has the unusable runs by variant, with reasons. The
+/// randomisation tests take their random numbers from `random`.
 ///
 /// # Errors
 /// Fails if there is no variant, a variant has no run, or an option is out of range.
@@ -127,25 +130,26 @@ pub fn analyse(
     Ok(result)
 }
 
-/// Returns the runs of a variant, each cut at the time when it reached the tip.
+/// Returns the runs of a variant without the samples after the tip was reached.
 fn until_tip(variant: &VariantRuns, options: &Options) -> VariantRuns {
-    let until = |run: &SyncRun| run.until(pauses::find_tip(run, options.block_time));
-    VariantRuns { name: variant.name.clone(), runs: variant.runs.iter().map(until).collect() }
+    let cut = |run: &SyncRun| run.until(pauses::find_tip(run, options.block_time));
+    VariantRuns { name: variant.name.clone(), runs: variant.runs.iter().map(cut).collect() }
 }
 
+/// Checks the variants and the options.
 fn check(variants: &[VariantRuns], options: &Options) -> Result<(), StudyFault> {
     if variants.is_empty() {
         let message = "a study has at least one variant; there is none";
         return Err(StudyFault::Option(message.to_owned()));
     }
-    let bare = |variant: &&VariantRuns| variant.runs.is_empty();
-    if let Some(variant) = variants.iter().find(bare) {
+    let has_no_run = |variant: &&VariantRuns| variant.runs.is_empty();
+    if let Some(variant) = variants.iter().find(has_no_run) {
         return Err(StudyFault::Option(format!("variant {:?} has no usable run", variant.name)));
     }
     if options.heights.len() > HEIGHTS_MAX {
-        let asked = options.heights.len();
+        let count = options.heights.len();
         return Err(StudyFault::Option(format!(
-            "{asked} heights are too many: at most {HEIGHTS_MAX}"
+            "{count} heights are too many: at most {HEIGHTS_MAX}"
         )));
     }
     let max_height =
@@ -164,10 +168,12 @@ fn check(variants: &[VariantRuns], options: &Options) -> Result<(), StudyFault> 
 struct Parameters<'a> {
     options: &'a Options,
     align: Align,
+    /// Blocks per bin.
     bin: u64,
+    /// Heights to which times are compared, in ascending order.
     heights: Vec<u64>,
-    /// The last height that every run reached.
-    common: u64,
+    /// The highest height that every run reached.
+    common_height: u64,
 }
 
 impl Parameters<'_> {
@@ -186,41 +192,42 @@ impl Parameters<'_> {
                 .min()
                 .unwrap_or(0)
         };
-        let (common, common_sync_end) = (lowest_end(variants), lowest_end(syncs));
-        let start = runs().map(|run| run.first().height).max().unwrap_or(0);
-        let samples = runs().map(|run| run.samples.len()).min().unwrap_or(0);
-        let bin = options.bin.unwrap_or_else(|| bins::default_width(common_sync_end, samples));
+        let (common_height, common_sync_end) = (lowest_end(variants), lowest_end(syncs));
+        let highest_start = runs().map(|run| run.first().height).max().unwrap_or(0);
+        let fewest_samples = runs().map(|run| run.samples.len()).min().unwrap_or(0);
+        let default_bin = || bins::default_width(common_sync_end, fewest_samples);
+        let bin = options.bin.unwrap_or_else(default_bin);
         let mut heights = options.heights.clone();
         if heights.is_empty() {
-            let step = bins::round_step(common_sync_end.div_ceil(HEIGHTS_WANTED));
+            let step = bins::round_step(common_sync_end.div_ceil(HEIGHTS_DEFAULT));
             // The last height is below the tip, because times to the tip depend on the block time.
-            let fine = (step / TARGET_STEPS).max(1);
+            let part = (step / STEP_PARTS).max(1);
             let is_tip = |run: &SyncRun| {
                 pauses::find_tip(run, options.block_time)
                     .is_some_and(|tip| tip.height <= common_sync_end)
             };
-            let at_tip = variants.iter().flat_map(|variant| &variant.runs).any(is_tip);
-            let target = if at_tip {
-                common_sync_end.saturating_sub(1) / fine * fine
+            let ends_at_tip = variants.iter().flat_map(|variant| &variant.runs).any(is_tip);
+            let last_height = if ends_at_tip {
+                common_sync_end.saturating_sub(1) / part * part
             } else {
                 common_sync_end
             };
-            heights = (1..=target / step).map(|index| index * step).collect();
-            heights.push(target);
+            heights = (1..=last_height / step).map(|index| index * step).collect();
+            heights.push(last_height);
         }
         heights.sort_unstable();
         heights.dedup();
-        heights.retain(|height| *height > start || !options.heights.is_empty());
+        heights.retain(|height| *height > highest_start || !options.heights.is_empty());
         Parameters {
             options,
             align: options.align.unwrap_or_else(|| default_align(variants)),
             bin,
             heights,
-            common,
+            common_height,
         }
     }
 
-    /// Returns the row of a variant. The second part of the pair is the variant until the tip.
+    /// Returns the row of a variant. `sync` is the same variant until the tip.
     fn variant(
         &self,
         (variant, sync): (&VariantRuns, &VariantRuns),
@@ -247,6 +254,7 @@ impl Parameters<'_> {
         }
     }
 
+    /// Returns the row of a run. `sync` is the same run until the tip.
     fn run(&self, run: &SyncRun, sync: &SyncRun) -> RunRow {
         let tip = pauses::find_tip(run, self.options.block_time);
         let mut stalls = pauses::find_stalls(run, tip);
@@ -288,6 +296,7 @@ impl Parameters<'_> {
         }
     }
 
+    /// Compares the first variant with another variant.
     fn against(
         &self,
         (first, other): (&VariantRuns, &VariantRuns),
@@ -312,34 +321,38 @@ impl Parameters<'_> {
         }
     }
 
+    /// Returns the leads between two runs, by time and by height.
     fn pair(&self, a: &SyncRun, b: &SyncRun) -> PairRow {
         let leads = lead::block_leads(a, b, self.align);
-        let common = a.last().height.min(b.last().height);
-        let mut edges: Vec<u64> = (1..=common / self.bin).map(|index| index * self.bin).collect();
-        edges.push(common);
+        let common_height = a.last().height.min(b.last().height);
+        let mut heights: Vec<u64> =
+            (1..=common_height / self.bin).map(|index| index * self.bin).collect();
+        heights.push(common_height);
         let as_floats =
             |heights: &[u64]| heights.iter().map(|height| *height as f64).collect::<Vec<_>>();
-        let at_edges = lead::time_leads(a, b, self.align, &as_floats(&edges));
-        edges.extend(self.heights.iter().filter(|height| **height <= common));
+        // The largest leads are those at the edges of bins.
+        let leads_at_edges = lead::time_leads(a, b, self.align, &as_floats(&heights));
+        heights.extend(self.heights.iter().filter(|height| **height <= common_height));
         // The chart also needs heights between the edges of the bins.
-        let fine = (self.bin / FINE).max(common / POINTS_MAX as u64).max(1);
-        edges.extend((1..=common / fine).map(|index| index * fine));
-        edges.sort_unstable();
-        edges.dedup();
+        let step = (self.bin / POINTS_PER_BIN).max(common_height / POINTS_MAX as u64).max(1);
+        heights.extend((1..=common_height / step).map(|index| index * step));
+        heights.sort_unstable();
+        heights.dedup();
         let points: Vec<(f64, f64)> =
             leads.iter().map(|lead| (lead.elapsed, lead.blocks)).collect();
         PairRow {
             first: a.label.clone(),
             other: b.label.clone(),
             blocks: lead::largest_block_leads(&leads),
-            seconds: lead::largest_time_leads(&at_edges),
+            seconds: lead::largest_time_leads(&leads_at_edges),
             crosses: lead::find_lead_changes(a, &leads),
-            by_height: lead::time_leads(a, b, self.align, &as_floats(&edges)),
+            by_height: lead::time_leads(a, b, self.align, &as_floats(&heights)),
             by_time: thin_out(&points),
         }
     }
 
-    /// Returns the times to all heights. The main height is judged first, as [`judge`] requires.
+    /// Compares the times to all heights. The main height comes first in the input of [`judge`], as
+    /// that function requires.
     fn times(
         &self,
         (a, b): (&VariantRow, &VariantRow),
@@ -354,9 +367,9 @@ impl Parameters<'_> {
         };
         let periods = a.runs.iter().chain(&b.runs).map(|run| run.period);
         let period = periods.fold(0.0, f64::max);
-        let main = self.main();
+        let main_index = self.main_height_index();
         let mut order: Vec<usize> = (0..self.heights.len()).collect();
-        order.sort_by_key(|index| Some(*index) != main);
+        order.sort_by_key(|index| Some(*index) != main_index);
         let times_by_height: Vec<Times> = order
             .iter()
             .map(|index| Times {
@@ -383,12 +396,13 @@ impl Parameters<'_> {
         rows
     }
 
-    /// Returns the index of the main height, which is the highest that every run reached.
-    fn main(&self) -> Option<usize> {
-        self.heights.iter().rposition(|height| *height <= self.common)
+    /// Returns the index of the main height, which is the highest height that every run reached.
+    fn main_height_index(&self) -> Option<usize> {
+        self.heights.iter().rposition(|height| *height <= self.common_height)
     }
 }
 
+/// Returns the time of a run to a height.
 fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
     let reached = run.reached(height).filter(|_| run.first().height < height);
     let elapsed = reached.map(|sample| sample.at - run.origin);
@@ -403,12 +417,12 @@ fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> Ti
     }
 }
 
-/// Returns alignment by clock if all runs began within one sample period, else by start.
+/// Returns alignment by clock if all runs began within one sample period, otherwise by start.
 fn default_align(variants: &[VariantRuns]) -> Align {
     let runs = || variants.iter().flat_map(|variant| &variant.runs);
-    let begins: Vec<f64> = runs().map(|run| run.first().at).collect();
-    let latest_start = begins.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let earliest_start = begins.iter().copied().fold(f64::INFINITY, f64::min);
+    let starts: Vec<f64> = runs().map(|run| run.first().at).collect();
+    let latest_start = starts.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let earliest_start = starts.iter().copied().fold(f64::INFINITY, f64::min);
     let period = runs().map(SyncRun::period).fold(0.0, f64::max);
     if latest_start - earliest_start <= period { Align::Clock } else { Align::Start }
 }
@@ -419,7 +433,7 @@ fn warnings(variants: &[VariantRuns]) -> Vec<String> {
     let periods = || variants.iter().flat_map(|variant| &variant.runs).map(SyncRun::period);
     let (shortest, longest) =
         (periods().fold(f64::INFINITY, f64::min), periods().fold(0.0, f64::max));
-    if shortest > 0.0 && longest > shortest * PERIODS_APART {
+    if shortest > 0.0 && longest > shortest * PERIOD_RATIO_MAX {
         warnings.push(format!(
             "sample periods differ, {shortest:.1} s to {longest:.1} s: the period of a variant is the resolution of \
              its times, stalls and tip"

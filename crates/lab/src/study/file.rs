@@ -1,7 +1,6 @@
-//! Study files: the variants, which differ in one setting, and how often and in which order they
-//! run.
+//! Study files: the variants, which differ in one setting, and the number and order of their runs.
 //!
-//! The tables below declare the keys of the file; `docs/study-file.md` is generated from them.
+//! The tables below declare the keys of the file. They are also the source of `docs/study-file.md`.
 //! `runner.rs` runs a study.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,7 @@ use settings::{Diagnostics, Location, ReadContext, Report};
 #[cfg(test)]
 mod tests;
 
-/// Number of variants; all variants of a repeat may run at the same time.
+/// Allowed number of variants. The maximum is low because all variants may run at the same time.
 const VARIANTS: RangeInclusive<usize> = 2..=8;
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
@@ -40,7 +39,7 @@ settings::choice! {
 pub struct Study {
     /// The keys of the file.
     pub file: StudyFile,
-    /// The settings in which the variants differ.
+    /// Names of the settings in which the variants differ. Empty if the variants are equal.
     pub differ: Vec<String>,
 }
 
@@ -124,7 +123,7 @@ pub fn is_study(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("study"))
 }
 
-/// The text of `docs/study-file.md`.
+/// Returns the text of `docs/study-file.md`.
 pub fn reference() -> String {
     format!(
         "# Study files\n\n<!-- Printed by `cargo xtask generate` from \
@@ -136,7 +135,7 @@ pub fn reference() -> String {
     )
 }
 
-/// The text of `docs/study-file.schema.json`.
+/// Returns the text of `docs/study-file.schema.json`.
 pub fn schema() -> String {
     let schema =
         settings::schema::document::<StudyFile>("study-file.schema.json", "Weir study file");
@@ -149,8 +148,8 @@ pub fn schema() -> String {
 /// Returns all problems, in the order of the text.
 pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
     let environment = |name: &str| std::env::var(name).ok();
-    let world = ReadContext::new(Path::new("."), &environment);
-    let (study_file, mut report) = settings::read::<StudyFile>(text, file, &world);
+    let context = ReadContext::new(Path::new("."), &environment);
+    let (study_file, mut report) = settings::read::<StudyFile>(text, file, &context);
     let study = study_file.map(|study_file| check(study_file, &mut report));
     match study {
         Some(study) if !report.has_errors() => Ok(study),
@@ -158,6 +157,7 @@ pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
     }
 }
 
+/// Checks the values of a file and returns the study.
 fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
     for setup in file.setup.iter() {
         check_command(&setup.command.location, &setup.command, report);
@@ -168,12 +168,14 @@ fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
 }
 
 impl StudyFile {
-    /// Returns the command of a variant: its own or the study's; empty if there is none.
+    /// Returns the command of a variant, or the study's command if the variant has none. Empty if
+    /// both have none.
     pub(super) fn command_of<'a>(&'a self, variant: &'a VariantTable) -> &'a [String] {
         variant.command.as_ref().or(self.command.as_ref()).map_or(&[], Vec::as_slice)
     }
 }
 
+/// Checks the number, the names and the commands of the variants.
 fn check_variants(study_file: &StudyFile, report: &mut Report<'_>) {
     let count = study_file.variant.len();
     if study_file.variant.is_set() && !VARIANTS.contains(&count) {
@@ -212,6 +214,7 @@ fn check_variants(study_file: &StudyFile, report: &mut Report<'_>) {
     }
 }
 
+/// Checks that a command is not empty and has only known placeholders.
 fn check_command(location: &Location, command: &[String], report: &mut Report<'_>) {
     if command.is_empty() && location.span.is_some() {
         report.error(location, "the command is empty", "at least one word");
@@ -307,7 +310,7 @@ fn settings_of(study_file: &StudyFile, variant: &VariantTable) -> BTreeMap<Strin
                 (format!("word {position}"), word.clone())
             }
         };
-        // An option may occur several times; all of its values count.
+        // An option may occur several times. The setting then has all values.
         let value_text: &mut String = settings.entry(name).or_default();
         value_text.push_str(&value);
         value_text.push('\n');
@@ -333,13 +336,14 @@ impl Study {
                 _ => variant.name.to_string(),
             })
             .collect();
-        let together = match *self.file.order {
+        // The number of runs in a repeat that take place one after another.
+        let runs_in_turn = match *self.file.order {
             Order::SideBySide => 1,
             Order::Alternate => u32::try_from(self.file.variant.len()).unwrap_or(1),
         };
         let warm_up = *self.file.warm_up;
-        let turns = together * self.repeats() + u32::from(warm_up);
-        let longest = (*self.file.timeout + *self.file.pause) * turns;
+        let total_in_turn = runs_in_turn * self.repeats() + u32::from(warm_up);
+        let longest = (*self.file.timeout + *self.file.pause) * total_in_turn;
         let differ = if self.differ.is_empty() {
             "nothing (A/A)".to_owned()
         } else {
@@ -357,7 +361,7 @@ impl Study {
 }
 
 impl Order {
-    /// Description for people.
+    /// Describes the order in a summary.
     pub const fn as_words(self) -> &'static str {
         match self {
             Order::SideBySide => "variants of a repeat side by side, sharing this machine",

@@ -1,10 +1,10 @@
 //! Studies of load runs: `weir study load`. Several variants of a target take turns under the same
-//! plans. The study reports which variants differ, in which metrics, and by how much.
+//! load plans. The study reports which variants differ, in which metrics, and by how much.
 //!
-//! `load/file.rs` reads the study file. `load/runner.rs` runs the rounds, with `load/servers.rs`
-//! for the servers of the variants and `load/store.rs` for the finished runs on disk, from which an
-//! interrupted study continues. `load/counts.rs` counts what the servers did, with
-//! `load/access_log.rs` for their access logs. [`analyse()`] turns the runs into the published result.
+//! `load/file.rs` reads the study file, and `load/runner.rs` runs the rounds. A round has a run of
+//! each variant under each plan. `load/servers.rs` starts the servers of the variants.
+//! `load/store.rs` saves finished runs, so an interrupted study can continue. `load/counts.rs` and
+//! `load/access_log.rs` count requests and resources. [`analyse()`] turns the runs into the result.
 
 mod access_log;
 mod analyse;

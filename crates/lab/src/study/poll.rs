@@ -24,44 +24,44 @@ use crate::target::client::Reply;
 use crate::target::{Client, detect_family, head_method, number};
 use crate::wording::number::count;
 
-/// How often the threads check if the study was stopped.
+/// Interval at which the threads check if the study was stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of polled heights that wait to be recorded. A node produces one per poll
+/// Maximum number of polled heights that wait to be recorded. Each node adds one height per poll
 /// interval.
-const WAITING_MAX: usize = 64;
+const QUEUE_MAX: usize = 64;
 /// Maximum number of nodes.
 const NODES_MAX: usize = 16;
 
 /// A node to poll.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Name of its variant.
+    /// Name of the variant that the node stands for.
     pub name: String,
-    /// Its URL.
+    /// URL of the node.
     pub url: String,
 }
 
-/// How nodes are polled.
+/// Options of polling.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// Poll interval.
     pub every: Duration,
-    /// Chain family of all nodes; detected if `None`.
+    /// Chain family of all nodes. If `None`, it is detected for each node.
     pub family: Option<Family>,
-    /// Time after which polling ends.
+    /// Time after which polling ends. `None` sets no limit.
     pub duration: Option<Duration>,
-    /// Polling ends once all nodes have reached this height.
+    /// Polling ends once all nodes have reached this height. `None` sets no limit.
     pub height: Option<u64>,
-    /// Folder to which samples are written while polling.
+    /// Folder to which samples are written while polling. If `None`, no samples are written.
     pub folder: Option<PathBuf>,
 }
 
 /// State of a polled node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeState<'a> {
-    /// Name of its variant.
+    /// Name of the variant.
     pub name: &'a str,
-    /// Its newest height; none before the first one.
+    /// Newest height; `None` before the first height.
     pub height: Option<u64>,
     /// Number of failed polls.
     pub failed: u64,
@@ -71,8 +71,9 @@ pub struct NodeState<'a> {
 struct PolledHeight {
     /// Index of the node.
     node: usize,
-    /// Seconds since 1970.
+    /// Time of the poll in seconds since 1970.
     at: f64,
+    /// The height, or the reason why the poll failed.
     height: Result<u64, String>,
 }
 
@@ -116,54 +117,56 @@ pub fn poll(
     }
     let family = targets.first().map_or(Family::Ethereum, |target| target.2);
     let stopped = Arc::new(AtomicBool::new(false));
-    let (send, polled) = sync_channel(WAITING_MAX);
+    let (sender, polled) = sync_channel(QUEUE_MAX);
     for (node, (target, tls, family)) in targets.into_iter().enumerate() {
-        let (send, stopped, every) = (send.clone(), Arc::clone(&stopped), watch.every);
-        let poll = move || poll_node(node, &target, &tls, family, every, &send, &stopped);
+        let (sender, stopped, interval) = (sender.clone(), Arc::clone(&stopped), watch.every);
+        let poll = move || poll_node(node, &target, &tls, family, interval, &sender, &stopped);
         let spawned = std::thread::Builder::new().name(format!("poll-{node}")).spawn(poll);
         spawned
             .map_err(|error| StudyFault::Operation(format!("cannot start a thread: {error}")))?;
     }
-    drop(send);
+    drop(sender);
     let runs = record(nodes, watch, &polled, stop, on_poll);
     // A thread that waits for a response ends when the response arrives, or with the program.
     stopped.store(true, Ordering::Relaxed);
     Ok((family, runs?))
 }
 
-/// Polls one node; runs in the node's thread.
+/// Polls one node. This runs in the node's thread.
 fn poll_node(
     node: usize,
     target: &Target,
     tls: &Tls,
     family: Family,
-    every: Duration,
-    send: &SyncSender<PolledHeight>,
+    interval: Duration,
+    sender: &SyncSender<PolledHeight>,
     stopped: &AtomicBool,
 ) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut next_poll = Duration::ZERO;
     let client = Client::new(target, tls);
     while !stopped.load(Ordering::Relaxed) {
-        if begun.elapsed() < next_poll {
-            std::thread::park_timeout(POLL_INTERVAL.min(next_poll.saturating_sub(begun.elapsed())));
+        let until_poll = next_poll.saturating_sub(started.elapsed());
+        if !until_poll.is_zero() {
+            std::thread::park_timeout(POLL_INTERVAL.min(until_poll));
             continue;
         }
         let height = match &client {
-            Ok(client) => height(client, family),
+            Ok(client) => read_height(client, family),
             Err(fault) => Err(fault.to_string()),
         };
-        if send.send(PolledHeight { node, at: unix_now(), height }).is_err() {
+        if sender.send(PolledHeight { node, at: unix_now(), height }).is_err() {
             return;
         }
-        // Polls that were due during a slow poll are skipped, not sent in a burst.
-        while next_poll <= begun.elapsed() {
-            next_poll += every;
+        // Polls that were scheduled during a slow poll are skipped.
+        while next_poll <= started.elapsed() {
+            next_poll += interval;
         }
     }
 }
 
-fn height(client: &Client, family: Family) -> Result<u64, String> {
+/// Returns the height of a node. The error describes the reason of a failed poll.
+fn read_height(client: &Client, family: Family) -> Result<u64, String> {
     let method = head_method(family);
     match client.call(method, "[]").map_err(|fault| fault.to_string())? {
         Reply::Result(value) => number(&value).ok_or_else(|| {
@@ -179,10 +182,13 @@ fn height(client: &Client, family: Family) -> Result<u64, String> {
 /// The recorded heights of one node.
 struct NodeRecord {
     run: RunBuilder,
+    /// Newest height; `None` before the first height.
     height: Option<u64>,
+    /// Number of failed polls.
     failed: u64,
     /// Error of the last failed poll.
     fault: Option<String>,
+    /// File of the samples; `None` if no samples are written.
     file: Option<BufWriter<File>>,
 }
 
@@ -196,20 +202,21 @@ fn record(
 ) -> Result<Vec<VariantRuns>, StudyFault> {
     let mut records = Vec::new();
     for node in nodes {
-        let file = watch.folder.as_deref().map(|folder| samples_file(folder, &node.name));
+        let file = watch.folder.as_deref().map(|folder| create_samples_file(folder, &node.name));
         let (run, file) = (RunBuilder::new(), file.transpose()?);
         records.push(NodeRecord { run, height: None, failed: 0, fault: None, file });
     }
-    let (begun, mut reported) = (Instant::now(), Duration::ZERO);
+    let started = Instant::now();
+    let mut next_report = Duration::ZERO;
     loop {
         match polled.recv_timeout(POLL_INTERVAL) {
             Ok(polled_height) => add(&mut records[polled_height.node], polled_height, nodes)?,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
         }
-        let elapsed = begun.elapsed();
-        if elapsed >= reported {
-            reported += watch.every.max(POLL_INTERVAL);
+        let elapsed = started.elapsed();
+        if elapsed >= next_report {
+            next_report += watch.every.max(POLL_INTERVAL);
             let states: Vec<NodeState<'_>> = nodes
                 .iter()
                 .zip(&records)
@@ -221,30 +228,33 @@ fn record(
                 .collect();
             on_poll(elapsed, &states);
         }
-        let reached = |height: u64| {
+        let all_reached = |height: u64| {
             records
                 .iter()
                 .all(|record| record.height.is_some_and(|node_height| node_height >= height))
         };
-        let duration_over = watch.duration.is_some_and(|duration| elapsed >= duration);
-        if stop.is_requested() || duration_over || watch.height.is_some_and(reached) {
+        let is_duration_over = watch.duration.is_some_and(|duration| elapsed >= duration);
+        if stop.is_requested() || is_duration_over || watch.height.is_some_and(all_reached) {
             break;
         }
     }
     records.into_iter().zip(nodes).map(|(record, node)| finish(record, node)).collect()
 }
 
-fn samples_file(folder: &Path, name: &str) -> Result<BufWriter<File>, StudyFault> {
-    let plain: String = name
+/// Creates the samples file of a variant. Characters of its name that do not suit a file name are
+/// replaced.
+fn create_samples_file(folder: &Path, name: &str) -> Result<BufWriter<File>, StudyFault> {
+    let safe_name: String = name
         .chars()
         .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
         .collect();
-    let path = folder.join(format!("samples-{plain}.jsonl"));
+    let path = folder.join(format!("samples-{safe_name}.jsonl"));
     let created = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
     let fault = |error| StudyFault::Operation(format!("cannot write {}: {error}", path.display()));
     created.map(BufWriter::new).map_err(fault)
 }
 
+/// Records the result of a poll.
 fn add(record: &mut NodeRecord, polled: PolledHeight, nodes: &[Node]) -> Result<(), StudyFault> {
     let height = match polled.height {
         Ok(height) => height,
@@ -271,6 +281,7 @@ fn add(record: &mut NodeRecord, polled: PolledHeight, nodes: &[Node]) -> Result<
     Ok(())
 }
 
+/// Returns the run of a node. Fails if the node never returned a height.
 fn finish(mut record: NodeRecord, node: &Node) -> Result<VariantRuns, StudyFault> {
     if record.failed > 0 {
         let last_fault = record.fault.clone().unwrap_or_default();

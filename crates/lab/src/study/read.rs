@@ -1,6 +1,8 @@
-//! Reads runs from files: logs of nodes (`read/pocketcoin_log.rs`, `read/line_log.rs`), tables (`read/table.rs`) and sample files
-//! (`read/samples.rs`). Files are streamed, and memory is bounded. `read/fuzz.rs` has the
-//! invariants for arbitrary bytes.
+//! Reads runs from files: logs of nodes (`read/pocketcoin_log.rs`, `read/line_log.rs`), tables
+//! (`read/table.rs`) and sample files (`read/samples.rs`).
+//!
+//! A file is read line by line, and the memory for its run is bounded. `read/fuzz.rs` tests
+//! invariants with arbitrary bytes.
 
 mod builder;
 #[cfg(test)]
@@ -27,8 +29,8 @@ use crate::analysis::sync::SyncRun;
 /// Memory limits of reading a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Maximum length, in bytes, of a line and of a statistic of several lines. Real samples are
-    /// shorter. The limit bounds the memory for a file without line breaks.
+    /// Maximum length of a line in bytes, and of a statistic that covers several lines. Real
+    /// samples are shorter. The limit bounds the memory for a file without line breaks.
     pub(super) line_bytes: usize,
     /// Limits of a run.
     pub(super) run: RunLimits,
@@ -58,7 +60,7 @@ impl Form {
         std::iter::once(POCKETCOIN).chain(line_logs)
     }
 
-    /// Returns the log format with a name.
+    /// Returns the log format with a name, or `None` if there is no such format.
     pub fn log(name: &str) -> Option<Form> {
         match name {
             POCKETCOIN => Some(Form::PocketcoinLog),
@@ -67,19 +69,20 @@ impl Form {
     }
 }
 
+/// Name of the log format of Pocketcoin nodes.
 const POCKETCOIN: &str = "pocketcoin";
 
 /// Reads a run from a file.
 ///
 /// # Errors
-/// Fails if it cannot be read, a line is invalid, or it has no sample.
+/// Fails if the file cannot be read, a line is invalid, or the file has no sample.
 pub fn read_run(path: &Path, form: Form) -> Result<SyncRun, StudyFault> {
     let fault = |source| StudyFault::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(fault)?;
     read(path, &mut BufReader::with_capacity(64 << 10, file), form, Limits::DEFAULT)
 }
 
-/// Reads a run from an open file; `path` is for messages.
+/// Reads a run from an open file. `path` is only for messages and for the label of the run.
 pub(super) fn read(
     path: &Path,
     reader: &mut dyn BufRead,
@@ -106,19 +109,22 @@ struct Lines<'a> {
     path: &'a Path,
     reader: &'a mut dyn BufRead,
     limits: Limits,
+    /// The line that was read last.
     line: Vec<u8>,
+    /// Number of that line, from 1.
     number: u64,
-    /// True if the last line that was read ends with a line break.
+    /// True if that line ends with a line break in the file.
     ends_with_break: bool,
 }
 
 impl Lines<'_> {
-    /// Returns an empty run for the samples of these lines.
-    fn run(&self) -> RunBuilder {
+    /// Returns a builder without samples, with the limits of these lines.
+    fn new_run(&self) -> RunBuilder {
         RunBuilder::with_limits(self.limits.run)
     }
 
-    /// Returns the next line without its line break; none after the last line. Long lines are cut.
+    /// Returns the next line without its line break, or `None` after the last line. A line that is
+    /// too long is cut.
     fn next(&mut self) -> Result<Option<&str>, StudyFault> {
         self.line.clear();
         let fault = |source| StudyFault::Read { path: self.path.to_owned(), source };
@@ -131,7 +137,7 @@ impl Lines<'_> {
         while matches!(self.line.last(), Some(b'\n' | b'\r')) {
             self.line.pop();
         }
-        // Bytes that are not UTF-8 are replaced, because a line of a log may contain any bytes.
+        // A line of a log may contain any bytes. Invalid UTF-8 is replaced.
         if std::str::from_utf8(&self.line).is_err() {
             self.line = String::from_utf8_lossy(&self.line).into_owned().into_bytes();
         }
@@ -144,22 +150,22 @@ impl Lines<'_> {
     }
 }
 
-/// Reads up to a line break and stores at most `max_bytes` bytes. Returns true if there was a line
-/// break.
+/// Reads up to the next line break, but stores at most `max_bytes` bytes. Returns true if there was
+/// a line break before the end of the file.
 fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, max_bytes: usize) -> io::Result<bool> {
     loop {
-        let piece = match reader.fill_buf() {
-            Ok(piece) => piece,
+        let buffer = match reader.fill_buf() {
+            Ok(buffer) => buffer,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if piece.is_empty() {
+        if buffer.is_empty() {
             return Ok(false);
         }
-        let newline = memchr::memchr(b'\n', piece);
-        let length = newline.map_or(piece.len(), |index| index + 1);
-        let room = max_bytes.saturating_sub(line.len()).min(length);
-        line.extend_from_slice(&piece[..room]);
+        let newline = memchr::memchr(b'\n', buffer);
+        let length = newline.map_or(buffer.len(), |index| index + 1);
+        let stored_length = max_bytes.saturating_sub(line.len()).min(length);
+        line.extend_from_slice(&buffer[..stored_length]);
         reader.consume(length);
         if newline.is_some() {
             return Ok(true);
@@ -180,8 +186,8 @@ fn excerpt(text: &str) -> String {
     truncate(text, 60)
 }
 
-/// Returns the first characters of a text, with an ellipsis if it is longer.
-fn truncate(text: &str, chars: usize) -> String {
-    let cut: String = text.chars().take(chars).collect();
-    if cut.len() < text.len() { cut + "…" } else { cut }
+/// Returns the first characters of a text, with an ellipsis if the text is longer.
+fn truncate(text: &str, max_chars: usize) -> String {
+    let start: String = text.chars().take(max_chars).collect();
+    if start.len() < text.len() { start + "…" } else { start }
 }

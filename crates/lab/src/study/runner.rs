@@ -1,8 +1,8 @@
-//! Runs a study file: starts its processes, samples them, stops them, and reads the samples of the
-//! variants.
+//! Runs a study file: starts its processes, samples their resource usage, stops them, and reads the
+//! samples that the variants wrote.
 //!
-//! Every process has its own process group (`runner/process.rs`). The group is killed by its id
-//! when the run ends, when the study is stopped, and when this module returns, even with an error.
+//! Every process has its own process group (`runner/process.rs`). This module kills the group when
+//! the run ends, when the study is stopped, and when the module returns, even with an error.
 
 pub(in crate::study) mod process;
 
@@ -24,13 +24,14 @@ pub use process::ProcessGroups;
 
 use process::{Process, Usage};
 
-/// Maximum time between the starts of variants that run side by side.
+/// Maximum time between the starts of variants that run side by side. If it is exceeded, the runs
+/// are unusable.
 const START_APART_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the runner checks if a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Reason of a run that the user stopped.
 const STOPPED: &str = "it was stopped by the user";
-/// Maximum number of usage samples of a run. Beyond it every second sample is dropped.
+/// Maximum number of usage samples of a run. At this number, every second sample is dropped.
 const USAGE_MAX: usize = 100_000;
 /// Timeout of an attempt to connect to a setup process.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -40,8 +41,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct StudyRuns {
     /// Usable runs by variant; a variant may have none.
     pub variants: Vec<VariantRuns>,
-    /// Reasons of the runs that are left out, by variant. A usable run is left out too if another
-    /// run of its repeat is unusable.
+    /// Reasons why runs are left out, by variant. A usable run is also left out if another run of
+    /// its repeat is unusable.
     pub left_out: Vec<Vec<String>>,
     /// True if the study ended before its plan.
     pub partial: bool,
@@ -67,9 +68,9 @@ pub enum Event<'a> {
         variant: &'a str,
         /// Duration of the run in seconds.
         seconds: f64,
-        /// Last height; none if the run is unusable.
+        /// Last height; `None` if the run is unusable.
         height: Option<u64>,
-        /// Reason why the run is unusable, if it is.
+        /// Reason why the run is unusable; `None` if it is usable.
         reason: Option<String>,
     },
 }
@@ -81,7 +82,7 @@ pub struct VariantProgress<'a> {
     pub variant: &'a str,
     /// Seconds since the variants were started.
     pub elapsed: f64,
-    /// Newest height; none before the first sample.
+    /// Newest height; `None` before the first sample.
     pub height: Option<u64>,
 }
 
@@ -92,13 +93,16 @@ struct Run<'a> {
     variant_index: usize,
     repeat: u32,
     process: Process,
+    /// Folder for the data of the process, which is removed when the run ends.
     scratch: PathBuf,
+    /// File to which the process writes its samples.
     samples: PathBuf,
     /// Start of the process, in seconds since 1970.
     began: f64,
+    /// Usage samples, each with its time in seconds since 1970.
     usage: Vec<(f64, Usage)>,
-    /// Time at which the runner noticed the end of the process, and the reason if the run is
-    /// unusable. None while the process runs.
+    /// Time from the start of the variants until the runner noticed the end of the process, and the
+    /// reason if the run is unusable. `None` while the process runs.
     ended: Option<(Duration, Result<(), String>)>,
 }
 
@@ -153,35 +157,38 @@ pub fn run(
     Ok(by_variant(study, ended, stop.is_requested()))
 }
 
-/// Sorts runs by variant. If one run of a repeat is unusable, the whole repeat is left out.
+/// Groups runs by variant. If one run of a repeat is unusable, the whole repeat is left out.
 fn by_variant(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
     let mut by_repeat: BTreeMap<u32, Vec<EndedRun>> = BTreeMap::new();
     for ended_run in ended {
         by_repeat.entry(ended_run.repeat).or_default().push(ended_run);
     }
     let mut left_out = vec![Vec::new(); study.file.variant.len()];
-    let empty =
+    let without_runs =
         |variant: &VariantTable| VariantRuns { name: variant.name.to_string(), runs: Vec::new() };
-    let mut variants: Vec<VariantRuns> = study.file.variant.iter().map(empty).collect();
+    let mut variants: Vec<VariantRuns> = study.file.variant.iter().map(without_runs).collect();
     for (repeat, runs) in by_repeat {
-        let usable =
+        let is_repeat_usable =
             runs.len() == study.file.variant.len() && runs.iter().all(|ended| ended.run.is_ok());
         for EndedRun { variant_index, run, .. } in runs {
             match run {
-                Ok(run) if usable => variants[variant_index].runs.push(run),
+                Ok(run) if is_repeat_usable => variants[variant_index].runs.push(run),
                 Ok(_) => left_out[variant_index].push(format!(
                     "repeat {repeat}: another variant of the same repeat is unusable"
                 )),
-                Err(why) => left_out[variant_index].push(format!("repeat {repeat}: {why}")),
+                Err(reason) => left_out[variant_index].push(format!("repeat {repeat}: {reason}")),
             }
         }
     }
     StudyRuns { variants, left_out, partial }
 }
 
+/// Runs the processes of a study.
 struct Runner<'a> {
     study: &'a Study,
+    /// The program that replaces `{weir}`.
     weir: &'a Path,
+    /// Folder of the study.
     base: &'a Path,
     stop: &'a Stop,
     groups: &'a ProcessGroups,
@@ -192,9 +199,9 @@ impl<'a> Runner<'a> {
     fn set_up(&self) -> Result<Vec<Process>, StudyFault> {
         let mut running = Vec::new();
         for setup in self.study.file.setup.iter() {
-            let words = [("weir", self.weir.to_string_lossy().into_owned())];
+            let values = [("weir", self.weir.to_string_lossy().into_owned())];
             let command: Vec<String> =
-                setup.command.iter().map(|word| replace_placeholders(word, &words)).collect();
+                setup.command.iter().map(|word| replace_placeholders(word, &values)).collect();
             let owner = format!("setup {:?}", setup.name);
             let mut process = start(&owner, &command, &BTreeMap::new(), self.groups)?;
             self.await_ready(setup, &mut process)?;
@@ -203,11 +210,13 @@ impl<'a> Runner<'a> {
         Ok(running)
     }
 
+    /// Waits until a setup process accepts connections at its address, if it has one. Also returns
+    /// `Ok` if the study is stopped.
     fn await_ready(&self, setup: &Setup, process: &mut Process) -> Result<(), StudyFault> {
         let Some(address) = setup.ready.as_ref() else { return Ok(()) };
-        let begun = Instant::now();
+        let started = Instant::now();
         let fault = |what: String| StudyFault::Operation(format!("setup {:?} {what}", setup.name));
-        while begun.elapsed() < *setup.ready_timeout && !self.stop.is_requested() {
+        while started.elapsed() < *setup.ready_timeout && !self.stop.is_requested() {
             if let Some(reason) = process.exit_reason() {
                 return Err(fault(format!("ended before it was ready: {reason}")));
             }
@@ -224,8 +233,8 @@ impl<'a> Runner<'a> {
         Err(fault(format!("accepts no connection at {address} within {:?}", setup.ready_timeout)))
     }
 
-    /// Runs the first variant without counting it. Work that is slow only the first time is then
-    /// already done.
+    /// Runs the first variant and discards the run. This does work that is slow only the first
+    /// time, so the counted runs are not affected.
     fn warm_up(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), StudyFault> {
         on_event(Event::Begins {
             repeat: 0,
@@ -238,7 +247,7 @@ impl<'a> Runner<'a> {
             let folder = run.scratch.parent().map(Path::to_owned);
             self.end(run, Duration::ZERO, on_event);
             if let Some(folder) = folder {
-                // A folder that remains does no harm.
+                // If the folder cannot be removed, it only takes up space.
                 let _removed = std::fs::remove_dir_all(folder);
             }
         }
@@ -246,6 +255,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    /// Runs each variant once. Returns the runs that ended, which are fewer if the study is
+    /// stopped.
     fn repeat(
         &self,
         repeat: u32,
@@ -286,6 +297,7 @@ impl<'a> Runner<'a> {
         Ok(ended)
     }
 
+    /// Starts a variant.
     fn start(&self, variant_index: usize, repeat: u32) -> Result<Run<'a>, StudyFault> {
         let variant = &self.study.file.variant[variant_index];
         let folder = self.base.join("runs").join(format!("{}-{repeat}", variant.name));
@@ -300,7 +312,7 @@ impl<'a> Runner<'a> {
             ))
         })?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let words = [
+        let values = [
             ("weir", text(self.weir)),
             ("dir", text(&scratch)),
             ("samples", text(&samples)),
@@ -308,9 +320,8 @@ impl<'a> Runner<'a> {
             ("variant", variant.name.to_string()),
             ("repeat", repeat.to_string()),
         ];
-        let command = self.study.file.command_of(variant).iter();
-        let command = command.map(|word| replace_placeholders(word, &words));
-        let command: Vec<String> = command.collect();
+        let words = self.study.file.command_of(variant).iter();
+        let command: Vec<String> = words.map(|word| replace_placeholders(word, &values)).collect();
         let began = unix_now();
         let process =
             start(&format!("variant {:?}", variant.name), &command, &variant.env, self.groups)?;
@@ -329,12 +340,12 @@ impl<'a> Runner<'a> {
 
     /// Samples the runs until all have ended. Stops them at the timeout or if the study is stopped.
     fn watch(&self, runs: &mut [Run<'_>], on_event: &mut dyn FnMut(Event<'_>)) {
-        let begun = Instant::now();
-        let mut next = Duration::ZERO;
+        let started = Instant::now();
+        let mut next_sample = Duration::ZERO;
         loop {
-            let elapsed = begun.elapsed();
+            let elapsed = started.elapsed();
             if self.stop.is_requested() {
-                // All runs get the signal at once, so none continues while another one shuts down.
+                // All runs get the signal at once, so no run continues while another shuts down.
                 runs.iter().for_each(|run| run.process.terminate());
             }
             for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
@@ -356,8 +367,8 @@ impl<'a> Runner<'a> {
             if runs.iter().all(|run| run.ended.is_some()) {
                 return;
             }
-            if elapsed >= next {
-                next += *self.study.file.sample;
+            if elapsed >= next_sample {
+                next_sample += *self.study.file.sample;
                 let running = || runs.iter().filter(|run| run.ended.is_none());
                 let progress = running().map(|run| VariantProgress {
                     variant: run.variant.name.as_str(),
@@ -368,6 +379,7 @@ impl<'a> Runner<'a> {
                 for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
                     let usage = run.process.usage(&run.scratch);
                     if run.usage.len() >= USAGE_MAX {
+                        // Drops every second sample.
                         let mut index = 0;
                         run.usage.retain(|_| {
                             index += 1;
@@ -413,8 +425,7 @@ impl<'a> Runner<'a> {
             }
             run
         });
-        // The folder may hold gigabytes that the next run needs. An error does not affect the
-        // results.
+        // The next run may need the disk space. An error does not affect the results.
         let _ = std::fs::remove_dir_all(&scratch);
         let height = run.as_ref().ok().map(|run| run.last().height);
         let reason = run.as_ref().err().cloned();
@@ -428,6 +439,7 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Starts a process. `owner` names it in messages.
 fn start(
     owner: &str,
     command: &[String],
@@ -440,21 +452,23 @@ fn start(
     })
 }
 
-fn replace_placeholders(word: &str, words: &[(&str, String)]) -> String {
-    words
+/// Replaces placeholders in braces by their values.
+fn replace_placeholders(word: &str, values: &[(&str, String)]) -> String {
+    values
         .iter()
         .fold(word.to_owned(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
 }
 
 /// Returns the time between the first and the last start.
 fn start_distance(runs: &[Run<'_>]) -> Duration {
-    let began = || runs.iter().map(|run| run.began);
+    let starts = || runs.iter().map(|run| run.began);
     let (first_start, last_start) =
-        (began().fold(f64::INFINITY, f64::min), began().fold(0.0, f64::max));
+        (starts().fold(f64::INFINITY, f64::min), starts().fold(0.0, f64::max));
     Duration::try_from_secs_f64(last_start - first_start).unwrap_or_default()
 }
 
-/// Fills values that a variant does not report with those of the previous usage sample.
+/// Sets memory, disk and CPU that a variant does not report itself to the values of the previous
+/// usage sample.
 fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     for sample in samples {
         let next = usage.partition_point(|(at, _)| *at <= sample.at);
@@ -468,12 +482,12 @@ fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
 /// Returns the height of the newest complete sample of a file that is still being written.
 fn newest_height(path: &Path) -> Option<u64> {
     use std::io::{Read as _, Seek as _, SeekFrom};
-    const TAIL: u64 = 4096;
+    const TAIL_BYTES: u64 = 4096;
     let mut file = std::fs::File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES))).ok()?;
     let mut tail = Vec::new();
-    file.take(TAIL).read_to_end(&mut tail).ok()?;
+    file.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
     let text = String::from_utf8_lossy(&tail);
     let (complete_lines, _) = text.rsplit_once('\n')?;
     let line: super::read::SampleLine =

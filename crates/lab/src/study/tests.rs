@@ -1,7 +1,6 @@
-//! Goal: the analysis of a published run of two nodes, one with a page cache of 5 MB and one of 500
-//! MB, gives the numbers that were found by hand, and draws the conclusions that they carry.
-//! Method: the table in `testdata/pocketnet` through the whole analysis; every number is compared
-//! as it was noted.
+//! Goal: the analysis of a published run of two nodes gives the numbers that were found by hand,
+//! and draws the conclusions that they support. One node has a page cache of 5 MB, the other of 500
+//! MB. Method: the whole analysis of the tables in `testdata/pocketnet`. Every number is compared.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -16,7 +15,7 @@ use super::read::{Form, read_run};
 use super::{Options, analyse};
 use crate::analysis::sync::{Announced, Sample, SyncRun, Timeout, VariantRuns};
 
-const ASKED: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
+const HEIGHTS: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
 
 fn table(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pocketnet").join(name)
@@ -26,7 +25,8 @@ fn variant(name: &str, runs: Vec<SyncRun>) -> VariantRuns {
     VariantRuns { name: name.to_owned(), runs }
 }
 
-fn counted() -> impl FnMut() -> u64 {
+/// Returns a deterministic source of random numbers.
+fn random_numbers() -> impl FnMut() -> u64 {
     let mut state = 1_u64;
     move || {
         state =
@@ -35,6 +35,7 @@ fn counted() -> impl FnMut() -> u64 {
     }
 }
 
+/// Reads the published runs of the two nodes.
 pub(crate) fn published() -> Vec<VariantRuns> {
     let read = |name: &str| read_run(&table(name), Form::Table).unwrap();
     vec![
@@ -43,17 +44,17 @@ pub(crate) fn published() -> Vec<VariantRuns> {
     ]
 }
 
+/// Analyses variants, and checks that the result fits the published schema.
 pub(crate) fn study(variants: &[VariantRuns], heights: &[u64]) -> StudyResult {
     let options =
         Options { heights: heights.to_vec(), ..Options::new("page cache", Source::Tables) };
-    let result = analyse(variants, &[], &options, &mut counted()).unwrap();
-    // Whatever a test is about, what comes of it is told in the published form.
+    let result = analyse(variants, &[], &options, &mut random_numbers()).unwrap();
     let faults = faults_of(&serde_json::to_value(&result).unwrap());
     assert!(faults.is_empty(), "{faults:#?}");
     result
 }
 
-/// In what it is not what the published schema says.
+/// Returns the violations of the published schema.
 pub(crate) fn faults_of(output: &Value) -> Vec<String> {
     static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
         let schema =
@@ -67,13 +68,14 @@ fn clock(seconds: f64) -> String {
     crate::wording::number::clock(seconds)
 }
 
-fn three(value: f64) -> String {
+/// Formats a number with three significant digits.
+fn three_digits(value: f64) -> String {
     if value >= 9.995 { format!("{value:.1}") } else { format!("{value:.2}") }
 }
 
 #[test]
 fn rows_times_cache_and_totals() {
-    let result = study(&published(), &ASKED);
+    let result = study(&published(), &HEIGHTS);
     let (small, large) = (&result.variants[0].runs[0], &result.variants[1].runs[0]);
     assert_eq!((small.samples, large.samples), (1286, 1104));
     assert_eq!(small.first, "2021-12-13T23:20:52.000Z");
@@ -89,16 +91,17 @@ fn rows_times_cache_and_totals() {
     assert_eq!(times(small), ["16:00", "3:09:02", "8:34:20", "16:34:37", "21:25:57"]);
     assert_eq!(times(large), ["33:00", "3:40:01", "8:29:09", "14:25:18", "17:59:28"]);
 
-    let full = |run: &lab_model::results::study::RunRow| {
-        let full = run.cache_full.unwrap();
-        (clock(full.elapsed), full.height, full.ceiling)
+    let cache_full = |run: &lab_model::results::study::RunRow| {
+        let moment = run.cache_full.unwrap();
+        (clock(moment.elapsed), moment.height, moment.ceiling)
     };
-    assert_eq!(full(small), ("2:00".to_owned(), 3_837, 5_261_904));
-    assert_eq!(full(large), ("34:00".to_owned(), 105_439, 525_555_816));
+    assert_eq!(cache_full(small), ("2:00".to_owned(), 3_837, 5_261_904));
+    assert_eq!(cache_full(large), ("34:00".to_owned(), 105_439, 525_555_816));
 
     let total = |run: &lab_model::results::study::RunRow| {
-        let all = run.accesses.unwrap();
-        (all.hit, all.miss, all.spill, format!("{:.4}", run.hit_ratio.unwrap()))
+        let accesses = run.accesses.unwrap();
+        let ratio = format!("{:.4}", run.hit_ratio.unwrap());
+        (accesses.hit, accesses.miss, accesses.spill, ratio)
     };
     let small_total = (53_700_127_496, 22_021_578_963, 5_092_804, "0.7092".to_owned());
     assert_eq!(total(small), small_total);
@@ -107,10 +110,10 @@ fn rows_times_cache_and_totals() {
 
 #[test]
 fn leads_and_the_crossing_of_heights() {
-    let result = study(&published(), &ASKED);
+    let result = study(&published(), &HEIGHTS);
     assert_eq!(result.align, Align::Clock);
     let pair = &result.against[0].pairs[0];
-    let at = |height: f64| {
+    let seconds_at = |height: f64| {
         let lead = pair.by_height.iter().find(|lead| lead.height == height).unwrap();
         lead.seconds.round()
     };
@@ -125,22 +128,22 @@ fn leads_and_the_crossing_of_heights() {
         (1_349_351.0, 12_388.0),
     ];
     for (height, seconds) in expected {
-        assert_eq!(at(height), seconds, "{height}");
+        assert_eq!(seconds_at(height), seconds, "{height}");
     }
-    assert_eq!(clock(at(1_349_351.0)), "3:26:28");
+    assert_eq!(clock(seconds_at(1_349_351.0)), "3:26:28");
 
     let (small, large) = (pair.blocks.0.unwrap(), pair.blocks.1.unwrap());
-    let when = |at: f64| crate::analysis::calendar::rfc3339(at);
+    let instant = |at: f64| crate::analysis::calendar::rfc3339(at);
     assert_eq!(small.blocks.round(), 102_251.0);
-    assert_eq!(when(small.at), "2021-12-14T00:42:52.000Z");
+    assert_eq!(instant(small.at), "2021-12-14T00:42:52.000Z");
     assert_eq!(large.blocks.round(), -68_024.0);
-    assert_eq!(when(large.at), "2021-12-14T17:15:34.000Z");
+    assert_eq!(instant(large.at), "2021-12-14T17:15:34.000Z");
     let (small, large) = (pair.seconds.0.unwrap(), pair.seconds.1.unwrap());
     assert_eq!((small.height, small.seconds.round()), (300_000.0, -2518.0));
     assert_eq!((large.height, large.seconds.round()), (1_349_351.0, 12_388.0));
 
     let [cross] = pair.crosses.as_slice() else { panic!("{:?}", pair.crosses) };
-    assert_eq!(when(cross.at), "2021-12-14T07:37:11.000Z");
+    assert_eq!(instant(cross.at), "2021-12-14T07:37:11.000Z");
     assert_eq!(clock(cross.elapsed), "8:16:19");
     assert_eq!(cross.height / 1_000, 983);
     assert_eq!(format!("{:.0}k", cross.height as f64 / 1e3), "984k");
@@ -149,11 +152,11 @@ fn leads_and_the_crossing_of_heights() {
 
 #[test]
 fn rates_and_hit_ratios_by_height() {
-    let result = study(&published(), &ASKED);
+    let result = study(&published(), &HEIGHTS);
     assert_eq!(result.bin, 100_000);
-    let bin = |variant: usize, place: usize| {
-        let bin = &result.variants[variant].runs[0].bins[place];
-        (three(bin.rate.unwrap()), format!("{:.3}", bin.hit_ratio.unwrap()))
+    let bin = |variant: usize, index: usize| {
+        let bin = &result.variants[variant].runs[0].bins[index];
+        (three_digits(bin.rate.unwrap()), format!("{:.3}", bin.hit_ratio.unwrap()))
     };
     let expected = [
         (0, ("104.2", "0.953"), ("51.9", "1.000")),
@@ -165,39 +168,40 @@ fn rates_and_hit_ratios_by_height() {
         (12, ("6.39", "0.695"), ("8.87", "0.988")),
         (13, ("5.28", "0.679"), ("6.10", "0.990")),
     ];
-    for (place, small, large) in expected {
+    for (index, small, large) in expected {
         let owned = |(rate, ratio): (&str, &str)| (rate.to_owned(), ratio.to_owned());
-        assert_eq!((bin(0, place), bin(1, place)), (owned(small), owned(large)), "bin {place}");
+        assert_eq!((bin(0, index), bin(1, index)), (owned(small), owned(large)), "bin {index}");
     }
-    let pages = |variant: usize, place: usize| {
-        result.variants[variant].runs[0].bins[place].pages_per_block.unwrap().round()
+    let pages = |variant: usize, index: usize| {
+        result.variants[variant].runs[0].bins[index].pages_per_block.unwrap().round()
     };
     assert_eq!((pages(0, 0), pages(1, 0)), (1103.0, 1538.0));
     assert_eq!((pages(0, 13), pages(1, 13)), (196_434.0, 196_216.0));
     // From the second bin on the work per block agrees within a few percent.
-    for place in 1..14 {
-        let ratio = pages(1, place) / pages(0, place);
-        assert!((0.99..1.04).contains(&ratio), "bin {place}: {ratio}");
+    for index in 1..14 {
+        let ratio = pages(1, index) / pages(0, index);
+        assert!((0.99..1.04).contains(&ratio), "bin {index}: {ratio}");
     }
 }
 
-/// The sentences of a study.
+/// Returns the conclusions of a study as sentences.
 fn sentences(result: &StudyResult) -> Vec<String> {
-    let line = |one: &lab_model::results::study::Conclusion| {
-        format!("{}: {}", one.about.as_str(), one.text)
+    let sentence = |conclusion: &lab_model::results::study::Conclusion| {
+        format!("{}: {}", conclusion.about.as_str(), conclusion.text)
     };
-    result.conclusions.iter().map(line).collect()
+    result.conclusions.iter().map(sentence).collect()
 }
 
+/// Checks that a conclusion of a study contains a text.
 #[track_caller]
-fn says(result: &StudyResult, part: &str) {
+fn assert_concludes(result: &StudyResult, part: &str) {
     let output = sentences(result);
-    assert!(output.iter().any(|one| one.contains(part)), "{part:?} is not in {output:#?}");
+    assert!(output.iter().any(|text| text.contains(part)), "{part:?} is not in {output:#?}");
 }
 
 #[test]
 fn conclusions_are_those_of_a_careful_reading() {
-    let result = study(&published(), &ASKED);
+    let result = study(&published(), &HEIGHTS);
     assert_eq!(result.conclusions[0].word, Some(ComparisonVerdict::CannotTell));
     expect![[r#"
         verdict: cannot tell whether 500MB syncs faster than 5MB: one run of each variant is no effect size, because the spread between equal runs is unknown; in these runs 500MB reached 1,349,351 3 h 26 min earlier (−16.1 %)
@@ -218,26 +222,26 @@ fn a_log_adds_the_heights_that_peers_announced() {
         Announced { at: at + 10.0, height: 1_481_438 },
         Announced { at: at + 55_000.0, height: 1_482_352 },
     ];
-    let result = study(&variants, &ASKED);
-    says(
+    let result = study(&variants, &HEIGHTS);
+    assert_concludes(
         &result,
         "tip: peers announced 1,482,352 at most: 5MB ends at 1,349,351, 133,001 blocks below it; 500MB ends \
          at 1,349,351, 133,001 blocks below it",
     );
-    // A height above what anybody announced when it was reached did not exist.
+    // A height above all announced heights did not exist when a run reached it.
     variants[0].runs[0].announced = vec![Announced { at, height: 1_300_000 }];
-    let result = study(&variants, &ASKED);
-    says(&result, "target above the tip: 1,349,351 did not exist yet");
-    says(
+    let result = study(&variants, &HEIGHTS);
+    assert_concludes(&result, "target above the tip: 1,349,351 did not exist yet");
+    assert_concludes(
         &result,
         "verdict: cannot tell whether 500MB syncs faster than 5MB: the target 1,349,351 was above",
     );
 }
 
-/// A course of a minute's samples: heights, from the first at 0 s.
+/// Returns a run with one sample per minute, from 0 s on.
 fn run_of(label: &str, heights: &[u64]) -> SyncRun {
-    let sample = |(place, height): (usize, &u64)| Sample {
-        at: 1e9 + place as f64 * 60.0,
+    let sample = |(index, height): (usize, &u64)| Sample {
+        at: 1e9 + index as f64 * 60.0,
         height: *height,
         ..Sample::default()
     };
@@ -249,10 +253,11 @@ fn run_of(label: &str, heights: &[u64]) -> SyncRun {
     }
 }
 
-/// 1,000 blocks a minute, or `step`, to 30,000; then a block a minute for 40 minutes.
+/// Returns heights of a sync with `step` blocks per minute to height 30,000, and then with one
+/// block per minute for 40 minutes.
 fn to_the_tip(step: u64) -> Vec<u64> {
-    let climb = (0..30_000 / step).map(|place| place * step);
-    climb.chain((0..=40).map(|place| 30_000 + place)).collect()
+    let climb = (0..30_000 / step).map(|index| index * step);
+    climb.chain((0..=40).map(|index| 30_000 + index)).collect()
 }
 
 #[test]
@@ -263,110 +268,113 @@ fn a_target_above_the_tip_is_flagged_and_times_go_to_the_tip() {
     ];
     let result = study(&variants, &[20_000, 30_030]);
     let tip = result.variants[0].runs[0].tip.unwrap();
-    // Thirty samples from here on bring 60 blocks at most.
+    // From the tip on, there is one block per minute.
     assert_eq!((tip.height, tip.elapsed), (30_000, 1_800.0));
-    says(&result, "target above the tip: 30,030 did not exist yet");
-    says(
+    assert_concludes(&result, "target above the tip: 30,030 did not exist yet");
+    assert_concludes(
         &result,
         "cannot tell whether slow syncs faster than quick: the target 30,030 was above the chain tip",
     );
-    says(&result, "at the tip a run only waits for new blocks");
-    // Chosen by itself, the last height is below the lowest tip.
+    assert_concludes(&result, "at the tip a run only waits for new blocks");
+    // If the analysis chooses the heights, the last height is below the lowest tip.
     let result = study(&variants, &[]);
     assert_eq!(result.heights.last(), Some(&29_500));
     assert!(!result.against[0].times.iter().any(|row| row.above_tip));
 }
 
-/// One sample of a node whose cache is watched: its height, and the pages that it read since the
-/// sample before.
-fn watched(label: &str, heights: &[u64], misses: impl Fn(u64) -> u64) -> SyncRun {
-    let mut course = run_of(label, heights);
-    let mut before = 0;
-    for sample in &mut course.samples {
-        let blocks = sample.height - before;
-        before = sample.height;
-        sample.accesses = Some(Accesses { hit: 50 * blocks, miss: misses(blocks), spill: 0 });
+/// Returns a run with cache accesses. `misses_of` returns the pages that were read for a number of
+/// blocks.
+fn run_with_accesses(label: &str, heights: &[u64], misses_of: impl Fn(u64) -> u64) -> SyncRun {
+    let mut run = run_of(label, heights);
+    let mut previous_height = 0;
+    for sample in &mut run.samples {
+        let blocks = sample.height - previous_height;
+        previous_height = sample.height;
+        sample.accesses = Some(Accesses { hit: 50 * blocks, miss: misses_of(blocks), spill: 0 });
     }
-    course
+    run
 }
 
-/// The quick node syncs twice as fast, reads a third per block, and then waits at the tip for five
-/// hours, where both read 1,000 pages a minute for nothing. What they do there says nothing of
-/// their sync.
+/// The quick node syncs twice as fast and reads a third of the pages per block. Then it waits at
+/// the tip for five hours, where both nodes read 1,000 pages per minute. The time at the tip must
+/// not affect the conclusions about the sync.
 #[test]
-fn waiting_at_the_tip_is_no_part_of_a_sync() {
+fn waiting_at_the_tip_is_not_part_of_a_sync() {
     let to_tip = |step: u64, wait: u64| -> Vec<u64> {
-        let climb = (0..31_000 / step).map(|place| place * step);
-        climb.chain((0..=wait).map(|place| 31_000 + place)).collect()
+        let climb = (0..31_000 / step).map(|index| index * step);
+        climb.chain((0..=wait).map(|index| 31_000 + index)).collect()
     };
     let misses =
         |per_block: u64| move |blocks: u64| if blocks > 1 { per_block * blocks } else { 1_000 };
-    let quick = |per_block| watched("1", &to_tip(1_000, 300), misses(per_block));
-    let slow = |per_block| watched("1", &to_tip(500, 40), misses(per_block));
+    let quick = |per_block| run_with_accesses("1", &to_tip(1_000, 300), misses(per_block));
+    let slow = |per_block| run_with_accesses("1", &to_tip(500, 40), misses(per_block));
     let variants = [variant("quick", vec![quick(1)]), variant("slow", vec![slow(3)])];
     let result = study(&variants, &[]);
     let output = sentences(&result);
     assert!(result.against[0].rate_crosses.is_empty(), "{output:#?}");
     assert!(result.against[0].faster.iter().flatten().all(|first| *first), "{output:#?}");
     assert!(result.against[0].pairs[0].crosses.is_empty(), "{output:#?}");
-    says(
+    assert_concludes(
         &result,
         "cause: quick reads 2.94 times fewer pages per block than slow (1.03 compared with 3.03)",
     );
-    // The same sentences as of the logs cut before the tip.
-    let cut = |course: SyncRun, height: u64| {
-        let samples = course.samples.into_iter().filter(|one| one.height <= height).collect();
-        SyncRun { samples, ..course }
+    // The conclusions are the same as for runs that end at the tip.
+    let cut_run = |run: SyncRun, height: u64| {
+        let samples = run.samples.into_iter().filter(|sample| sample.height <= height).collect();
+        SyncRun { samples, ..run }
     };
-    let cut = [
-        variant("quick", vec![cut(quick(1), 31_000)]),
-        variant("slow", vec![cut(slow(3), 31_000)]),
+    let cut_variants = [
+        variant("quick", vec![cut_run(quick(1), 31_000)]),
+        variant("slow", vec![cut_run(slow(3), 31_000)]),
     ];
-    let cut = study(&cut, &[]);
-    let own = |result: &StudyResult| -> Vec<String> {
-        let all = sentences(result).into_iter();
-        all.filter(|one| !one.starts_with("tip") && !one.starts_with("verdict")).collect()
+    let cut_result = study(&cut_variants, &[]);
+    let sync_sentences = |result: &StudyResult| -> Vec<String> {
+        let sentences = sentences(result).into_iter();
+        sentences.filter(|text| !text.starts_with("tip") && !text.starts_with("verdict")).collect()
     };
-    assert_eq!(own(&result), own(&cut));
+    assert_eq!(sync_sentences(&result), sync_sentences(&cut_result));
     // The target is below the tip, and the lead to the tip is a number.
     assert_eq!(result.heights.last(), Some(&30_500));
     let lead = result.against[0].tip.unwrap();
     assert_eq!((lead.first, lead.other, lead.seconds), (1_860.0, 3_720.0, 1_860.0));
-    says(&result, "tip: quick reached the tip 31 min before slow: after 31:00 and 1:02:00");
+    assert_concludes(
+        &result,
+        "tip: quick reached the tip 31 min before slow: after 31:00 and 1:02:00",
+    );
 }
 
 #[test]
-fn stalls_are_named_with_what_coincides_and_taken_off() {
-    let mut heights: Vec<u64> = (0..20).map(|place| place * 1_000).collect();
+fn stalls_are_reported_with_their_cause_and_can_be_subtracted() {
+    let mut heights: Vec<u64> = (0..20).map(|index| index * 1_000).collect();
     heights.extend([19_000; 5]);
-    heights.extend((20..40).map(|place| place * 1_000));
+    heights.extend((20..40).map(|index| index * 1_000));
     let mut stalled = run_of("1", &heights);
     stalled.timeouts = vec![Timeout { at: 1e9 + 21.0 * 60.0, peer: 4 }];
-    let smooth = run_of("1", &(0..45).map(|place| place * 900).collect::<Vec<_>>());
+    let smooth = run_of("1", &(0..45).map(|index| index * 900).collect::<Vec<_>>());
     let variants = [variant("stalled", vec![stalled]), variant("smooth", vec![smooth])];
     let result = study(&variants, &[30_000]);
     let [stall] = result.variants[0].runs[0].stalls.as_slice() else { panic!("one stall") };
     assert_eq!((stall.from, stall.seconds, stall.height), (19.0 * 60.0, 300.0, 19_000));
     assert_eq!((stall.timeouts, stall.open), (1, false));
-    says(
+    assert_concludes(
         &result,
         "stalled had 1 stall, 5 min together, the longest of 5 min at 19,000; 1 coincide",
     );
-    let comparison =
+    let first_time =
         |result: &StudyResult| result.against[0].times[0].comparison.clone().unwrap().a;
-    assert_eq!(comparison(&result), 35.0 * 60.0);
+    assert_eq!(first_time(&result), 35.0 * 60.0);
     let options =
         Options { heights: vec![30_000], subtract_stalls: true, ..Options::new("x", Source::Logs) };
-    let result = analyse(&variants, &[], &options, &mut counted()).unwrap();
-    assert_eq!(comparison(&result), 30.0 * 60.0);
-    says(&result, "they are subtracted from its times");
+    let result = analyse(&variants, &[], &options, &mut random_numbers()).unwrap();
+    assert_eq!(first_time(&result), 30.0 * 60.0);
+    assert_concludes(&result, "they are subtracted from its times");
 }
 
-/// Four runs of each of two variants, the second twice as fast.
+/// Returns four runs of each of two variants. The second variant is twice as fast.
 pub(crate) fn repeated(a: &str, b: &str) -> Vec<VariantRuns> {
     let runs = |steps: [u64; 4]| -> Vec<SyncRun> {
         let run = |step: u64| {
-            run_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
+            run_of("x", &(0..=200_000 / step).map(|index| index * step).collect::<Vec<_>>())
         };
         steps.map(run).to_vec()
     };
@@ -377,30 +385,36 @@ pub(crate) fn repeated(a: &str, b: &str) -> Vec<VariantRuns> {
 fn the_spread_of_repeats_is_reported() {
     let runs = |steps: &[u64]| -> Vec<SyncRun> {
         let run = |step: &u64| {
-            run_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
+            run_of("x", &(0..=200_000 / step).map(|index| index * step).collect::<Vec<_>>())
         };
         steps.iter().map(run).collect()
     };
     let result = study(&repeated("a", "b"), &[100_000]);
     assert_eq!(result.conclusions[0].word, Some(ComparisonVerdict::Better));
-    says(&result, "verdict: b syncs faster than a: it reaches 100,000 50 min earlier (−50.0 %)");
-    says(
+    assert_concludes(
+        &result,
+        "verdict: b syncs faster than a: it reaches 100,000 50 min earlier (−50.0 %)",
+    );
+    assert_concludes(
         &result,
         "repeats: at 100,000 4 runs of a differ by 2 min and 4 runs of b differ by 1 min",
     );
-    // Pairs that do not agree tell nothing.
+    // Pairs that do not agree give no verdict.
     let variants =
         [variant("a", runs(&[1000, 2000, 1500])), variant("b", runs(&[2000, 1000, 1500]))];
     let options =
         Options { heights: vec![100_000], paired: true, ..Options::new("x", Source::Runs) };
-    let result = analyse(&variants, &[], &options, &mut counted()).unwrap();
+    let result = analyse(&variants, &[], &options, &mut random_numbers()).unwrap();
     let comparison = result.against[0].times[0].comparison.clone().unwrap();
     assert_eq!((comparison.verdict, comparison.pairs.len()), (ComparisonVerdict::CannotTell, 3));
-    says(&result, "cannot tell whether b syncs faster than a: its median time to 100,000 is");
-    // One run of a variant is none, however many the other has.
+    assert_concludes(
+        &result,
+        "cannot tell whether b syncs faster than a: its median time to 100,000 is",
+    );
+    // A single run of one variant gives no verdict, even if the other variant has several runs.
     let variants = [variant("a", runs(&[990, 1000, 1010, 1005])), variant("b", runs(&[2000]))];
     let result = study(&variants, &[100_000]);
-    says(
+    assert_concludes(
         &result,
         "cannot tell whether b syncs faster than a: a single run of a variant is no effect size",
     );
@@ -408,11 +422,11 @@ fn the_spread_of_repeats_is_reported() {
 
 #[test]
 fn a_single_variant_is_described() {
-    let only = [variant("a", vec![run_of("1", &[0, 50, 50, 100])])];
+    let only_variant = [variant("a", vec![run_of("1", &[0, 50, 50, 100])])];
     let options = Options::new("x", Source::Tables);
-    let result = analyse(&only, &[], &options, &mut counted()).unwrap();
+    let result = analyse(&only_variant, &[], &options, &mut random_numbers()).unwrap();
     assert!(result.against.is_empty());
-    says(
+    assert_concludes(
         &result,
         "verdict: a syncs blocks 0 to 100 in 3 min; it is compared with no other variant",
     );
@@ -425,34 +439,35 @@ fn a_single_variant_is_described() {
 
 #[test]
 fn incomparable_variants_are_refused() {
-    let one = [variant("a", vec![run_of("1", &[0, 1])])];
-    let output = |variants: &[VariantRuns], options: &Options| {
-        analyse(variants, &[], options, &mut counted()).unwrap_err().to_string()
+    let valid = [variant("a", vec![run_of("1", &[0, 1])])];
+    let message = |variants: &[VariantRuns], options: &Options| {
+        analyse(variants, &[], options, &mut random_numbers()).unwrap_err().to_string()
     };
     let options = Options::new("x", Source::Tables);
-    assert_eq!(output(&[], &options), "a study has at least one variant; there is none");
-    let none = [one[0].clone(), variant("b", Vec::new())];
-    assert_eq!(output(&none, &options), "variant \"b\" has no usable run");
-    let far = [one[0].clone(), variant("b", vec![run_of("1", &[0, 1_000_000_000])])];
-    let narrow = Options { bin: Some(1), ..options };
-    assert!(output(&far, &narrow).contains("at most 2000"), "{}", output(&far, &narrow));
+    assert_eq!(message(&[], &options), "a study has at least one variant; there is none");
+    let without_run = [valid[0].clone(), variant("b", Vec::new())];
+    assert_eq!(message(&without_run, &options), "variant \"b\" has no usable run");
+    let high = [valid[0].clone(), variant("b", vec![run_of("1", &[0, 1_000_000_000])])];
+    let narrow_bins = Options { bin: Some(1), ..options };
+    let text = message(&high, &narrow_bins);
+    assert!(text.contains("at most 2000"), "{text}");
 }
 
 #[test]
 fn variants_of_different_periods_and_with_gaps_are_reported() {
-    let mut quick = run_of("1", &(0..50).map(|place| place * 100).collect::<Vec<_>>());
-    for (place, sample) in quick.samples.iter_mut().enumerate() {
-        sample.at = 1e9 + place as f64;
+    let mut quick = run_of("1", &(0..50).map(|index| index * 100).collect::<Vec<_>>());
+    for (index, sample) in quick.samples.iter_mut().enumerate() {
+        sample.at = 1e9 + index as f64;
     }
     quick.samples[49].at += 10.0;
     let variants = [
         variant("slow", vec![run_of("1", &[0, 1_000, 2_000, 5_000])]),
         variant("quick", vec![quick]),
     ];
-    let output = study(&variants, &[]).warnings;
-    assert!(output[0].contains("sample periods differ, 1.0 s to 60.0 s"), "{output:?}");
+    let warnings = study(&variants, &[]).warnings;
+    assert!(warnings[0].contains("sample periods differ, 1.0 s to 60.0 s"), "{warnings:?}");
     assert!(
-        output[1].contains("quick, 1: 1 gap between samples, the longest of 11 s"),
-        "{output:?}"
+        warnings[1].contains("quick, 1: 1 gap between samples, the longest of 11 s"),
+        "{warnings:?}"
     );
 }

@@ -1,6 +1,6 @@
-//! The data of the chain that parameters are drawn from: the head, the hashes of recent blocks, and
-//! the transactions and addresses in them. Only the data that the plan draws from is fetched, and
-//! only enough for varied parameters.
+//! Fetches the chain data from which parameters are drawn: the head, the hashes of recent blocks,
+//! and the transactions and addresses in these blocks. It fetches only the kinds of data that the
+//! plan draws from, and stops when there is enough for varied parameters.
 
 use lab_engine::chain::ChainFacts;
 use lab_model::plan::{Draw, Piece, Plan, Step, Template};
@@ -10,16 +10,16 @@ use wire::family::Family;
 use super::client::{Client, Reply};
 use super::{Reason, TargetFault};
 
-/// Number of blocks whose hashes are fetched.
+/// Maximum number of blocks whose hashes are fetched.
 const BLOCKS_MAX: u64 = 64;
-/// Number of blocks whose transactions are fetched, and the number of transactions and addresses
-/// that is enough.
+/// Maximum number of blocks that are fetched with all their transactions.
 const FULL_BLOCKS_MAX: u64 = 16;
+/// Number of transactions or addresses after which no more blocks with transactions are fetched.
 const ENTRIES_ENOUGH: usize = 1_000;
 /// Maximum number of stored transactions and of stored addresses.
 const ENTRIES_MAX: usize = 4_096;
 
-/// The data of the chain that a plan uses.
+/// The kinds of chain data that a plan uses. A field is true if the plan draws from that kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NeededData {
     head: bool,
@@ -41,6 +41,7 @@ impl NeededData {
         needed
     }
 
+    /// Adds the data from which a call's parameters are drawn.
     fn add(&mut self, template: &Template) {
         for piece in &template.params {
             let Piece::Draw(draw) = piece else { continue };
@@ -48,7 +49,8 @@ impl NeededData {
                 Draw::BlockBehind { .. } | Draw::LogRange { .. } => self.head = true,
                 Draw::BlockHash => self.block_hashes = true,
                 Draw::TransactionHash => self.transactions = true,
-                Draw::Address(given) => self.addresses |= given.is_empty(),
+                // A plan may list the addresses that it draws from.
+                Draw::Address(listed) => self.addresses |= listed.is_empty(),
                 Draw::RandomBytes(_) | Draw::OneOf(_) => {}
             }
         }
@@ -72,7 +74,7 @@ pub(crate) fn number_in(text: &str) -> Option<u64> {
     }
 }
 
-/// Returns the head; none if the target does not return one.
+/// Returns the head, or `None` if the target does not return one.
 pub(super) fn read_head(client: &Client, family: Family) -> Result<Option<u64>, TargetFault> {
     Ok(match client.call(head_method(family), "[]")? {
         Reply::Result(value) => number(&value),
@@ -89,8 +91,8 @@ pub(crate) fn head_method(family: Family) -> &'static str {
     }
 }
 
-/// Fetches the needed data.
-pub(super) fn fill(
+/// Fetches the needed data into `chain`. `head` is the target's head, if it returned one.
+pub(super) fn fetch(
     client: &Client,
     family: Family,
     needed: NeededData,
@@ -107,32 +109,30 @@ pub(super) fn fill(
         answer: "no number".to_owned(),
     };
     chain.head = head.ok_or_else(no_head)?;
-    let full = needed.transactions || needed.addresses;
-    if !full && !needed.block_hashes {
+    if !needed.transactions && !needed.addresses && !needed.block_hashes {
         return Ok(());
     }
-    let mut last_answer = String::from("nothing");
-    for behind in 0..BLOCKS_MAX.min(chain.head + 1) {
-        let enough =
-            |stored: &[Box<str>], is_needed: bool| !is_needed || stored.len() >= ENTRIES_ENOUGH;
-        let transactions = full
-            && behind < FULL_BLOCKS_MAX
-            && !(enough(&chain.transaction_hashes, needed.transactions)
-                && enough(&chain.addresses, needed.addresses));
-        if !transactions && !needed.block_hashes {
+    let mut last_failure = String::from("nothing");
+    for blocks_behind in 0..BLOCKS_MAX.min(chain.head + 1) {
+        let lacks =
+            |is_needed: bool, entries: &[Box<str>]| is_needed && entries.len() < ENTRIES_ENOUGH;
+        let with_transactions = blocks_behind < FULL_BLOCKS_MAX
+            && (lacks(needed.transactions, &chain.transaction_hashes)
+                || lacks(needed.addresses, &chain.addresses));
+        if !with_transactions && !needed.block_hashes {
             break;
         }
-        match block(client, family, chain.head - behind, transactions) {
+        match fetch_block(client, family, chain.head - blocks_behind, with_transactions) {
             Ok(block) => add_block(&block, family, chain),
-            Err(answer) => last_answer = answer,
+            Err(failure) => last_failure = failure,
         }
     }
     let missing = |what| Reason::NoChain {
         what,
         method: block_method(family).to_owned(),
-        answer: last_answer.clone(),
+        answer: last_failure.clone(),
     };
-    // A young chain may have no transactions; the engine reports it if a mix needs one.
+    // A young chain may have no transactions. If a mix needs one, the engine reports the lack.
     if needed.block_hashes && chain.block_hashes.is_empty() {
         return Err(missing("block hashes"));
     }
@@ -142,6 +142,7 @@ pub(super) fn fill(
     Ok(())
 }
 
+/// Returns the method that returns a block with its transactions.
 fn block_method(family: Family) -> &'static str {
     match family {
         Family::Ethereum => "eth_getBlockByNumber",
@@ -151,16 +152,17 @@ fn block_method(family: Family) -> &'static str {
 }
 
 /// Returns a block, or a description of the response if the response is no block.
-fn block(
+/// `with_transactions` is true if the block must contain whole transactions instead of hashes.
+fn fetch_block(
     client: &Client,
     family: Family,
     height: u64,
-    transactions: bool,
+    with_transactions: bool,
 ) -> Result<Value, String> {
     let params = match family {
-        Family::Ethereum => format!(r#"["{height:#x}",{transactions}]"#),
+        Family::Ethereum => format!(r#"["{height:#x}",{with_transactions}]"#),
         Family::Harmony => format!(
-            r#"[{height},{{"fullTx":{transactions},"withSigners":false,"inclStaking":false}}]"#
+            r#"[{height},{{"fullTx":{with_transactions},"withSigners":false,"inclStaking":false}}]"#
         ),
         Family::Bitcoin => {
             let hash = result_of(client.call("getblockhash", &format!("[{height}]")))?;
@@ -174,6 +176,7 @@ fn block(
     result_of(client.call(block_method(family), &params))
 }
 
+/// Returns the result of a call, or a description of the reply if it has no result.
 fn result_of(reply: Result<Reply, TargetFault>) -> Result<Value, String> {
     match reply {
         Ok(Reply::Result(value)) if !value.is_null() => Ok(value),
@@ -198,11 +201,11 @@ fn add_block(block: &Value, family: Family, chain: &mut ChainFacts) {
     }
 }
 
-/// Adds a text that needs no escaping in JSON.
+/// Adds a text, unless it is empty, a duplicate, or needs escaping in JSON, or the list is full.
 fn add_text(value: &Value, max_entries: usize, texts: &mut Vec<Box<str>>) {
     let Some(text) = value.as_str() else { return };
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if plain && texts.len() < max_entries && !texts.iter().any(|known| **known == *text) {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if is_plain && texts.len() < max_entries && !texts.iter().any(|other| **other == *text) {
         texts.push(text.into());
     }
 }

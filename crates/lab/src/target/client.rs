@@ -1,5 +1,5 @@
-//! A blocking JSON-RPC client for the few calls before and after a run, which are not measured. The
-//! engine has its own client; this one describes failures in detail.
+//! A blocking JSON-RPC client for calls that are not part of a run's load, such as the probe of a
+//! target before a run. Unlike the engine's client, it describes failures in detail.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -24,29 +24,32 @@ pub(crate) mod tests;
 
 /// Largest response; a block with all its transactions has a few million bytes.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
-/// Status of a response over a WebSocket, which has none.
+/// HTTP status that is reported for a response over a WebSocket, because such a response has none.
 const STATUS_OK: u16 = 200;
 /// Deepest nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 128;
-/// Bytes of an unexpected response that are shown.
+/// Maximum number of bytes of an unexpected response in a message.
 const SHOWN_BYTES: usize = 80;
-/// Number of attempts while the status is 429, and the first wait between them, which doubles.
+/// Maximum number of attempts of a call whose response has HTTP status 429.
 const LIMITED_ATTEMPTS: u32 = 4;
+/// Wait after the first response with HTTP status 429. It doubles with each attempt.
 const LIMITED_WAIT: Duration = Duration::from_millis(500);
-/// Shortest and longest timeout of a call. The plan's timeout may be short for reasons of the load,
-/// and waiting minutes for a target that hangs would be too long.
-const TIMEOUT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// Shortest timeout of a call. The plan's timeout may be shorter, because it suits the load.
+const TIMEOUT_MIN: Duration = Duration::from_secs(5);
+/// Longest timeout of a call. A target that hangs is reported after this time.
+const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
 /// A client of one server.
 pub(crate) struct Client {
     agent: ureq::Agent,
     target: Target,
     tls: Tls,
-    /// The WebSocket of the last call, if the target is called over WebSockets.
+    /// The open WebSocket of the last call. `None` before the first call, after a failed call, and
+    /// always if the target is called over HTTP.
     websocket: Mutex<Option<BlockingWebSocket>>,
     /// Timeout of a call.
     timeout: Duration,
-    /// Waits until the next call may be sent.
+    /// Blocks until the next call may be sent. If `None`, calls are sent at once.
     pace: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -57,9 +60,9 @@ pub(crate) enum Reply {
     Result(Value),
     /// A JSON-RPC error.
     Error {
-        /// Its code.
+        /// Code of the error.
         code: i64,
-        /// Its message.
+        /// Message of the error.
         message: String,
     },
 }
@@ -70,11 +73,11 @@ impl Client {
     /// # Errors
     /// Fails if the CA file cannot be used.
     pub(crate) fn new(target: &Target, tls: &Tls) -> Result<Client, TargetFault> {
-        let timeout = target.timeout.clamp(TIMEOUT.0, TIMEOUT.1);
+        let timeout = target.timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX);
         Client::with_timeout(target, tls, timeout)
     }
 
-    /// Creates a client with this timeout of a call instead of the target's.
+    /// Creates a client that uses `timeout` for each call instead of the target's timeout.
     ///
     /// # Errors
     /// Fails if the CA file cannot be used.
@@ -84,17 +87,17 @@ impl Client {
         timeout: Duration,
     ) -> Result<Client, TargetFault> {
         let fault = |reason| TargetFault { url: target.url.to_string(), reason };
-        let anchors = match &tls.ca {
+        let roots = match &tls.ca {
             None => RootCerts::WebPki,
             Some(path) => {
-                let loaded = std::fs::read(path).map_err(|error| error.to_string());
-                let loaded = loaded.and_then(|text| certificates(&text));
-                loaded.map(RootCerts::from).map_err(|error| {
+                let pem = std::fs::read(path).map_err(|error| error.to_string());
+                let certificates = pem.and_then(|pem| parse_certificates(&pem));
+                certificates.map(RootCerts::from).map_err(|error| {
                     fault(Reason::Anchors { path: path.display().to_string(), error })
                 })?
             }
         };
-        let agent = agent_config(anchors, tls.insecure)
+        let agent = agent_config(roots, tls.insecure)
             .timeout_connect(Some(target.connect_timeout))
             .timeout_global(Some(timeout))
             .build()
@@ -109,12 +112,14 @@ impl Client {
         })
     }
 
-    /// Calls `pace` before each request of [`Client::call`]; it waits until one may be sent.
-    pub(crate) fn paced(self, pace: impl Fn() + Send + Sync + 'static) -> Client {
+    /// Limits the rate of [`Client::call`]: `pace` runs before each request and blocks until the
+    /// request may be sent.
+    pub(crate) fn with_pace(self, pace: impl Fn() + Send + Sync + 'static) -> Client {
         Client { pace: Some(Box::new(pace)), ..self }
     }
 
-    /// Calls a method; `params` is JSON text. A JSON-RPC error is returned as a reply.
+    /// Calls a method; `params` is JSON text. A JSON-RPC error is returned as a reply. A response
+    /// with HTTP status 429 is retried.
     ///
     /// # Errors
     /// Fails if the target cannot be reached or the response is not JSON-RPC.
@@ -123,9 +128,9 @@ impl Client {
         let mut wait = LIMITED_WAIT;
         for attempt in 1..=LIMITED_ATTEMPTS {
             self.wait_for_turn();
-            let (status, answer) = self.post(body.as_bytes())?;
+            let (status, response) = self.post(body.as_bytes())?;
             if status != 429 {
-                return self.read(status, &answer);
+                return self.parse_reply(status, &response);
             }
             if attempt < LIMITED_ATTEMPTS {
                 std::thread::park_timeout(wait);
@@ -135,11 +140,12 @@ impl Client {
         Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS }))
     }
 
+    /// Waits until the pace allows a request.
     fn wait_for_turn(&self) {
         self.pace.iter().for_each(|pace| pace());
     }
 
-    /// Sends a body and returns status and body of the response.
+    /// Sends a request body. Returns the status and the body of the response.
     ///
     /// # Errors
     /// Fails if the target cannot be reached or does not speak HTTP.
@@ -147,8 +153,8 @@ impl Client {
         self.send(body).map_err(|error| self.explain(&error))
     }
 
-    /// Sends a body and returns status and body of the response. [`Client::reason`] explains the
-    /// error.
+    /// Sends a request body, as [`Client::post`] does, but returns the client library's error.
+    /// [`Client::reason`] explains that error.
     ///
     /// # Errors
     /// Fails if the target cannot be reached or does not speak HTTP.
@@ -166,54 +172,56 @@ impl Client {
         Ok((status, body?))
     }
 
-    /// Sends a body as a message of a WebSocket. The status of a response is 200, or that of a
-    /// refused WebSocket.
+    /// Sends a request body as a WebSocket message. Returns status 200 and the response. If the
+    /// server refuses the WebSocket with 401 or 429, returns that status.
     fn send_message(&self, body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
         let call = |websocket: &mut BlockingWebSocket| {
             websocket.call(body, RESPONSE_BYTES_MAX as usize, self.timeout)
         };
-        let mut kept = self.websocket.lock();
-        // The server may have closed a WebSocket that was idle. Then the call needs a new one.
-        if let Some(mut websocket) = kept.take() {
+        let mut open_websocket = self.websocket.lock();
+        // The server may have closed an idle WebSocket. The call is then sent over a new one.
+        if let Some(mut websocket) = open_websocket.take() {
             match call(&mut websocket) {
                 Ok(response) => {
-                    *kept = Some(websocket);
+                    *open_websocket = Some(websocket);
                     return Ok((STATUS_OK, response));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-                    return Err(as_ureq(error));
+                    return Err(to_ureq_error(error));
                 }
                 Err(_) => {}
             }
         }
         let opened = BlockingWebSocket::open(&self.target, &self.tls, self.timeout);
-        let mut websocket = match opened.map_err(as_ureq)? {
+        let mut websocket = match opened.map_err(to_ureq_error)? {
             Opened::Open(websocket) => websocket,
             Opened::Refused(status @ (401 | 429)) => {
                 return Ok((status, b"the WebSocket was refused".to_vec()));
             }
             Opened::Refused(status) => return Err(ureq::Error::StatusCode(status)),
         };
-        let response = call(&mut websocket).map_err(as_ureq)?;
-        *kept = Some(websocket);
+        let response = call(&mut websocket).map_err(to_ureq_error)?;
+        *open_websocket = Some(websocket);
         Ok((STATUS_OK, response))
     }
 
+    /// Returns the target's URL with the scheme `http` or `https`.
     fn url(&self) -> String {
         let url = &self.target.url;
         let scheme = if url.tls() { "https" } else { "http" };
         format!("{scheme}://{}{}", url.authority(), url.target())
     }
 
-    fn read(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
+    /// Parses the response to a call.
+    fn parse_reply(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
         if status == 401 {
             return Err(self.fault(Reason::Unauthorized { beginning: first_bytes(body) }));
         }
-        let answer = response::parse_response(body, DEPTH_MAX).map_err(|fault| {
+        let response = response::parse_response(body, DEPTH_MAX).map_err(|fault| {
             let fault = fault.to_string();
             self.fault(Reason::NotJsonRpc { status, fault, beginning: first_bytes(body) })
         })?;
-        Ok(match answer.outcome {
+        Ok(match response.outcome {
             Outcome::Result(raw) => {
                 let value = serde_json::from_slice(raw).unwrap_or_default();
                 Reply::Result(value)
@@ -228,14 +236,15 @@ impl Client {
         TargetFault { url: self.target.url.to_string(), reason }
     }
 
-    /// Explains an error. The beginning of a response that is not HTTP needs another connection.
+    /// Turns an error into a fault. If the server may not speak HTTP, sends a request over another
+    /// connection, because the client library does not return the bytes of such a response.
     fn explain(&self, error: &ureq::Error) -> TargetFault {
         let reason = match self.reason(error) {
             reason @ (Reason::Closed | Reason::Other { .. }) if !self.target.url.tls() => {
                 self.wait_for_turn();
-                match first_response(&self.target) {
-                    Some(first) if !first.starts_with("HTTP/1") => {
-                        Reason::NotHttp { beginning: first }
+                match read_response_start(&self.target) {
+                    Some(beginning) if !beginning.starts_with("HTTP/1") => {
+                        Reason::NotHttp { beginning }
                     }
                     _ => reason,
                 }
@@ -255,10 +264,10 @@ impl Client {
                 Reason::ConnectTimeout { after: self.target.connect_timeout }
             }
             ureq::Error::Timeout(_) => Reason::Silent { after: self.timeout },
-            // HTTP statuses are no errors, except for the status of a refused WebSocket.
+            // Only a refused WebSocket causes this error; see `agent_config`.
             ureq::Error::StatusCode(status) => Reason::NoWebSocket { status: *status },
-            ureq::Error::Rustls(error) => Reason::Tls { error: tls_fault(error) },
-            ureq::Error::Io(error) => match (as_tls(error), error.kind()) {
+            ureq::Error::Rustls(error) => Reason::Tls { error: describe_tls_error(error) },
+            ureq::Error::Io(error) => match (tls_message(error), error.kind()) {
                 (Some(error), _) => Reason::Tls { error },
                 (None, ErrorKind::ConnectionRefused) => Reason::Refused { port: url.port() },
                 (None, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
@@ -275,9 +284,9 @@ impl Client {
     }
 }
 
-/// Returns the configuration of every HTTP client of the lab: without redirects, and without a
-/// proxy from the environment, which would also get requests to local servers. `insecure` accepts
-/// any certificate.
+/// Returns the configuration of every HTTP client of the lab. The clients follow no redirects. They
+/// ignore a proxy in the environment, which would also get requests to local servers. If
+/// `insecure` is true, they accept any certificate.
 pub(crate) fn agent_config(roots: RootCerts, insecure: bool) -> ConfigBuilder<AgentScope> {
     let tls = TlsConfig::builder()
         .root_certs(roots)
@@ -292,22 +301,22 @@ pub(crate) fn agent_config(roots: RootCerts, insecure: bool) -> ConfigBuilder<Ag
         .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Returns an error of a WebSocket as that of an HTTP client.
-fn as_ureq(error: std::io::Error) -> ureq::Error {
+/// Converts an I/O error of a WebSocket to an error of the HTTP client.
+fn to_ureq_error(error: std::io::Error) -> ureq::Error {
     match error.kind() {
         std::io::ErrorKind::TimedOut => ureq::Error::Timeout(ureq::Timeout::Global),
         _ => ureq::Error::Io(error),
     }
 }
 
-/// The message of a TLS error in an I/O error.
-fn as_tls(error: &std::io::Error) -> Option<String> {
+/// Returns the message of the TLS error inside an I/O error, or `None` if there is no TLS error.
+fn tls_message(error: &std::io::Error) -> Option<String> {
     let inner = error.get_ref()?;
-    inner.downcast_ref::<rustls::Error>().map(tls_fault)
+    inner.downcast_ref::<rustls::Error>().map(describe_tls_error)
 }
 
-/// The message for a failed handshake, with advice.
-fn tls_fault(error: &rustls::Error) -> String {
+/// Returns the message for a failed handshake, with advice.
+fn describe_tls_error(error: &rustls::Error) -> String {
     use rustls::CertificateError as Fault;
     let fault = match error {
         rustls::Error::InvalidCertificate(fault) => fault,
@@ -334,7 +343,8 @@ fn tls_fault(error: &rustls::Error) -> String {
     )
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
+/// Parses the certificates of a PEM file. Items of other kinds are ignored.
+fn parse_certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
     let mut parsed = Vec::new();
     for item in parse_pem(pem) {
         if let PemItem::Certificate(certificate) = item.map_err(|error| error.to_string())? {
@@ -344,18 +354,19 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
     if parsed.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(parsed) }
 }
 
-/// The beginning of a body as text.
+/// Returns the beginning of a body as escaped text.
 fn first_bytes(body: &[u8]) -> String {
     body[..body.len().min(SHOWN_BYTES)].escape_ascii().to_string()
 }
 
-/// The first bytes of what a server that does not speak HTTP sends in response to an HTTP request.
-fn first_response(target: &Target) -> Option<String> {
+/// Sends an HTTP request and returns the first bytes of the response as escaped text. `None` if the
+/// server sends no byte.
+fn read_response_start(target: &Target) -> Option<String> {
     let address = (target.url.host(), target.url.port()).to_socket_addrs().ok()?.next()?;
-    let wait = Duration::from_secs(2);
-    let mut stream = TcpStream::connect_timeout(&address, wait).ok()?;
-    stream.set_read_timeout(Some(wait)).ok()?;
-    stream.set_write_timeout(Some(wait)).ok()?;
+    let timeout = Duration::from_secs(2);
+    let mut stream = TcpStream::connect_timeout(&address, timeout).ok()?;
+    stream.set_read_timeout(Some(timeout)).ok()?;
+    stream.set_write_timeout(Some(timeout)).ok()?;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}"#;
     let (path, authority, length) = (target.url.target(), target.url.authority(), body.len());
     let request = format!(

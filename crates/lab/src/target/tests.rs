@@ -1,4 +1,5 @@
-//! What is found out about fake nodes of each family, and what of their chains is kept.
+//! Goal: a probe identifies nodes of each family, and fetches only the chain data that a plan
+//! needs. Method: fake nodes.
 
 use lab_model::plan::{Draw, Piece, Plan, RecordedRequest, Step, Template, Tls, WeightedCall};
 use lab_model::samples;
@@ -8,21 +9,23 @@ use super::client::tests::{Fake, http};
 use super::{Reason, detect_family, probe};
 use wire::family::Family;
 
-/// A node that answers by method, and with -32601 what it does not know.
-fn node(answers: impl Fn(&str, &Value) -> Option<Value> + Send + 'static) -> Fake {
-    Fake::saying(move |request| {
+/// Starts a fake node. `result_of` returns the result of a method with parameters. `None` becomes
+/// the error -32601.
+fn node(result_of: impl Fn(&str, &Value) -> Option<Value> + Send + 'static) -> Fake {
+    Fake::responding(move |request| {
         let (_, body) = request.split_once("\r\n\r\n")?;
         let call: Value = serde_json::from_str(body).ok()?;
-        let answer = match answers(call["method"].as_str()?, &call["params"]) {
+        let response = match result_of(call["method"].as_str()?, &call["params"]) {
             Some(result) => json!({"jsonrpc": "2.0", "id": 1, "result": result}),
             None => {
                 json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "what?"}})
             }
         };
-        Some(http("200 OK", &answer.to_string()))
+        Some(http("200 OK", &response.to_string()))
     })
 }
 
+/// Returns the results of an Ethereum node whose head is block 100.
 fn ethereum(method: &str, params: &Value) -> Option<Value> {
     let transaction = |n: u64| json!({"hash": format!("0xt{n}"), "from": "0xaa", "to": null});
     match method {
@@ -40,6 +43,7 @@ fn ethereum(method: &str, params: &Value) -> Option<Value> {
     }
 }
 
+/// Creates a plan with one call whose parameters are drawn.
 fn plan(fake: &Fake, draws: Vec<Draw>) -> Plan {
     let mut plan = samples::open(1.0, 1, &["eth_call"]);
     plan.target = fake.target();
@@ -50,7 +54,7 @@ fn plan(fake: &Fake, draws: Vec<Draw>) -> Plan {
 }
 
 #[test]
-fn an_ethereum_node_is_known_and_only_what_is_drawn_is_fetched() {
+fn an_ethereum_node_is_identified_and_only_drawn_data_is_fetched() {
     let fake = node(ethereum);
     let probed = probe(&plan(&fake, Vec::new())).unwrap();
     let facts = probed.facts;
@@ -80,7 +84,8 @@ fn a_young_chain_and_a_head_of_zero_are_fine() {
 
 #[test]
 fn harmony_is_distinguished_from_a_node_that_has_both_kinds_of_methods() {
-    let both = |client: &'static str, id: &'static str| {
+    // A node with the methods of Ethereum and of Harmony.
+    let node_with_both = |client: &'static str, id: &'static str| {
         node(move |method, params| match method {
             "web3_clientVersion" => Some(client.into()),
             "eth_chainId" => Some(id.into()),
@@ -92,11 +97,12 @@ fn harmony_is_distinguished_from_a_node_that_has_both_kinds_of_methods() {
             other => ethereum(other, params),
         })
     };
-    let of = |fake: &Fake| detect_family(&fake.target(), &Tls::default()).unwrap();
-    assert_eq!(of(&both("Harmony/v1", "0x1")), Family::Harmony);
-    assert_eq!(of(&both("Geth/v1", "0x63564c40")), Family::Harmony, "by its chain id");
-    assert_eq!(of(&both("Geth/v1", "0x1")), Family::Ethereum);
-    let fake = both("Harmony/v1", "0x63564c40");
+    let family_of = |fake: &Fake| detect_family(&fake.target(), &Tls::default()).unwrap();
+    assert_eq!(family_of(&node_with_both("Harmony/v1", "0x1")), Family::Harmony);
+    let by_chain_id = family_of(&node_with_both("Geth/v1", "0x63564c40"));
+    assert_eq!(by_chain_id, Family::Harmony, "by its chain id");
+    assert_eq!(family_of(&node_with_both("Geth/v1", "0x1")), Family::Ethereum);
+    let fake = node_with_both("Harmony/v1", "0x63564c40");
     let chain = probe(&plan(&fake, vec![Draw::Address(Vec::new())])).unwrap().chain;
     assert_eq!((chain.head, chain.decimal), (77, true));
     assert_eq!(chain.addresses, [Box::from("one1a"), "one1b".into()]);
@@ -119,7 +125,7 @@ fn bitcoin_is_known_by_its_block_count() {
 }
 
 #[test]
-fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not() {
+fn a_server_of_unknown_family_is_refused_only_if_the_plan_needs_chain_data() {
     let fake = node(|method, _| (method == "custom").then(|| true.into()));
     let fault = detect_family(&fake.target(), &Tls::default()).unwrap_err();
     let output = fault.to_string();
@@ -131,8 +137,8 @@ fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not()
 }
 
 #[test]
-fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_reported() {
-    let fake = Fake::saying(|_| Some(http("403 Forbidden", "not on the list")));
+fn recorded_requests_run_against_any_http_server_with_a_warning() {
+    let fake = Fake::responding(|_| Some(http("403 Forbidden", "not on the list")));
     let fault = probe(&plan(&fake, Vec::new())).unwrap_err();
     assert!(matches!(fault.reason, Reason::NotJsonRpc { status: 403, .. }), "{fault:?}");
     let mut replay = plan(&fake, Vec::new());
@@ -145,7 +151,7 @@ fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_report
 }
 
 #[test]
-fn a_plan_that_draws_unknown_facts_names_them() {
+fn missing_chain_data_is_named() {
     let fake = node(|method, params| match method {
         "eth_getBlockByNumber" => Some(Value::Null),
         other => ethereum(other, params),
@@ -168,7 +174,7 @@ fn a_name_without_an_address_is_reported() {
 }
 
 #[test]
-fn values_that_json_cannot_hold_are_dropped() {
+fn values_that_need_escaping_in_json_are_dropped() {
     let fake = node(|method, params| match method {
         "eth_getBlockByNumber" => Some(json!({"hash": "\",\"x\":\"", "transactions": []})),
         other => ethereum(other, params),

@@ -1,5 +1,5 @@
-//! Sentences of an assessment: findings, conclusions and caveats. Recommendations, risks and next
-//! steps are in `assessment/advice.rs`.
+//! Writes the findings, conclusions and caveats of an assessment. `assessment/advice.rs` writes the
+//! recommendations, risks and next steps.
 
 pub(crate) mod advice;
 mod caveats;
@@ -30,7 +30,7 @@ impl<'a> AssessmentText<'a> {
         &self.evidence.systems[index].name
     }
 
-    /// Returns the label of a result; empty for a comparison of capacities.
+    /// Returns the label of a result, which is empty for a comparison of capacities.
     pub(crate) fn label(&self, source: Source) -> &str {
         match source {
             Source::Run { system, run } => &self.evidence.systems[system].runs[run].label,
@@ -56,7 +56,7 @@ impl<'a> AssessmentText<'a> {
         }
     }
 
-    /// Returns the name of the system of a result; empty if the result compares systems.
+    /// Returns the name of the system of a result, which is empty if the result compares systems.
     fn system_name_of_source(&self, source: Source) -> &str {
         source.system().map_or("", |system| self.system_name(system))
     }
@@ -68,8 +68,9 @@ impl<'a> AssessmentText<'a> {
         let sentence = match &finding.kind {
             FindingKind::MethodFails { method, calls, failed_share, class, overall, extent } => {
                 let failed = failed_calls(method, *calls, *failed_share, class.as_str(), extent);
-                let (all, clause) = (percent(*overall), hidden_failure_clause(&finding.kind));
-                format!("{subject}: {failed}. Of all calls {all} failed{clause}.")
+                let (overall_share, clause) =
+                    (percent(*overall), hidden_failure_clause(&finding.kind));
+                format!("{subject}: {failed}. Of all calls {overall_share} failed{clause}.")
             }
             FindingKind::WrongResponses { method, compared, wrong } => format!(
                 "{subject}: {wrong} of {compared} compared responses of {method} differ from those \
@@ -158,21 +159,22 @@ impl<'a> AssessmentText<'a> {
         }
     }
 
+    /// Describes a difference between the capacities of two systems.
     fn capacity_differs(
         &self,
         finding: &Finding,
         (baseline, variant): (usize, usize),
         better: bool,
     ) -> String {
-        let word = if better { "higher" } else { "lower" };
+        let direction = if better { "higher" } else { "lower" };
         let difference = finding.sources.first().and_then(|source| match source {
             Source::Capacities(index) => self.evidence.capacities[*index].difference.as_ref(),
             _ => None,
         });
         let change =
-            difference.map_or_else(String::new, |found| format!(": {}", with_interval(found)));
+            difference.map_or_else(String::new, |known| format!(": {}", with_interval(known)));
         format!(
-            "The capacity of {} is {word} than that of {}{change}.",
+            "The capacity of {} is {direction} than that of {}{change}.",
             self.system_name(variant),
             self.system_name(baseline)
         )
@@ -205,7 +207,8 @@ impl<'a> AssessmentText<'a> {
         }
     }
 
-    /// Returns the verdict on the capacities of two systems with its numbers.
+    /// Returns the change between the capacities of two systems with its interval, or a reason why
+    /// they are not compared.
     pub(crate) fn capacities(&self, capacities: &CapacityComparison) -> String {
         match &capacities.difference {
             Some(difference) => with_interval(difference),
@@ -214,11 +217,11 @@ impl<'a> AssessmentText<'a> {
     }
 }
 
-/// Writes a change with its interval: `+12.3 % (8.1 to 16.9 %)`.
-fn with_interval(found: &Difference) -> String {
-    let interval = difference::interval(found);
+/// Formats a change with its interval: `+12.3 % (8.1 to 16.9 %)`.
+fn with_interval(difference: &Difference) -> String {
+    let interval = difference::interval(difference);
     let interval = interval.map_or_else(String::new, |interval| format!(" ({interval})"));
-    format!("{}{interval}", difference::change(found))
+    format!("{}{interval}", difference::change(difference))
 }
 
 fn confidence_word(confidence: lab_model::results::Confidence) -> &'static str {
@@ -258,8 +261,8 @@ fn failed_calls(
     }
 }
 
-/// Returns a clause for a failing method that a usual limit on all calls does not show, or an empty
-/// text.
+/// Returns a clause about a failing method whose failures a usual limit on all calls does not show.
+/// Returns an empty text for other findings.
 fn hidden_failure_clause(kind: &FindingKind) -> String {
     match kind.is_hidden() {
         true => format!(", so a limit of {} on all calls does not show it", percent(USUAL_LIMIT)),

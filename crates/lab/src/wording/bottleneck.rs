@@ -1,4 +1,4 @@
-//! Sentences about the first bottleneck.
+//! Writes the sentences about the first bottleneck: its claim, the evidence and the doubts.
 
 use lab_model::results::Finding;
 
@@ -8,7 +8,7 @@ use crate::analysis::bottleneck::diagnosis::{
 };
 use crate::analysis::bottleneck::time_series::Rise;
 
-/// Converts a bottleneck for the report. The doubts follow the evidence.
+/// Converts a bottleneck for the report. The list of evidence ends with the doubts.
 pub(crate) fn finding(bottleneck: &Bottleneck) -> Finding {
     let evidence = bottleneck.evidence.iter().map(evidence_sentence);
     let doubts = bottleneck.doubts.iter().map(|doubt| format!("doubt: {}", doubt_sentence(doubt)));
@@ -21,6 +21,7 @@ pub(crate) fn finding(bottleneck: &Bottleneck) -> Finding {
     }
 }
 
+/// Returns the sentence that names the bottleneck.
 fn claim_sentence(claim: &Claim) -> String {
     match claim {
         Claim::Generator => "the generator was the limit, not the target".to_owned(),
@@ -69,6 +70,7 @@ fn claim_sentence(claim: &Claim) -> String {
     }
 }
 
+/// Returns the reason why the bottleneck is unknown.
 fn unknown_sentence(reason: Unknown) -> &'static str {
     match reason {
         Unknown::InProcess => {
@@ -90,6 +92,7 @@ fn unknown_sentence(reason: Unknown) -> &'static str {
     }
 }
 
+/// Returns a piece of evidence as a sentence.
 fn evidence_sentence(evidence: &Evidence) -> String {
     match evidence {
         Evidence::GeneratorBusy { share } => {
@@ -231,6 +234,7 @@ fn evidence_sentence(evidence: &Evidence) -> String {
     }
 }
 
+/// Describes the shares of time of a host. Shares that were not observed are left out.
 fn describe_host(shares: HostShares) -> String {
     let shares_with_names = [
         ("CPU busy", shares.cpu),
@@ -238,10 +242,10 @@ fn describe_host(shares: HostShares) -> String {
         ("for memory", shares.memory_wait),
         ("for disks", shares.disk_wait),
     ];
-    let known = shares_with_names
+    let observed = shares_with_names
         .iter()
         .filter_map(|(name, share)| Some(format!("{name} {}", percent((*share)?))));
-    format!("the target's host around the breach: {}", known.collect::<Vec<_>>().join(", "))
+    format!("the target's host around the breach: {}", observed.collect::<Vec<_>>().join(", "))
 }
 
 /// Describes a rise: `time in which tasks waited for disks: from 3.0 s on 85 %, before 0.0 %`
@@ -260,6 +264,7 @@ fn describe_rise(waiting: Waiting, rise: Rise) -> String {
     format!("{description}: from {:.1} s on {}{baseline}", rise.at, percent(rise.after))
 }
 
+/// Returns a doubt about the bottleneck as a sentence.
 fn doubt_sentence(doubt: &Doubt) -> String {
     match doubt {
         Doubt::LateSends(late) => {

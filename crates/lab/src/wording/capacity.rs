@@ -1,4 +1,5 @@
-//! Sentences about the probes of a capacity search: reasons and the broken limit.
+//! Writes the outcomes of probes of a capacity search: their reasons, and the limit that broke
+//! first.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -1,4 +1,4 @@
-//! Sentences of test cases for CI servers.
+//! Writes the texts of test cases for CI servers.
 
 use lab_model::metrics::Unit;
 use lab_model::results::ThresholdOutcome;

@@ -1,4 +1,4 @@
-//! Sentences about mismatches of two runs and differences of two responses.
+//! Writes the mismatches between two runs, and the two sides of a difference between responses.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -20,7 +20,7 @@ pub(crate) fn report_mismatch(mismatch: &Mismatch, variant: &str) -> Reported {
     }
 }
 
-/// Explains the meaning of a mismatch.
+/// Explains the effect of a mismatch on a comparison.
 fn explain(what: &Fact, weight: Weight) -> &'static str {
     match what {
         Fact::Tool => "tools start the clock of a call at different points",
@@ -95,7 +95,7 @@ impl Display for Value {
     }
 }
 
-/// Bytes of a JSON value that are printed; longer values are cut.
+/// Maximum number of bytes of a JSON value that are printed. A longer value is cut.
 const SHOWN_BYTES: usize = 120;
 
 impl Display for Side {
@@ -103,8 +103,8 @@ impl Display for Side {
         match self {
             Side::Json(text) if text.len() <= SHOWN_BYTES => f.write_str(text),
             Side::Json(text) => {
-                let cut = text.floor_char_boundary(SHOWN_BYTES);
-                write!(f, "{}… ({} bytes)", &text[..cut], text.len())
+                let end = text.floor_char_boundary(SHOWN_BYTES);
+                write!(f, "{}… ({} bytes)", &text[..end], text.len())
             }
             Side::Nothing => f.write_str("nothing"),
             Side::NothingLike => f.write_str("nothing like it"),

@@ -1,8 +1,8 @@
-//! Sentences with the conclusions of a study.
+//! Writes the conclusions of a sync study.
 //!
-//! Each sentence names its evidence, or says that nothing can be concluded. A single run of a
-//! variant is never an effect size, however large the difference. Conclusions from cache counters
-//! are in `conclude/cause.rs`, the limits of the data in `conclude/limits.rs`.
+//! Each sentence contains its evidence, or states that nothing can be concluded. A difference
+//! between single runs of two variants is never reported as an effect. `conclude/cause.rs` has the
+//! conclusions from cache counters, and `conclude/limits.rs` the limits of the data.
 
 mod cause;
 mod limits;
@@ -15,17 +15,18 @@ use lab_model::results::{Basis, ComparisonVerdict};
 use crate::analysis::sync::judge::main_row;
 use crate::wording::number::{clock, count, percent, plural, short, span};
 
+/// Creates a conclusion without a variant and a verdict.
 fn conclusion(about: About, text: String) -> Conclusion {
     Conclusion { about, variant: None, word: None, text }
 }
 
-/// Returns all conclusions of a study; the verdicts come first.
+/// Returns all conclusions of a study. They begin with the verdict about the first pair of
+/// variants.
 pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions: Vec<Conclusion> = Vec::new();
-    let several = result.against.len() > 1;
+    let has_several_pairs = result.against.len() > 1;
     let Some(first) = result.variants.first() else { return conclusions };
-    let others = || result.against.iter().zip(result.variants.iter().skip(1));
-    for (against, other) in others() {
+    for (against, other) in result.against.iter().zip(result.variants.iter().skip(1)) {
         conclusions.push(describe_verdict(result, against));
         conclusions.extend(compare_repeats(result, against));
         let mut variant_conclusions = Vec::new();
@@ -37,7 +38,7 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
         variant_conclusions.extend(cause::compare_reads(result.bin, first, other, &against.faster));
         variant_conclusions.extend(limits::tip_lead(against));
         conclusions.extend(variant_conclusions.into_iter().map(|conclusion| {
-            let variant = several.then(|| other.name.clone());
+            let variant = has_several_pairs.then(|| other.name.clone());
             Conclusion { variant, ..conclusion }
         }));
     }
@@ -49,7 +50,7 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
     conclusions
 }
 
-/// Describes each run of a variant that is compared with no other.
+/// Describes each run of the only variant of a study.
 fn describe_progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
     variant.runs.iter().map(|run| {
         let progress = format!("{} to {}", count(run.height_first), count(run.height));
@@ -58,9 +59,10 @@ fn describe_progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
     })
 }
 
+/// Returns the verdict about a variant compared with the first variant.
 fn describe_verdict(result: &StudyResult, against: &Against) -> Conclusion {
     let (first, other) = (&against.first, &against.other);
-    let (word, text) = match main_row(result, against) {
+    let (verdict, text) = match main_row(result, against) {
         None => (
             ComparisonVerdict::CannotTell,
             format!("cannot tell: no height was reached by every run of {first} and {other}"),
@@ -81,18 +83,19 @@ fn describe_verdict(result: &StudyResult, against: &Against) -> Conclusion {
             (comparison.verdict, describe_comparison(*height, comparison, (first, other)))
         }
     };
-    Conclusion { about: About::Verdict, variant: Some(other.clone()), word: Some(word), text }
+    Conclusion { about: About::Verdict, variant: Some(other.clone()), word: Some(verdict), text }
 }
 
+/// Describes the verdict on the times to the main height.
 fn describe_comparison(
     height: u64,
     comparison: &TimeComparison,
     (first, other): (&str, &str),
 ) -> String {
     let difference = comparison.b - comparison.a;
-    let side = if difference < 0.0 { "earlier" } else { "later" };
+    let direction = if difference < 0.0 { "earlier" } else { "later" };
     let difference_text =
-        format!("{} {side} ({})", span(difference.abs()), change(comparison.change));
+        format!("{} {direction} ({})", span(difference.abs()), change(comparison.change));
     let height = count(height);
     let interval = comparison.interval.map(|(low, high)| {
         format!(
@@ -119,9 +122,9 @@ fn describe_comparison(
             percent(comparison.floor)
         ),
         ComparisonVerdict::Negligible => {
-            let faster = if difference < 0.0 { "faster" } else { "slower" };
+            let adverb = if difference < 0.0 { "faster" } else { "slower" };
             format!(
-                "{other} syncs {faster} than {first}, but the difference is negligible: it reaches \
+                "{other} syncs {adverb} than {first}, but the difference is negligible: it reaches \
                  {height} {difference_text}; {interval}; a change matters from {} on",
                 percent(comparison.floor)
             )
@@ -144,6 +147,7 @@ fn describe_comparison(
     }
 }
 
+/// Formats the number of pairs or runs on which a comparison is based.
 fn describe_basis(basis: Basis, comparison: &TimeComparison) -> String {
     match basis {
         Basis::PairedRuns => plural(comparison.pairs.len() as u64, "pair"),
@@ -157,7 +161,8 @@ pub(crate) fn change(change: f64) -> String {
     format!("{sign}{:.1} %", change.abs() * 100.0)
 }
 
-/// Compares the spread between repeats with the difference between variants.
+/// Compares the spread between repeats with the difference between variants. `None` if no variant
+/// has repeats, or if the times to the main height are not compared.
 fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let row = main_row(result, against).filter(|row| !row.above_tip)?;
     let comparison = row.comparison.as_ref()?;
@@ -182,24 +187,25 @@ fn compare_repeats(result: &StudyResult, against: &Against) -> Option<Conclusion
     })
 }
 
-/// Names the variant that leads, and the heights at which the lead changes.
+/// Names the variant that leads, and the heights at which the lead changes. The heights are those
+/// of the first pair of runs. `None` if no variant leads in all pairs.
 fn describe_heights(against: &Against) -> Option<Conclusion> {
     let pairs = &against.pairs;
     let (first, other) = (&against.first, &against.other);
-    let crossed = pairs.iter().filter(|pair| !pair.crosses.is_empty()).count();
-    let pair = pairs.first()?;
-    let name = |to_first: bool| if to_first { first } else { other };
+    let crossed_pairs = pairs.iter().filter(|pair| !pair.crosses.is_empty()).count();
+    let first_pair = pairs.first()?;
+    let name = |is_first: bool| if is_first { first } else { other };
     let describe =
         |cross: &Cross| format!("{} (height {})", clock(cross.elapsed), count(cross.height));
-    let mut text = match pair.crosses.as_slice() {
+    let mut text = match first_pair.crosses.as_slice() {
         [] => {
-            let leads = |side: bool| {
-                pairs.iter().all(|pair| match side {
-                    true => pair.blocks.1.is_none_or(|lead| lead.blocks > -1.0),
-                    false => pair.blocks.0.is_none_or(|lead| lead.blocks < 1.0),
-                })
-            };
-            match (leads(true), leads(false)) {
+            // `blocks` has the largest leads of the first and of the other variant. The latter is
+            // negative. A lead of less than a block does not count.
+            let first_is_never_behind =
+                pairs.iter().all(|pair| pair.blocks.1.is_none_or(|lead| lead.blocks > -1.0));
+            let other_is_never_behind =
+                pairs.iter().all(|pair| pair.blocks.0.is_none_or(|lead| lead.blocks < 1.0));
+            match (first_is_never_behind, other_is_never_behind) {
                 (true, false) => format!("{first} is never behind {other}"),
                 (false, true) => format!("{other} is never behind {first}"),
                 _ => return None,
@@ -213,28 +219,33 @@ fn describe_heights(against: &Against) -> Option<Conclusion> {
         ),
         [begin, .., last] => format!(
             "the lead changes {} times, first at {} and last at {}; after that {} leads",
-            pair.crosses.len(),
+            first_pair.crosses.len(),
             describe(begin),
             describe(last),
             name(last.to_first)
         ),
     };
     if pairs.len() > 1 {
-        text += &format!(" ({}; heights cross in {crossed} of {} pairs)", pair.first, pairs.len());
+        text += &format!(
+            " ({}; heights cross in {crossed_pairs} of {} pairs)",
+            first_pair.first,
+            pairs.len()
+        );
     }
     Some(conclusion(About::Heights, text))
 }
 
-/// Names the heights at which a variant is faster, and the distance to the height at which it
-/// leads.
+/// Names the heights at which a variant is faster, and the distance from there to the height at
+/// which it takes the lead. `None` if the rates never cross.
 fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
     let last_cross = crosses.last()?;
-    let finally_first = last_cross.to_first;
-    let name = if finally_first { first } else { other };
+    // True if the first variant is faster in the end.
+    let first_ends_faster = last_cross.to_first;
+    let name = if first_ends_faster { first } else { other };
     // The variant that is faster in the end is faster from this height on, with exceptions.
-    let first_cross = crosses.iter().find(|cross| cross.to_first == finally_first)?;
+    let first_cross = crosses.iter().find(|cross| cross.to_first == first_ends_faster)?;
     let exceptions: Vec<String> = crosses
         .iter()
         .filter(|cross| cross.height > first_cross.height)
@@ -249,13 +260,15 @@ fn describe_rates(result: &StudyResult, against: &Against) -> Option<Conclusion>
     if !exceptions.is_empty() {
         text += &format!(", except {}", exceptions.join(", "));
     }
-    let crossed: Vec<f64> = against
+    let height_crosses: Vec<f64> = against
         .pairs
         .iter()
-        .filter_map(|pair| pair.crosses.iter().rev().find(|cross| cross.to_first == finally_first))
+        .filter_map(|pair| {
+            pair.crosses.iter().rev().find(|cross| cross.to_first == first_ends_faster)
+        })
         .map(|cross| cross.height as f64)
         .collect();
-    let height = crate::analysis::statistics::median(&crossed);
+    let height = crate::analysis::statistics::median(&height_crosses);
     if let Some(height) = height.filter(|height| *height > (first_cross.height + result.bin) as f64)
     {
         text += &format!(

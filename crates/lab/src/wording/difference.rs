@@ -1,4 +1,4 @@
-//! Text of a difference between two variants.
+//! Formats a difference between two variants: its values, its change and its interval.
 
 use lab_model::results::compare::{Difference, Metric};
 
@@ -23,41 +23,48 @@ pub(crate) fn name_largest<'a>(differences: impl Iterator<Item = &'a Difference>
     join_first(&sentences, NAMED_MAX, ", ")
 }
 
+/// Returns true if the values are shares. The change is then in percentage points.
 pub(crate) fn is_share(difference: &Difference) -> bool {
     difference.metric == Metric::FailedShare
 }
 
+/// Formats a value of the difference's metric, without a unit. A share is in per cent.
 pub(crate) fn value(difference: &Difference, value: f64) -> String {
     short(if is_share(difference) { value * 100.0 } else { value })
 }
 
+/// Formats the change: `+12.3 %`, `−0.4 points`, or `×12.0`.
 pub(crate) fn change(difference: &Difference) -> String {
-    match many_times(difference) {
-        true => times(difference.change),
+    match is_large_factor(difference) {
+        true => format_factor(difference.change),
         false => format!("{:+.1} {}", difference.change * 100.0, unit(difference)),
     }
 }
 
+/// Formats the interval of the change, or returns `None` if it is unknown.
 pub(crate) fn interval(difference: &Difference) -> Option<String> {
-    difference.interval.map(|(low, high)| match many_times(difference) {
-        true => format!("{} to {}", times(low), times(high)),
+    difference.interval.map(|(low, high)| match is_large_factor(difference) {
+        true => format!("{} to {}", format_factor(low), format_factor(high)),
         false => format!("{:+.1} to {:+.1} {}", low * 100.0, high * 100.0, unit(difference)),
     })
 }
 
+/// Returns the unit of a change: percentage points for shares, otherwise per cent.
 fn unit(difference: &Difference) -> &'static str {
     if is_share(difference) { "points" } else { "%" }
 }
 
-/// Factor from which a change is written as a factor, because percentages end at −100 %.
-const TIMES: f64 = 3.0;
+/// A change by more than this factor, in either direction, is written as a factor. Percentages do
+/// not suit large decreases, because they end at −100 %.
+const FACTOR_MIN: f64 = 3.0;
 
-fn many_times(difference: &Difference) -> bool {
-    !is_share(difference) && !(1.0 / TIMES..=TIMES).contains(&(difference.change + 1.0))
+/// Returns true if the change is written as a factor.
+fn is_large_factor(difference: &Difference) -> bool {
+    !is_share(difference) && !(1.0 / FACTOR_MIN..=FACTOR_MIN).contains(&(difference.change + 1.0))
 }
 
 /// Formats a relative change as a factor: `×12.0`, or `÷12.0` for a twelfth.
-fn times(change: f64) -> String {
+fn format_factor(change: f64) -> String {
     let factor = (change + 1.0).max(1e-9);
     if factor >= 1.0 {
         format!("×{}", short(factor))

@@ -1,10 +1,10 @@
-//! Sentences about the comparison of two servers' responses.
+//! Writes the conclusion and the warnings of a comparison of two servers' responses.
 
 use lab_model::results::equal::{EqualResult, EqualVerdict, SkippedCalls};
 
 use super::number::plural;
 
-/// Returns the conclusion.
+/// Returns the conclusion of the comparison.
 pub(crate) fn conclusion(result: &EqualResult) -> String {
     let calls = plural(result.calls, "call");
     let methods = plural(result.methods.len() as u64, "method");
@@ -12,14 +12,14 @@ pub(crate) fn conclusion(result: &EqualResult) -> String {
         result.methods.iter().map(count).sum()
     };
     let (different, allowed) = (sum(|row| row.different), sum(|row| row.allowed));
-    let of_all = format!("of {calls} of {methods}");
+    let of_total = format!("of {calls} of {methods}");
     let allowed_text = match allowed {
         0 => String::new(),
         count => format!(", and {count} differ only by known habits of clients or ignored values"),
     };
     match result.verdict {
         EqualVerdict::Different => {
-            format!("the responses to {different} {of_all} differ{allowed_text}")
+            format!("the responses to {different} {of_total} differ{allowed_text}")
         }
         EqualVerdict::Equal if allowed == 0 => {
             format!("the responses to {calls} of {methods} are equal")
@@ -30,7 +30,7 @@ pub(crate) fn conclusion(result: &EqualResult) -> String {
         ),
         EqualVerdict::CannotTell if result.calls == 0 => "no call was compared".to_owned(),
         EqualVerdict::CannotTell => format!(
-            "no response differs, but {} {of_all} could not be compared",
+            "no response differs, but {} {of_total} could not be compared",
             sum(|row| row.unanswered)
         ),
     }
@@ -41,14 +41,15 @@ pub(crate) fn no_block(height: u64, url: &str) -> String {
     format!("{url} does not return block {height}, so the calls about its transactions are missing")
 }
 
-/// Returns the warnings about calls that could not be compared.
+/// Returns the warnings about calls that could not be compared. `unstable` is the part of the
+/// `unanswered` calls whose responses depend on the head of the chain.
 pub(crate) fn warnings(unanswered: u64, unstable: u64, skipped: &[SkippedCalls]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let silent = unanswered - unstable;
-    if silent > 0 {
+    let without_response = unanswered - unstable;
+    if without_response > 0 {
         warnings.push(format!(
             "neither server responded to {}; a longer --timeout or a lower --concurrency may help",
-            plural(silent, "call")
+            plural(without_response, "call")
         ));
     }
     if unstable > 0 {
@@ -65,7 +66,7 @@ pub(crate) fn warnings(unanswered: u64, unstable: u64, skipped: &[SkippedCalls])
     warnings
 }
 
-/// Returns the sentence that explains when habits do not apply.
+/// Explains why known habits of clients count as differences. `None` if they are allowed.
 pub(crate) fn habits(result: &EqualResult) -> Option<String> {
     if result.strict {
         Some("--strict: known habits of clients count as differences.".to_owned())

@@ -1,4 +1,4 @@
-//! Sentences about a study of load runs.
+//! Writes the conclusions and warnings of a study of load runs.
 
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::load_study::{
@@ -10,22 +10,24 @@ use super::difference;
 use super::number::{percent, plural};
 use crate::analysis::rounds::is_trend;
 
-/// Smallest relative drift of the machine that is a warning. Repeated runs differ by about that.
+/// Smallest relative drift of the machine that causes a warning. Repeated runs differ by about this
+/// share.
 const DRIFT_MIN: f64 = 0.025;
 
-/// Returns the conclusions of a study: the comparisons, the A/A control, the precision, the drift.
+/// Returns the conclusions of a study: the comparisons with their A/A controls, the access logs,
+/// the precision, and the drift.
 pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
     let mut sentences = Vec::new();
     for plan in &result.plans {
-        let under = prefix_of_plan(result, plan);
+        let prefix = prefix_of_plan(result, plan);
         if plan.rounds == 0 {
             let reason = "no round has usable runs of all variants";
-            sentences.push(format!("{under}not compared: {reason}"));
+            sentences.push(format!("{prefix}not compared: {reason}"));
             continue;
         }
-        sentences.extend(plan.comparison.conclusions.iter().map(|text| format!("{under}{text}")));
+        sentences.extend(plan.comparison.conclusions.iter().map(|text| format!("{prefix}{text}")));
         sentences.extend(
-            plan.control.iter().map(|result| format!("{under}{}", describe_control(result))),
+            plan.control.iter().map(|result| format!("{prefix}{}", describe_control(result))),
         );
     }
     sentences.extend(describe_access_logs(&result.counts));
@@ -34,18 +36,19 @@ pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
     sentences
 }
 
-/// Returns the prefix of a sentence about one of several plans.
+/// Returns the prefix of a sentence about a plan, which is empty if the study has only one plan.
 fn prefix_of_plan(result: &LoadStudyResult, plan: &PlanResult) -> String {
     if result.plans.len() > 1 { format!("{}: ", plan.plan) } else { String::new() }
 }
 
+/// Returns the differences whose verdict is better or worse.
 fn find_different(result: &CompareResult) -> impl Iterator<Item = &Difference> {
     result.differences.iter().filter(|difference| difference.verdict.is_different())
 }
 
 /// Describes the A/A control: the baseline compared with itself.
 fn describe_control(result: &CompareResult) -> String {
-    let first = result.variants.first().map_or("", |first| first.name.as_str());
+    let first = result.variants.first().map_or("", |variant| variant.name.as_str());
     let largest =
         result.differences.iter().max_by(|a, b| a.change.abs().total_cmp(&b.change.abs()));
     let Some(largest) = largest else {
@@ -68,8 +71,8 @@ fn agrees(log: &AccessLogRow) -> bool {
     (log.total, log.limited) == (log.generator_total, log.generator_limited)
 }
 
-/// Describes the access logs, if all of them agree with the generator. Otherwise [`warn_of_counts`]
-/// returns a warning.
+/// Describes the access logs if all of them agree with the generator. If they do not,
+/// [`warn_of_counts`] returns a warning.
 fn describe_access_logs(counts: &[CountRow]) -> Option<String> {
     let logs: Vec<AccessLogRow> = counts.iter().filter_map(|row| row.access_log).collect();
     if logs.is_empty() || !logs.iter().all(agrees) {
@@ -112,13 +115,14 @@ fn warn_of_counts(counts: &[CountRow]) -> Vec<String> {
     warnings
 }
 
+/// Describes the precision after the last round, and the reason for the end of the study.
 fn describe_precision(result: &LoadStudyResult) -> String {
     let design = &result.design;
     let metric = design.precision_of.as_str().split(',').next().unwrap_or_default();
     let widths: Option<Vec<f64>> = result.plans.iter().map(|plan| plan.precision).collect();
     let widest = widths.map(|widths| widths.into_iter().fold(0.0, f64::max));
     let rounds = plural(result.rounds.len() as u64, "round");
-    let reached = match widest {
+    let precision = match widest {
         Some(width) if width <= design.precision => {
             format!("all intervals of {metric} are ±{} or narrower", percent(design.precision))
         }
@@ -133,9 +137,10 @@ fn describe_precision(result: &LoadStudyResult) -> String {
         EndReason::Precision => String::new(),
         other => format!("; the study was ended by {}", other.as_str()),
     };
-    format!("after {rounds} {reached}{end}")
+    format!("after {rounds} {precision}{end}")
 }
 
+/// Describes a drift and the spread between rounds.
 fn describe_drift(drift: &Drift) -> String {
     let plan = drift.plan.as_ref().map_or_else(String::new, |plan| format!(" under {plan}"));
     let subject = format!("{}{plan}", drift.subject.as_str());
@@ -162,26 +167,26 @@ pub(crate) fn warnings(result: &LoadStudyResult) -> Vec<String> {
     };
     warn_of_counts(&result.counts).into_iter().for_each(&mut add);
     for plan in &result.plans {
-        let under = prefix_of_plan(result, plan);
+        let prefix = prefix_of_plan(result, plan);
         if let Some(control) = &plan.control
             && find_different(control).next().is_some()
         {
             add(format!(
-                "{under}the A/A control differs from its original, so the arrangement itself causes \
+                "{prefix}the A/A control differs from its original, so the arrangement itself causes \
                  differences; differences of the same metric up to that size do not count. More \
                  rounds, longer runs or restarts before each round may remove its cause"
             ));
         }
         if plan.rounds < result.design.rounds_min {
             add(format!(
-                "{under}{} can be compared, but rounds_min is {}",
+                "{prefix}{} can be compared, but rounds_min is {}",
                 plural(plan.rounds as u64, "round"),
                 result.design.rounds_min
             ));
         }
         if plan.rounds > 0 && !plan.rounds.is_multiple_of(result.design.block) {
             add(format!(
-                "{under}the order of the variants is balanced after a multiple of {} rounds, but {} \
+                "{prefix}the order of the variants is balanced after a multiple of {} rounds, but {} \
                  can be compared; a drift may favour a variant",
                 result.design.block, plan.rounds
             ));

@@ -1,12 +1,13 @@
-//! Formats numbers for people: with units and about three significant digits. A number is never
-//! rounded to a false statement: 99.996 % does not become 100 %.
+//! Formats numbers for people, with units and about three significant digits. Rounding never makes
+//! a statement false: 99.996 % does not become 100 %.
 //!
-//! Terminal, HTML page and Markdown share these functions, so they agree.
+//! The terminal, the HTML page and Markdown share these functions, so they show the same texts.
 
 use lab_model::metrics::Unit;
 pub use lab_model::number::{count, join_first};
 
-/// Smallest number of calls for a certain p99: with fewer calls, fewer than 100 lie beyond it.
+/// Smallest number of calls for a reliable p99. With fewer calls, fewer than 100 are slower than
+/// the p99.
 pub(crate) const WEAK_P99: u64 = 10_000;
 
 /// Formats a number with at most three significant digits, or as an integer with commas from 100
@@ -30,7 +31,7 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// Formats milliseconds without a unit, for columns whose header names it.
+/// Formats milliseconds without a unit, for columns whose header contains the unit.
 pub(crate) fn bare_ms(ms: f64) -> String {
     short(ms)
 }
@@ -105,7 +106,7 @@ pub fn span(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 59.5 {
         return format!("{} s", short(seconds));
     }
-    let (hours, minutes, seconds_left) = parts(seconds);
+    let (hours, minutes, seconds_left) = split_time(seconds);
     match (hours, minutes, seconds_left) {
         (0, m, 0) => format!("{m} min"),
         (0, m, s) => format!("{m} min {s} s"),
@@ -116,14 +117,15 @@ pub fn span(seconds: f64) -> String {
 
 /// Formats an elapsed time as on a clock: `0:42`, `1:02:03`.
 pub(crate) fn clock(seconds: f64) -> String {
-    let (hours, minutes, seconds_left) = parts(seconds.max(0.0));
+    let (hours, minutes, seconds_left) = split_time(seconds.max(0.0));
     match hours {
         0 => format!("{minutes}:{seconds_left:02}"),
         h => format!("{h}:{minutes:02}:{seconds_left:02}"),
     }
 }
 
-fn parts(seconds: f64) -> (u64, u64, u64) {
+/// Splits a time into hours, minutes and seconds, rounded to whole seconds.
+fn split_time(seconds: f64) -> (u64, u64, u64) {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     let whole_seconds = seconds.round() as u64;
     (whole_seconds / 3600, whole_seconds / 60 % 60, whole_seconds % 60)
@@ -131,6 +133,6 @@ fn parts(seconds: f64) -> (u64, u64, u64) {
 
 /// Formats a count with its noun: `1 call`, `2 calls`.
 pub(crate) fn plural(number: u64, noun: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{} {noun}{s}", count(number))
+    let plural_ending = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural_ending}", count(number))
 }

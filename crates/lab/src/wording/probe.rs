@@ -1,4 +1,4 @@
-//! Sentences about the changes of a probed target.
+//! Describes the state changes of a probed target.
 
 use settings::value::format_duration;
 
@@ -20,7 +20,7 @@ pub fn change(change: &Change) -> String {
             format!("failed: {reason} ({} in a row failed)", plural(u64::from(*calls), "call"))
         }
         Change::Recovered { after } => {
-            // Seconds are enough for an outage.
+            // The time is cut to whole seconds, which are precise enough for an outage.
             let seconds = std::time::Duration::from_secs(after.as_secs().max(1));
             format!("recovered after {}", format_duration(seconds))
         }

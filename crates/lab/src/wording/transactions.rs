@@ -1,10 +1,10 @@
-//! Sentences about signed transactions.
+//! Writes the findings and warnings about signed transactions.
 
 use lab_model::results::transactions::TransactionsRow;
 
 use super::number::{count, plural, span};
 
-/// Returns the findings: transactions that were not sent, refused, or in no block.
+/// Returns the findings: transactions that were not sent, were refused, or are in no block.
 pub(crate) fn findings(row: &TransactionsRow) -> Vec<String> {
     let mut findings = Vec::new();
     if row.sent < row.total {
@@ -14,12 +14,13 @@ pub(crate) fn findings(row: &TransactionsRow) -> Vec<String> {
             plural(row.total, "transaction")
         ));
     }
-    if let Some((message, most)) = row.refusals.first() {
+    // The first message is the most frequent message.
+    if let Some((message, message_count)) = row.refusals.first() {
         findings.push(format!(
             "{} of {} were refused, {} of them with \"{message}\"",
             count(row.refused),
             plural(row.sent, "sent transaction"),
-            count(*most)
+            count(*message_count)
         ));
     }
     if let Some(inclusion) = row.inclusion.as_ref().filter(|inclusion| inclusion.pending > 0) {
@@ -33,7 +34,7 @@ pub(crate) fn findings(row: &TransactionsRow) -> Vec<String> {
     findings
 }
 
-/// Returns the warning that no transaction could be looked for in blocks.
+/// Returns the warning that the target's blocks could not be read.
 pub(crate) fn unwatched(reason: &str) -> String {
     format!(
         "the inclusion of transactions was not measured, and all of them count as pending: \

@@ -1,6 +1,8 @@
-//! Sentences about verdicts. A [`Reason`] decides the verdict. A [`Doubt`] says why the numbers may
-//! not describe the target. A [`Finding`] reports something about the target that no threshold
-//! covers. A [`Remark`] is the note of one threshold.
+//! Writes the sentences about verdicts.
+//!
+//! A [`Reason`] decides the verdict. A [`Doubt`] explains why the numbers may not describe the
+//! target. A [`Finding`] reports a property of the target that no threshold covers. A [`Remark`] is
+//! the note of one threshold.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -18,13 +20,13 @@ use crate::wording::number::{count, plural};
 /// Maximum number of stalled seconds that a sentence lists.
 const LISTED_MAX: usize = 5;
 
-/// Returns a threshold's outcome for the report, with its note.
+/// Returns the outcome of a threshold for the report, with its note.
 pub(crate) fn threshold_outcome(threshold_result: &ThresholdResult) -> ThresholdOutcome {
     let note = threshold_result.remark.map(|remark| remark.to_string());
     ThresholdOutcome { note, ..threshold_result.outcome.clone() }
 }
 
-/// Returns the sentences of some reasons, doubts or findings.
+/// Returns a sentence for each reason, doubt or finding.
 pub(crate) fn sentences(items: &[impl Display]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }
@@ -133,6 +135,7 @@ fn write_broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult) -> Re
     outcome.note.map_or(Ok(()), |note| write!(f, " ({note})"))
 }
 
+/// Describes the time in which most calls of a method failed.
 fn describe_failure_period(method: &str, period: &FailurePeriod, failed_share: f64) -> String {
     let FailurePeriod { from, calls, failed, succeeded_before, class, rate, .. } = period;
     let when = match period.until {
@@ -219,12 +222,12 @@ impl Display for Doubt {
                  it; an iteration took {mean_ms:.1} ms on average, and {best_ms:.1} ms at best"
             ),
             Doubt::FewCalls(few) => {
-                let few: Vec<String> =
+                let methods: Vec<String> =
                     few.iter().map(|(method, calls)| format!("{method} ({calls} calls)")).collect();
                 write!(
                     f,
                     "a p99 of fewer than {CALLS_MIN} calls is uncertain; see its confidence interval: {}",
-                    few.join(", ")
+                    methods.join(", ")
                 )
             }
         }
@@ -293,10 +296,10 @@ impl Display for Stalls {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let listed: Vec<String> =
             self.at.iter().take(LISTED_MAX).map(|time| format!("{time:.0} s")).collect();
-        let more = if self.at.len() > LISTED_MAX { ", …" } else { "" };
+        let ellipsis = if self.at.len() > LISTED_MAX { ", …" } else { "" };
         write!(
             f,
-            "{:.1} % fewer results than at the run's median rate, with gaps at {}{more}, where calls took \
+            "{:.1} % fewer results than at the run's median rate, with gaps at {}{ellipsis}, where calls took \
              up to {:.0} ms",
             self.missing * 100.0,
             listed.join(", "),

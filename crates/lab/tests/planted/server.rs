@@ -1,6 +1,6 @@
-//! The planted targets: a small JSON-RPC server over HTTP/1.1 within the test, with a thread for
-//! each connection. What it answers to calls of the load is planted; what the lab asks before and
-//! after a run it answers as a plain node.
+//! The target of a case: a small JSON-RPC server over HTTP/1.1 within the test, with a thread for
+//! each connection. The case plants its responses to calls of the load. It responds like a healthy
+//! node to the calls that the lab makes before and after a run.
 
 use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,12 +15,12 @@ use test_support::raw::read_request;
 pub(crate) struct Call {
     /// Time since the first call of the load.
     pub(crate) at: Duration,
-    /// Its number, from 0.
+    /// Number of the call, from 0.
     pub(crate) nth: u64,
     pub(crate) method: String,
 }
 
-/// What is answered.
+/// A response to a call.
 pub(crate) enum Reply {
     /// A result, as JSON.
     Result(String),
@@ -28,95 +28,100 @@ pub(crate) enum Reply {
     Error(i64),
     /// A result under another HTTP status.
     ResultUnder(u16),
-    /// A body that is no JSON-RPC under an HTTP status.
+    /// A body that is not JSON-RPC under an HTTP status.
     Text(u16, &'static str),
     /// A result with another id.
     OtherId,
-    /// Nothing, and the connection stays open.
+    /// No response; the connection stays open.
     Nothing,
-    /// The connection is closed.
+    /// No response; the server closes the connection.
     Closed,
 }
 
+/// Returns a successful response.
 pub(crate) fn ok() -> Reply {
     Reply::Result("\"0x1\"".to_owned())
 }
 
+/// Chooses the response to a call.
 pub(crate) type Behaviour = Box<dyn Fn(&Call) -> Reply + Send + Sync>;
 
-/// A running target, which ends with it.
+/// A running target. It ends when this value is dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
-    over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl Server {
     pub(crate) fn start(behaviour: Behaviour) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let over = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::new(AtomicBool::new(false));
         let state =
-            Arc::new(State { behaviour, first: Mutex::new(None), count: AtomicU64::new(0) });
-        let ended = Arc::clone(&over);
+            Arc::new(State { behaviour, first_call: Mutex::new(None), count: AtomicU64::new(0) });
+        let thread_is_stopped = Arc::clone(&is_stopped);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if ended.load(Ordering::Relaxed) {
+                if thread_is_stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let state = Arc::clone(&state);
-                std::thread::spawn(move || connection(&stream.unwrap(), &state));
+                std::thread::spawn(move || serve(&stream.unwrap(), &state));
             }
         });
-        Server { port, over }
+        Server { port, is_stopped }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        let _woken = TcpStream::connect(("127.0.0.1", self.port));
+        self.is_stopped.store(true, Ordering::Relaxed);
+        // The connection wakes the thread that accepts.
+        let _wakeup = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
 
 struct State {
     behaviour: Behaviour,
-    first: Mutex<Option<Instant>>,
+    /// Time of the first call of the load.
+    first_call: Mutex<Option<Instant>>,
+    /// Number of calls of the load so far.
     count: AtomicU64,
 }
 
-/// So many calls at a time; the others wait.
+/// Limits the number of calls that are served at a time. Further calls wait.
 pub(crate) struct Slots {
     free: Mutex<usize>,
-    freed: Condvar,
+    is_freed: Condvar,
 }
 
 impl Slots {
     pub(crate) fn new(count: usize) -> Slots {
-        Slots { free: Mutex::new(count), freed: Condvar::new() }
+        Slots { free: Mutex::new(count), is_freed: Condvar::new() }
     }
 
-    /// Takes a slot for this long.
+    /// Waits for a slot and occupies it for the given time.
     pub(crate) fn hold(&self, time: Duration) {
         let mut free = self.free.lock();
         while *free == 0 {
-            self.freed.wait(&mut free);
+            self.is_freed.wait(&mut free);
         }
         *free -= 1;
         drop(free);
         wait(time);
         *self.free.lock() += 1;
-        self.freed.notify_one();
+        self.is_freed.notify_one();
     }
 }
 
 #[expect(clippy::disallowed_methods)]
 pub(crate) fn wait(time: Duration) {
-    // Sleeps: the planted service time must really pass.
+    // Sleeping is allowed here, because the planted service time must really pass.
     std::thread::sleep(time);
 }
 
-/// Answers the calls of one connection, one at a time.
-fn connection(stream: &TcpStream, state: &State) {
+/// Responds to the calls of one connection, one at a time.
+fn serve(stream: &TcpStream, state: &State) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
     let mut stream = stream;
@@ -124,7 +129,10 @@ fn connection(stream: &TcpStream, state: &State) {
         let call: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let id = &call["id"];
         let result = |value: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{value}}}"#);
-        let (status, answer) = match reply(call["method"].as_str().unwrap_or_default(), state) {
+        let (status, response_body) = match reply_to(
+            call["method"].as_str().unwrap_or_default(),
+            state,
+        ) {
             Reply::Result(value) => (200, result(&value)),
             Reply::ResultUnder(status) => (status, result("\"0x1\"")),
             Reply::Error(code) => (
@@ -139,19 +147,20 @@ fn connection(stream: &TcpStream, state: &State) {
             Reply::Closed => return,
         };
         let head = format!("HTTP/1.1 {status} Planted\r\nContent-Type: application/json\r\n");
-        let whole = format!("{head}Content-Length: {}\r\n\r\n{answer}", answer.len());
-        if stream.write_all(whole.as_bytes()).is_err() {
+        let length = response_body.len();
+        let response = format!("{head}Content-Length: {length}\r\n\r\n{response_body}");
+        if stream.write_all(response.as_bytes()).is_err() {
             return;
         }
     }
 }
 
-fn reply(method: &str, state: &State) -> Reply {
+fn reply_to(method: &str, state: &State) -> Reply {
     match method {
         "web3_clientVersion" => Reply::Result("\"planted\"".to_owned()),
         "eth_chainId" | "net_version" | "eth_blockNumber" => Reply::Result("\"0x64\"".to_owned()),
         "eth_call" | "eth_getLogs" => {
-            let at = state.first.lock().get_or_insert_with(Instant::now).elapsed();
+            let at = state.first_call.lock().get_or_insert_with(Instant::now).elapsed();
             let nth = state.count.fetch_add(1, Ordering::Relaxed);
             (state.behaviour)(&Call { at, nth, method: method.to_owned() })
         }

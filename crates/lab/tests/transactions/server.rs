@@ -1,5 +1,5 @@
-//! A chain over HTTP/1.1 within the test: it puts each transaction into a block of its own, a known
-//! time after it arrived, unless the test holds it back.
+//! A simulated chain over HTTP/1.1 within the test. It puts each transaction into a separate block,
+//! a known time after the transaction arrived, unless the test refuses it or keeps it pending.
 
 use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,53 +11,55 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use test_support::raw::read_request;
 
-/// What the chain does with a transaction, by its number in the order of arrival, from 0.
+/// How the chain treats a transaction.
 pub(crate) enum Fate {
-    /// A block has it this long after its arrival.
+    /// A block includes the transaction this long after its arrival.
     Included(Duration),
-    /// No block has it.
+    /// No block includes the transaction.
     Pending,
-    /// It gets an error with this message.
+    /// The response is an error with this message.
     Refused(&'static str),
 }
 
+/// Returns the fate of a transaction by its number in the order of arrival, from 0.
 pub(crate) type Rule = Box<dyn Fn(usize) -> Fate + Send + Sync>;
 
 struct Chain {
     rule: Rule,
     /// True if blocks cannot be read.
     hides_blocks: bool,
-    /// The transactions in the order of arrival, with the time of their block.
+    /// The raw transactions in the order of arrival, with the time of their block. `None` for
+    /// transactions that are never included.
     arrived: Mutex<Vec<(String, Option<Instant>)>>,
 }
 
-/// A running chain, which ends with it.
+/// A running chain. It ends when this value is dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
     chain: Arc<Chain>,
-    over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
 }
 
 impl Server {
     pub(crate) fn start(hides_blocks: bool, rule: Rule) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let over = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::new(AtomicBool::new(false));
         let chain = Arc::new(Chain { rule, hides_blocks, arrived: Mutex::default() });
-        let (ended, shared) = (Arc::clone(&over), Arc::clone(&chain));
+        let (thread_is_stopped, thread_chain) = (Arc::clone(&is_stopped), Arc::clone(&chain));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if ended.load(Ordering::Relaxed) {
+                if thread_is_stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                let chain = Arc::clone(&shared);
-                std::thread::spawn(move || connection(&stream.unwrap(), &chain));
+                let chain = Arc::clone(&thread_chain);
+                std::thread::spawn(move || serve(&stream.unwrap(), &chain));
             }
         });
-        Server { port, chain, over }
+        Server { port, chain, is_stopped }
     }
 
-    /// The transactions in the order of arrival.
+    /// Returns the raw transactions in the order of arrival.
     pub(crate) fn arrived(&self) -> Vec<String> {
         self.chain.arrived.lock().iter().map(|(raw, _)| raw.clone()).collect()
     }
@@ -65,12 +67,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        let _woken = TcpStream::connect(("127.0.0.1", self.port));
+        self.is_stopped.store(true, Ordering::Relaxed);
+        // The connection wakes the thread that accepts.
+        let _wakeup = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
 
-fn connection(stream: &TcpStream, chain: &Chain) {
+/// Responds to the calls of one connection, one at a time.
+fn serve(stream: &TcpStream, chain: &Chain) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
     let mut stream = stream;
@@ -81,8 +85,8 @@ fn connection(stream: &TcpStream, chain: &Chain) {
         response["id"] = call["id"].clone();
         let text = response.to_string();
         let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
-        let whole = format!("{head}Content-Length: {}\r\n\r\n{text}", text.len());
-        if stream.write_all(whole.as_bytes()).is_err() {
+        let http_response = format!("{head}Content-Length: {}\r\n\r\n{text}", text.len());
+        if stream.write_all(http_response.as_bytes()).is_err() {
             return;
         }
     }
@@ -102,6 +106,7 @@ impl Chain {
         }
     }
 
+    /// Accepts or refuses a transaction.
     fn send(&self, raw: &str) -> Value {
         let now = Instant::now();
         let mut arrived = self.arrived.lock();
@@ -117,7 +122,8 @@ impl Chain {
         }
     }
 
-    /// The transactions that are in a block now, one per block, in order of time.
+    /// Returns the hashes of the transactions that are in a block now, in order of time. Each block
+    /// has one transaction.
     fn mined(&self) -> Vec<String> {
         let now = Instant::now();
         let arrived = self.arrived.lock();
@@ -128,6 +134,7 @@ impl Chain {
         mined.into_iter().map(|(_, hash)| hash).collect()
     }
 
+    /// Returns a block; null if it does not exist yet. Block 0 has no transaction.
     fn block(&self, tag: &Value) -> Value {
         let mined = self.mined();
         let number = match tag.as_str().unwrap() {

@@ -16,7 +16,7 @@ mod tests;
 const SCHEMES: [&str; 2] = ["postgres", "postgresql"];
 /// Maximum number of bytes of an identifier. PostgreSQL truncates longer identifiers.
 const IDENTIFIER_BYTES_MAX: usize = 63;
-/// The parameters that are passed to the client
+/// The parameters that the PostgreSQL client reads
 /// (<https://docs.rs/tokio-postgres/latest/tokio_postgres/config/struct.Config.html>).
 const CLIENT_PARAMETERS: [&str; 15] = [
     "host",
@@ -73,12 +73,14 @@ impl Database {
     /// printed. A text that begins with `./` is always the name of a file.
     ///
     /// # Errors
-    /// A message with the invalid part and its allowed values. It repeats no part of the text,
-    /// because the text may contain a password.
+    /// Returns a message about the invalid part and its allowed values. The message repeats no part
+    /// of the text, because the text may contain a password.
     pub fn parse(text: &str) -> Result<Database, String> {
         match text.split_once("://") {
-            Some((scheme, rest)) if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
-                Ok(Database::Url(Box::new(DatabaseUrl::parse(rest)?)))
+            Some((scheme, after_scheme))
+                if SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) =>
+            {
+                Ok(Database::Url(Box::new(DatabaseUrl::parse(after_scheme)?)))
             }
             Some(_) => Err("the scheme is neither postgres:// nor postgresql://".to_owned()),
             None if text.is_empty() => Err("the name of a file is empty".to_owned()),
@@ -109,8 +111,8 @@ fn may_hold_password(text: &str) -> bool {
 
 impl DatabaseUrl {
     /// Parses the part of a URL after `postgres://`.
-    fn parse(rest: &str) -> Result<DatabaseUrl, String> {
-        let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
+    fn parse(after_scheme: &str) -> Result<DatabaseUrl, String> {
+        let (base, query) = after_scheme.split_once('?').unwrap_or((after_scheme, ""));
         let (user, host_and_name) = match base.split_once('@') {
             Some((user, host_and_name)) => (Some(user), host_and_name),
             None => (None, base),
@@ -127,11 +129,11 @@ impl DatabaseUrl {
                     .to_owned(),
             );
         }
-        let (hosts, name) = host_and_name.split_once('/').unwrap_or((host_and_name, ""));
+        let (hosts, database_name) = host_and_name.split_once('/').unwrap_or((host_and_name, ""));
         if !hosts.is_empty() {
             hosts.split(',').try_for_each(check_host)?;
         }
-        if !name.bytes().all(is_plain) {
+        if !database_name.bytes().all(is_plain) {
             return Err("a character in the name of the database that is none of a-z, A-Z, 0-9, \
                         _, - and ., and is not written as %XX"
                 .to_owned());
@@ -153,8 +155,9 @@ impl DatabaseUrl {
     }
 
     /// Parses the parameters of a URL, and adds them to the client's URL and to the printed form.
+    /// The mask stands for all parameters that are not printed.
     fn add_parameters(&mut self, query: &str) -> Result<(), String> {
-        let (mut client_parameters, mut printed) = (Vec::new(), Vec::new());
+        let (mut client_parameters, mut printed_parameters) = (Vec::new(), Vec::new());
         for (name, value) in list_parameters(query) {
             match name {
                 "sslmode" => self.tls = Some(parse_sslmode(value)?),
@@ -172,14 +175,14 @@ impl DatabaseUrl {
             }
             let is_printed = |byte| is_plain(byte) || b"/,:[]".contains(&byte);
             if PRINTED_PARAMETERS.contains(&name) && value.bytes().all(is_printed) {
-                printed.push(format!("{name}={value}"));
+                printed_parameters.push(format!("{name}={value}"));
             }
         }
-        if list_parameters(query).count() > printed.len() {
-            printed.push(MASK.to_owned());
+        if list_parameters(query).count() > printed_parameters.len() {
+            printed_parameters.push(MASK.to_owned());
         }
         for (url, parameters) in
-            [(&mut self.client_url, client_parameters), (&mut self.printed, printed)]
+            [(&mut self.client_url, client_parameters), (&mut self.printed, printed_parameters)]
         {
             if !parameters.is_empty() {
                 *url += &format!("?{}", parameters.join("&"));
@@ -197,14 +200,14 @@ fn list_parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Checks a host with its port, which may be missing.
 fn check_host(host: &str) -> Result<(), String> {
-    let (is_host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+    let (is_valid_host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
         Some((address, port)) => (address.parse::<Ipv6Addr>().is_ok(), port),
         None => {
             let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
             (!name.is_empty() && name.bytes().all(is_plain), port)
         }
     };
-    if !is_host {
+    if !is_valid_host {
         return Err("a host is neither a name nor an address".to_owned());
     }
     let number = port.strip_prefix(':').and_then(|port| port.parse::<u16>().ok());
@@ -214,7 +217,7 @@ fn check_host(host: &str) -> Result<(), String> {
     Err("the port is not one of 1 to 65535".to_owned())
 }
 
-/// Returns true for the characters of names, and for % before two hexadecimal digits.
+/// Returns true for a character of a name, and for `%`, which begins an escape.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_-.%".contains(&byte)
 }

@@ -37,7 +37,7 @@ impl Scalar for Bool {
 
     fn parse(input: Input<'_>) -> Result<bool, String> {
         match input {
-            Input::Bool(on) => Ok(on),
+            Input::Bool(boolean) => Ok(boolean),
             // Environment variables often hold 1 or 0.
             Input::String("1") => Ok(true),
             Input::String("0") => Ok(false),
@@ -131,15 +131,15 @@ impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
     }
 
     fn allowed() -> String {
-        format!("a number from {} to {}", thousandths(MIN), thousandths(MAX))
+        format!("a number from {} to {}", from_thousandths(MIN), from_thousandths(MAX))
     }
 
     fn schema() -> Json {
-        json!({ "type": "number", "minimum": thousandths(MIN), "maximum": thousandths(MAX) })
+        json!({ "type": "number", "minimum": from_thousandths(MIN), "maximum": from_thousandths(MAX) })
     }
 
     fn placeholder() -> f64 {
-        thousandths(MIN)
+        from_thousandths(MIN)
     }
 
     fn parse(input: Input<'_>) -> Result<f64, String> {
@@ -149,11 +149,12 @@ impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
             Input::String(text) => text.parse().map_err(|_| "not a number")?,
             Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
         };
-        check_bounds(number, thousandths(MIN), thousandths(MAX))
+        check_bounds(number, from_thousandths(MIN), from_thousandths(MAX))
     }
 }
 
-fn thousandths(number: i64) -> f64 {
+/// Converts a number of thousandths.
+fn from_thousandths(number: i64) -> f64 {
     number as f64 / 1000.0
 }
 
@@ -178,8 +179,8 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
     }
 
     fn allowed() -> String {
-        let format = |ms| format_duration(time::Duration::from_millis(ms));
-        format!("a duration from \"{}\" to \"{}\"", format(MIN), format(MAX))
+        let format_ms = |ms| format_duration(time::Duration::from_millis(ms));
+        format!("a duration from \"{}\" to \"{}\"", format_ms(MIN), format_ms(MAX))
     }
 
     fn schema() -> Json {
@@ -219,11 +220,13 @@ pub fn parse_duration(text: &str) -> Result<time::Duration, String> {
 
 /// Formats a duration in the largest unit that needs no fraction.
 pub fn format_duration(duration: time::Duration) -> String {
-    let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let exact_unit =
-        DURATION_UNITS.iter().rev().find(|(_, unit)| us >= *unit && us.is_multiple_of(*unit));
+    let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let exact_unit = DURATION_UNITS
+        .iter()
+        .rev()
+        .find(|(_, unit)| micros >= *unit && micros.is_multiple_of(*unit));
     match exact_unit {
-        Some((name, unit)) => format!("{}{name}", us / unit),
+        Some((name, unit)) => format!("{}{name}", micros / unit),
         None => "0s".to_owned(),
     }
 }
@@ -231,7 +234,7 @@ pub fn format_duration(duration: time::Duration) -> String {
 /// A number of bytes within bounds, as a `T`: `"64MiB"`, or a whole number.
 pub struct Bytes<const MIN: u64, const MAX: u64, T = u64>(PhantomData<T>);
 
-/// Units of byte counts; decimal and binary ones as in IEC 80000-13.
+/// Units of byte counts, decimal and binary, as in IEC 80000-13.
 const BYTE_UNITS: [(&str, u64); 8] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -271,6 +274,7 @@ impl<const MIN: u64, const MAX: u64, T: UnsignedInteger> Scalar for Bytes<MIN, M
     }
 }
 
+/// Parses a number of bytes with one of [`BYTE_UNITS`], or without a unit.
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     if unit.is_empty() {
@@ -295,8 +299,8 @@ pub fn format_bytes(bytes: u64) -> String {
 
 /// Splits a string into the number at its start and the unit after it.
 fn split_unit(text: &str) -> (&str, &str) {
-    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
-    let end = text.find(|c| !is_digit(c)).unwrap_or(text.len());
+    let is_number_character = |character: char| character.is_ascii_digit() || character == '.';
+    let end = text.find(|character| !is_number_character(character)).unwrap_or(text.len());
     (&text[..end], text[end..].trim())
 }
 
@@ -324,7 +328,7 @@ fn parse_non_empty(text: &str) -> Result<String, &'static str> {
 }
 
 fn parse_name(text: &str) -> Result<String, &'static str> {
-    let is_allowed = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+    let is_allowed = |letter: char| letter.is_alphanumeric() || "-_. ".contains(letter);
     if text.is_empty() {
         return Err("the name is empty");
     }

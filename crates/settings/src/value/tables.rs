@@ -17,7 +17,7 @@ use crate::schema;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, Table, TableDoc};
 
-/// A list of values, which is converted into a `T`.
+/// A list of values. The Rust value is the list converted into a `T`.
 pub struct List<V: ValueType, T = Vec<<V as ValueType>::Value>>(PhantomData<(V, T)>);
 
 impl<V, T> ValueType for List<V, T>
@@ -118,10 +118,10 @@ pub trait Pair {
     /// Parses a pair.
     ///
     /// # Errors
-    /// A message that does not repeat the value, which may be a secret.
+    /// Returns a message that does not repeat the value, which may be a secret.
     fn parse(key: &str, text: &str) -> Result<Self::Value, String>;
-    /// Masks a string for diagnostics and adds quotes. Returns `None` if they may print it as
-    /// written.
+    /// Masks a string for diagnostics and adds quotes. Returns `None` if diagnostics may print the
+    /// string as written.
     fn mask(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
@@ -179,7 +179,8 @@ impl<P: Pair> ValueType for Pairs<P> {
     }
 }
 
-/// A table that a file has at most once: `[server]`. Without it every key has its default.
+/// A table that a file has at most once, such as `[server]`. If the table is absent, every key has
+/// its default.
 pub struct Once<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Once<T> {
@@ -224,7 +225,7 @@ impl<T: Table> ValueType for Once<T> {
     }
 }
 
-/// Tables that each have a name: `[chain.NAME]`.
+/// Any number of tables with names, such as `[chain.NAME]`.
 pub struct Named<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Named<T> {
@@ -272,7 +273,7 @@ impl<T: Table> ValueType for Named<T> {
     }
 }
 
-/// Any number of tables: `[[upstream]]`.
+/// A list of any number of tables, such as `[[upstream]]`.
 pub struct Listed<T>(PhantomData<T>);
 
 impl<T: Table> ValueType for Listed<T> {

@@ -77,8 +77,8 @@ impl ValueType for Variables {
                 continue;
             }
             location.span = Some(member.item.span.clone());
-            // An unreadable variable still gets a value, so that formulas that use it report no
-            // second error.
+            // An unreadable variable still gets a value. So formulas that use the variable report
+            // no second error.
             let value = read_number(member, reader).unwrap_or_else(|message| {
                 let allowed = "a number, or a formula of the variables above";
                 reader.report().error(&location, message, allowed);

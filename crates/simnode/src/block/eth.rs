@@ -20,7 +20,7 @@ impl Block {
         self.rendered[WITH_HASHES].get_or_init(|| {
             self.render(|out| {
                 for (index, transaction) in self.transactions.iter().enumerate() {
-                    comma(out, index);
+                    push_comma(out, index);
                     push_bytes(out, transaction.hash().as_slice());
                 }
             })
@@ -32,7 +32,7 @@ impl Block {
         self.rendered[WITH_TRANSACTIONS].get_or_init(|| {
             self.render(|out| {
                 for index in 0..self.transactions.len() {
-                    comma(out, index);
+                    push_comma(out, index);
                     self.push_transaction(out, index);
                 }
             })
@@ -44,7 +44,7 @@ impl Block {
         self.rendered[RECEIPTS].get_or_init(|| {
             let mut out = vec![b'['];
             for index in 0..self.transactions.len() {
-                comma(&mut out, index);
+                push_comma(&mut out, index);
                 self.push_receipt(&mut out, index);
             }
             out.push(b']');
@@ -52,11 +52,16 @@ impl Block {
         })
     }
 
-    fn render(&self, transactions: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    /// Renders the block. `push_transactions` appends the elements of its list of transactions.
+    fn render(&self, push_transactions: impl FnOnce(&mut Vec<u8>)) -> Bytes {
         let header = &self.header;
         let mut out = Vec::with_capacity(2_048);
-        let fixed = "present in every header that this module builds";
-        push_number(&mut out, "{\"baseFeePerGas\":", header.base_fee_per_gas.expect(fixed).into());
+        let expectation = "present in every header that this module builds";
+        push_number(
+            &mut out,
+            "{\"baseFeePerGas\":",
+            header.base_fee_per_gas.expect(expectation).into(),
+        );
         push_number(&mut out, ",\"blobGasUsed\":", 0);
         push_number(&mut out, ",\"difficulty\":", 0);
         push_number(&mut out, ",\"excessBlobGas\":", 0);
@@ -69,20 +74,24 @@ impl Block {
         push_data(&mut out, ",\"mixHash\":", header.mix_hash.as_slice());
         push_data(&mut out, ",\"nonce\":", header.nonce.as_slice());
         push_number(&mut out, ",\"number\":", header.number.into());
-        let beacon = header.parent_beacon_block_root.expect(fixed);
+        let beacon = header.parent_beacon_block_root.expect(expectation);
         push_data(&mut out, ",\"parentBeaconBlockRoot\":", beacon.as_slice());
         push_data(&mut out, ",\"parentHash\":", header.parent_hash.as_slice());
         push_data(&mut out, ",\"receiptsRoot\":", header.receipts_root.as_slice());
-        push_data(&mut out, ",\"requestsHash\":", header.requests_hash.expect(fixed).as_slice());
+        push_data(
+            &mut out,
+            ",\"requestsHash\":",
+            header.requests_hash.expect(expectation).as_slice(),
+        );
         push_data(&mut out, ",\"sha3Uncles\":", header.ommers_hash.as_slice());
         push_number(&mut out, ",\"size\":", self.size as u128);
         push_data(&mut out, ",\"stateRoot\":", header.state_root.as_slice());
         push_number(&mut out, ",\"timestamp\":", header.timestamp.into());
         out.extend_from_slice(b",\"transactions\":[");
-        transactions(&mut out);
+        push_transactions(&mut out);
         push_data(&mut out, "],\"transactionsRoot\":", header.transactions_root.as_slice());
         out.extend_from_slice(b",\"uncles\":[],\"withdrawals\":[]");
-        let withdrawals = header.withdrawals_root.expect(fixed);
+        let withdrawals = header.withdrawals_root.expect(expectation);
         push_data(&mut out, ",\"withdrawalsRoot\":", withdrawals.as_slice());
         out.push(b'}');
         out.into()
@@ -107,6 +116,7 @@ impl Block {
                     index,
                 );
                 push_number(out, ",\"chainId\":", self.chain_id(transaction).into());
+                // EIP-155: `v` has the chain id and the parity of the signature.
                 let v = self.chain_id(transaction) * 2 + 35 + u64::from(signed.signature().v());
                 push_number(out, ",\"v\":", v.into());
                 push_signature(out, signed.signature().r(), signed.signature().s());
@@ -147,46 +157,52 @@ impl Block {
         push_data(out, ",\"from\":", transaction.from.as_slice());
         push_number(out, ",\"gasUsed\":", transaction.gas_used.into());
         out.extend_from_slice(b",\"logs\":[");
-        for log in 0..transaction.logs.len() {
-            comma(out, log);
-            push_log(out, self, index, log);
+        for log_index in 0..transaction.logs.len() {
+            push_comma(out, log_index);
+            push_log(out, self, index, log_index);
         }
         push_data(out, "],\"logsBloom\":", transaction.bloom.as_slice());
         push_number(out, ",\"status\":", 1);
         push_data(out, ",\"to\":", transaction.signed.payment().0.as_slice());
         push_data(out, ",\"transactionHash\":", transaction.hash().as_slice());
         push_number(out, ",\"transactionIndex\":", index as u128);
-        let kind = u128::from(matches!(transaction.signed, SignedTransaction::Dynamic(_))) * 2;
-        push_number(out, ",\"type\":", kind);
+        let type_number =
+            u128::from(matches!(transaction.signed, SignedTransaction::Dynamic(_))) * 2;
+        push_number(out, ",\"type\":", type_number);
         out.push(b'}');
     }
 }
 
-/// Appends log `log` of the block's transaction `index`.
-pub(crate) fn push_log(out: &mut Vec<u8>, block: &Block, index: usize, log: usize) {
-    let transaction = &block.transactions[index];
-    let entry: &Log = &transaction.logs[log];
-    push_data(out, "{\"address\":", entry.address.as_slice());
+/// Appends one log of a transaction of the block. `log_index` is the index within the transaction.
+pub(crate) fn push_log(
+    out: &mut Vec<u8>,
+    block: &Block,
+    transaction_index: usize,
+    log_index: usize,
+) {
+    let transaction = &block.transactions[transaction_index];
+    let log: &Log = &transaction.logs[log_index];
+    push_data(out, "{\"address\":", log.address.as_slice());
     out.extend_from_slice(b",\"topics\":[");
-    for (position, topic) in entry.topics().iter().enumerate() {
-        comma(out, position);
+    for (position, topic) in log.topics().iter().enumerate() {
+        push_comma(out, position);
         push_bytes(out, topic.as_slice());
     }
-    push_data(out, "],\"data\":", &entry.data.data);
+    push_data(out, "],\"data\":", &log.data.data);
     push_number(out, ",\"blockNumber\":", block.header.number.into());
     push_data(out, ",\"transactionHash\":", transaction.hash().as_slice());
-    push_number(out, ",\"transactionIndex\":", index as u128);
+    push_number(out, ",\"transactionIndex\":", transaction_index as u128);
     push_data(out, ",\"blockHash\":", block.hash.as_slice());
     push_number(out, ",\"blockTimestamp\":", block.header.timestamp.into());
-    push_number(out, ",\"logIndex\":", (transaction.log_first + log) as u128);
+    push_number(out, ",\"logIndex\":", (transaction.log_first + log_index) as u128);
     out.extend_from_slice(b",\"removed\":false}");
 }
 
 /// Appends a pending transaction. The node recovers no signers, so `from` is the zero address.
 pub(crate) fn push_pooled(out: &mut Vec<u8>, envelope: &TxEnvelope) {
     out.extend_from_slice(b"{\"blockHash\":null,\"blockNumber\":null,\"blockTimestamp\":null");
-    let price = envelope.max_fee_per_gas();
-    push_shared_members(out, Address::ZERO, envelope, price, envelope.tx_hash(), None);
+    let gas_price = envelope.max_fee_per_gas();
+    push_shared_members(out, Address::ZERO, envelope, gas_price, envelope.tx_hash(), None);
     let signature = envelope.signature();
     match (envelope, envelope.chain_id()) {
         (TxEnvelope::Legacy(_), Some(chain_id)) => {
@@ -198,14 +214,21 @@ pub(crate) fn push_pooled(out: &mut Vec<u8>, envelope: &TxEnvelope) {
             push_number(out, ",\"v\":", 27 + u128::from(signature.v()))
         }
         (_, chain_id) => {
-            let access = envelope.access_list().cloned().unwrap_or_default();
-            push_dynamic_fee_members(out, chain_id.unwrap_or_default(), &access, signature.v());
+            let access_list = envelope.access_list().cloned().unwrap_or_default();
+            push_dynamic_fee_members(
+                out,
+                chain_id.unwrap_or_default(),
+                &access_list,
+                signature.v(),
+            );
         }
     }
     push_signature(out, signature.r(), signature.s());
     out.push(b'}');
 }
 
+/// Appends the members that transactions of all types have. `index` is `None` for a pending
+/// transaction.
 fn push_shared_members(
     out: &mut Vec<u8>,
     from: Address,
@@ -237,20 +260,25 @@ fn push_shared_members(
     push_number(out, ",\"type\":", tx.ty().into());
 }
 
-fn push_dynamic_fee_members(out: &mut Vec<u8>, chain_id: u64, access: &AccessList, odd: bool) {
+fn push_dynamic_fee_members(
+    out: &mut Vec<u8>,
+    chain_id: u64,
+    access_list: &AccessList,
+    y_parity: bool,
+) {
     out.extend_from_slice(b",\"accessList\":[");
-    for (index, item) in access.iter().enumerate() {
-        comma(out, index);
+    for (index, item) in access_list.iter().enumerate() {
+        push_comma(out, index);
         push_data(out, "{\"address\":", item.address.as_slice());
         out.extend_from_slice(b",\"storageKeys\":[");
         for (position, key) in item.storage_keys.iter().enumerate() {
-            comma(out, position);
+            push_comma(out, position);
             push_bytes(out, key.as_slice());
         }
         out.extend_from_slice(b"]}");
     }
     push_number(out, "],\"chainId\":", chain_id.into());
-    push_number(out, ",\"v\":", u128::from(odd));
+    push_number(out, ",\"v\":", u128::from(y_parity));
 }
 
 fn push_signature(out: &mut Vec<u8>, r: U256, s: U256) {
@@ -271,7 +299,7 @@ fn push_data(out: &mut Vec<u8>, prefix: &str, value: &[u8]) {
 }
 
 /// Appends a comma before every element except the first.
-pub(super) fn comma(out: &mut Vec<u8>, index: usize) {
+pub(super) fn push_comma(out: &mut Vec<u8>, index: usize) {
     if index > 0 {
         out.push(b',');
     }

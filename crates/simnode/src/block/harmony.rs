@@ -4,7 +4,7 @@
 
 use alloy_primitives::{Address, U256};
 
-use super::eth::comma;
+use super::eth::push_comma;
 use super::{Block, KnownAddresses, SignedTransaction, push_log};
 use crate::bech32;
 use crate::hex::{push_bytes, push_quantity_wide};
@@ -12,7 +12,7 @@ use crate::seed::SeedStream;
 
 /// Blocks of one epoch, as on Harmony's mainnet since epoch 186.
 pub(crate) const EPOCH_BLOCKS: u64 = 32_768;
-/// Number of signers of a block. The accounts are the committee.
+/// Number of signers of a block. The accounts of the world form the committee.
 pub(crate) const SIGNERS: usize = 4;
 
 /// The format of numbers.
@@ -78,7 +78,7 @@ impl Printer<'_> {
         self.push_number(out, ",\"timestamp\":", header.timestamp);
         out.extend_from_slice(b",\"transactions\":[");
         for index in 0..block.transactions.len() {
-            comma(out, index);
+            push_comma(out, index);
             if options.transactions {
                 self.push_transaction(out, block, index);
             } else {
@@ -89,7 +89,7 @@ impl Printer<'_> {
             // Full transactions contain both hashes (harmony `rpc/harmony/v2/types.go`).
             out.extend_from_slice(b"],\"transactionsInEthHash\":[");
             for (index, transaction) in block.transactions.iter().enumerate() {
-                comma(out, index);
+                push_comma(out, index);
                 push_bytes(out, transaction.hash().as_slice());
             }
         }
@@ -121,13 +121,13 @@ impl Printer<'_> {
         out.push(b'}');
     }
 
-    /// Appends the addresses of the signers. Block 0 and the newest block have none, as on Harmony,
-    /// where the next block carries the commit signature.
+    /// Appends the addresses of the signers. Block 0 and the newest block have no signers. On
+    /// Harmony, the commit signature of a block is in the next block.
     pub(crate) fn push_signers(&self, out: &mut Vec<u8>, block: &Block, is_newest: bool) {
         out.push(b'[');
         if block.header.number > 0 && !is_newest {
             for (index, signer) in signers_of(block).into_iter().enumerate() {
-                comma(out, index);
+                push_comma(out, index);
                 push_address(out, "", self.addresses.accounts[signer]);
             }
         }
@@ -173,9 +173,9 @@ impl Printer<'_> {
         push_address(out, ",\"from\":", transaction.from);
         self.push_number(out, ",\"gasUsed\":", transaction.gas_used);
         out.extend_from_slice(b",\"logs\":[");
-        for log in 0..transaction.logs.len() {
-            comma(out, log);
-            push_log(out, block, index, log);
+        for log_index in 0..transaction.logs.len() {
+            push_comma(out, log_index);
+            push_log(out, block, index, log_index);
         }
         push_data(out, "],\"logsBloom\":", transaction.bloom.as_slice());
         out.extend_from_slice(b",\"root\":\"0x\"");

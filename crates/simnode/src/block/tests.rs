@@ -7,8 +7,8 @@ use alloy_primitives::{Bloom, keccak256};
 use alloy_trie::{HashBuilder, Nibbles};
 
 use super::{
-    Block, BlockBuilder, KnownAddresses, PostState, SignedTransaction, nonce_after,
-    receipt_encoded, sender_of,
+    Block, BlockBuilder, KnownAddresses, PostState, SignedTransaction, encode_receipt, nonce_after,
+    sender_of,
 };
 use crate::schedule::WorldOptions;
 
@@ -26,9 +26,9 @@ fn chain(length: u64) -> Vec<(Block, PostState)> {
     blocks
 }
 
-/// The root of a list, by way of alloy's hash builder over hand-made sorted keys instead of the
-/// function that builds blocks.
-fn root(items: &[Vec<u8>]) -> alloy_primitives::B256 {
+/// Returns the root of a list. It uses alloy's hash builder with sorted keys, not the function
+/// that builds blocks, so that the two can be compared.
+fn list_root(items: &[Vec<u8>]) -> alloy_primitives::B256 {
     let mut leaves: Vec<_> = items
         .iter()
         .enumerate()
@@ -50,13 +50,14 @@ fn hashes_roots_and_blooms_recompute() {
         let header = &block.header;
         assert_eq!(header.parent_hash, parent.hash);
         assert_eq!(keccak256(alloy_rlp::encode(header)), block.hash);
-        let encoded: Vec<_> = block.transactions.iter().map(|t| t.signed.encoded()).collect();
+        let encoded: Vec<_> =
+            block.transactions.iter().map(|transaction| transaction.signed.encoded()).collect();
         assert!(!encoded.is_empty());
-        assert_eq!(root(&encoded), header.transactions_root);
-        let receipts: Vec<_> = block.transactions.iter().map(receipt_encoded).collect();
-        assert_eq!(root(&receipts), header.receipts_root);
+        assert_eq!(list_root(&encoded), header.transactions_root);
+        let receipts: Vec<_> = block.transactions.iter().map(encode_receipt).collect();
+        assert_eq!(list_root(&receipts), header.receipts_root);
         let mut bloom = Bloom::ZERO;
-        for log in block.transactions.iter().flat_map(|t| &t.logs) {
+        for log in block.transactions.iter().flat_map(|transaction| &transaction.logs) {
             bloom.accrue_log(log);
         }
         assert_eq!(bloom, header.logs_bloom);

@@ -8,7 +8,8 @@ use rand::{Rng, SeedableRng};
 
 use super::settings::Latency;
 
-/// Maximum drawn latency in milliseconds, so that the tail of a distribution cannot outlive a test.
+/// Maximum drawn latency in milliseconds. It cuts the tail of a distribution, so that no call
+/// outlasts a test.
 const LATENCY_MAX_MS: f64 = 60_000.0;
 
 /// A seeded random number generator.
@@ -27,18 +28,18 @@ impl NodeRng {
     }
 
     /// Draws a time from a distribution.
-    pub(super) fn latency(&mut self, latency: Latency) -> Duration {
+    pub(super) fn draw_latency(&mut self, latency: Latency) -> Duration {
         // The value is in (0, 1], so its logarithm is finite.
-        let unit = 1.0 - self.rng.random::<f64>();
+        let uniform = 1.0 - self.rng.random::<f64>();
         let ms = match latency {
             Latency::None => return Duration::ZERO,
             Latency::Constant { ms } => ms,
-            Latency::Uniform { low_ms, high_ms } => low_ms + (high_ms - low_ms) * unit,
-            Latency::Exponential { mean_ms } => -unit.ln() * mean_ms,
+            Latency::Uniform { low_ms, high_ms } => low_ms + (high_ms - low_ms) * uniform,
+            Latency::Exponential { mean_ms } => -uniform.ln() * mean_ms,
             Latency::Lognormal { median_ms, sigma } => {
-                // Box and Muller 1958: two uniform values give a normal one.
+                // Box and Muller 1958: two uniform values give a normally distributed value.
                 let angle = self.rng.random::<f64>() * std::f64::consts::TAU;
-                let normal = (-2.0 * unit.ln()).sqrt() * angle.cos();
+                let normal = (-2.0 * uniform.ln()).sqrt() * angle.cos();
                 median_ms * (sigma * normal).exp()
             }
         };

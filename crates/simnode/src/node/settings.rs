@@ -1,5 +1,5 @@
 //! The settings of a running node: its view of the chain, its speed, its capacity and its faults.
-//! They are changed from Rust, or as JSON over the admin port.
+//! Rust code or JSON over the admin port can change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -306,7 +306,7 @@ impl Settings {
     /// Validates the values.
     ///
     /// # Errors
-    /// The first invalid value.
+    /// Returns the first invalid value.
     pub fn validate(&self) -> Result<(), SettingsError> {
         let counts = [
             ("faults", self.faults.len(), FAULTS_MAX),

@@ -31,10 +31,11 @@ async fn ask(node: &Node, method: &str) -> Value {
     serde_json::from_str(&send(node, &call.to_string()).await).unwrap()
 }
 
+/// Returns how long `work` takes.
 async fn milliseconds(work: impl Future) -> u128 {
     let start = Instant::now();
     work.await;
-    // Timers of tokio are rounded up to the next millisecond.
+    // Tokio rounds its timers up to the next millisecond.
     (Instant::now() - start).as_millis()
 }
 
@@ -135,14 +136,14 @@ async fn workers_make_a_queue_and_refuse_above_it() {
 #[tokio::test(start_paused = true)]
 async fn a_rate_queues_refuses_or_hangs() {
     let node = node();
-    let with = |over: RateLimitAction| {
+    let set_rate = |over: RateLimitAction| {
         let rate = Rate { per_second: 10.0, burst: 2.0, over };
         node.set(|settings| {
             settings.rates.insert("eth_chainId".to_owned(), rate);
         })
         .unwrap();
     };
-    with(RateLimitAction::Queue);
+    set_rate(RateLimitAction::Queue);
     let mut waits = Vec::new();
     for _ in 0..4 {
         waits.push(milliseconds(ask(&node, "eth_chainId")).await);
@@ -150,7 +151,7 @@ async fn a_rate_queues_refuses_or_hangs() {
     assert_eq!(waits, [0, 0, 100, 100]);
     assert_eq!(milliseconds(ask(&node, "net_version")).await, 0, "another method is free");
 
-    with(RateLimitAction::Error { code: -32005 });
+    set_rate(RateLimitAction::Error { code: -32005 });
     let mut codes = Vec::new();
     for _ in 0..3 {
         codes.push(ask(&node, "eth_chainId").await["error"]["code"].clone());
@@ -159,7 +160,7 @@ async fn a_rate_queues_refuses_or_hangs() {
     tokio::time::advance(Duration::from_millis(100)).await;
     assert!(ask(&node, "eth_chainId").await["result"].is_string(), "refilled");
 
-    with(RateLimitAction::TooManyRequests { retry_after_s: 7 });
+    set_rate(RateLimitAction::TooManyRequests { retry_after_s: 7 });
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
     node.serve(call).await;
     node.serve(call).await;
@@ -167,7 +168,7 @@ async fn a_rate_queues_refuses_or_hangs() {
     let Delivery::Whole { status, retry_after_s, .. } = refused else { panic!("{refused:?}") };
     assert_eq!((status, retry_after_s), (429, Some(7)));
 
-    with(RateLimitAction::Hang);
+    set_rate(RateLimitAction::Hang);
     node.serve(call).await;
     node.serve(call).await;
     let hung = timeout(Duration::from_secs(3_600), node.serve(call)).await;
@@ -182,7 +183,7 @@ async fn every_fault_spoils_in_its_way() {
         node.set(|settings| settings.faults = vec![FaultRule::always(fault)]).unwrap();
         node.serve(call.as_bytes()).await
     };
-    let text = |delivery: Delivery| match delivery {
+    let body_of = |delivery: Delivery| match delivery {
         Delivery::Whole { status: 200, body, .. } => String::from_utf8(body.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     };
@@ -191,19 +192,19 @@ async fn every_fault_spoils_in_its_way() {
     assert!(matches!(spoilt(Fault::Truncate).await, Delivery::Truncated(_)));
     let slow = spoilt(Fault::SlowBody { bytes_per_second: 9 }).await;
     assert!(matches!(slow, Delivery::Slow { bytes_per_second: 9, .. }));
-    assert!(text(spoilt(Fault::Html).await).starts_with("<!DOCTYPE html>"));
-    assert!(text(spoilt(Fault::WrongId).await).contains("\"id\":987654321,"));
-    assert_eq!(text(spoilt(Fault::DuplicateId).await).matches("\"id\":5").count(), 2);
-    let both = text(spoilt(Fault::ResultAndError).await);
+    assert!(body_of(spoilt(Fault::Html).await).starts_with("<!DOCTYPE html>"));
+    assert!(body_of(spoilt(Fault::WrongId).await).contains("\"id\":987654321,"));
+    assert_eq!(body_of(spoilt(Fault::DuplicateId).await).matches("\"id\":5").count(), 2);
+    let both = body_of(spoilt(Fault::ResultAndError).await);
     assert!(both.contains("\"result\"") && both.contains("\"error\""));
-    let neither = text(spoilt(Fault::NeitherResultNorError).await);
+    let neither = body_of(spoilt(Fault::NeitherResultNorError).await);
     assert_eq!(neither, r#"{"jsonrpc":"2.0","id":5}"#);
-    serde_json::from_str::<Value>(&text(spoilt(Fault::NotJson).await)).unwrap_err();
+    serde_json::from_str::<Value>(&body_of(spoilt(Fault::NotJson).await)).unwrap_err();
     let busy = spoilt(Fault::TooManyRequests { retry_after_s: 3 }).await;
     assert!(matches!(busy, Delivery::Whole { status: 429, retry_after_s: Some(3), .. }));
     let unavailable = spoilt(Fault::Unavailable).await;
     assert!(matches!(unavailable, Delivery::Whole { status: 503, .. }));
-    let error = text(spoilt(Fault::Error { error: ErrorKind::HeaderNotFound }).await);
+    let error = body_of(spoilt(Fault::Error { error: ErrorKind::HeaderNotFound }).await);
     assert!(error.contains("\"message\":\"header not found\""), "{error}");
     let hung = timeout(Duration::from_secs(60), spoilt(Fault::Hang)).await;
     assert!(hung.is_err());
@@ -262,7 +263,7 @@ async fn impossible_settings_are_refused_and_nothing_changes() {
     assert_eq!(refused, Err(SettingsError::Slots));
 }
 
-/// In virtual time timers fire a millisecond late at most, as they do in real time.
+/// In virtual time, as in real time, a timer fires at most a millisecond late.
 #[tokio::test(start_paused = true)]
 async fn late_timers_take_nothing_from_the_capacity() {
     let node = node();
@@ -277,8 +278,8 @@ async fn late_timers_take_nothing_from_the_capacity() {
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap();
     }
-    let took = (Instant::now() - start).as_secs_f64();
-    assert!((2.299..2.303).contains(&took), "{took}");
+    let elapsed = (Instant::now() - start).as_secs_f64();
+    assert!((2.299..2.303).contains(&elapsed), "{elapsed}");
 }
 
 #[test]
@@ -312,6 +313,6 @@ fn the_page_of_faults_names_every_kind() {
     // The error for an unknown kind lists all kinds in backticks, after the unknown one.
     let unknown = serde_json::from_value::<Fault>(json!({ "kind": "no such" })).unwrap_err();
     let unknown = unknown.to_string();
-    let all = unknown.split('`').skip(3).step_by(2).map(str::to_owned).collect();
-    assert_eq!(kinds, all);
+    let all_kinds = unknown.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+    assert_eq!(kinds, all_kinds);
 }

@@ -1,4 +1,4 @@
-//! The token bucket of a rate limit. `now` is an argument; `node.rs` waits.
+//! The token bucket of a rate limit. The caller, `node.rs`, passes the current time and waits.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use tokio::time::Instant;
 
 use super::settings::Rate;
 
-/// A token bucket that may go into debt. A negative number of tokens is the number of waiting
+/// A token bucket that may go into debt: a negative number of tokens is the number of waiting
 /// calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBucket {
+    /// Number of available tokens; negative in debt.
     tokens: f64,
     last_refill: Instant,
 }
 
-/// Maximum debt of a bucket, in seconds of its rate. A call waits no longer than that.
+/// Maximum debt of a bucket, in seconds of its rate. It is also the longest wait of a call.
 const DEBT_SECONDS_MAX: f64 = 3_600.0;
 
 impl TokenBucket {

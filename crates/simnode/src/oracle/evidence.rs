@@ -1,5 +1,5 @@
-//! Finds the reason why a response is wrong: it has a block that no branch has, or blocks that no
-//! view has together. The oracle needs this only if a response was not right, so it may be slow.
+//! Finds evidence in a response that is not right: a block that no branch has, or blocks that no
+//! view has together. The oracle needs this only for such responses, so the search may be slow.
 
 use std::collections::BTreeSet;
 

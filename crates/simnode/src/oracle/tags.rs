@@ -1,7 +1,7 @@
 //! Calls with their tags resolved to numbers, as a gateway may forward them. The oracle needs this
 //! only if a response differs from the reply to the unresolved call, so it may be slow.
 //!
-//! It reads parameters itself and shares no code with the gateway.
+//! This module parses parameters itself and shares no code with the gateway.
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -33,7 +33,8 @@ pub(super) enum Tag {
 }
 
 impl<'a> TaggedCall<'a> {
-    /// Reads the tags of a call. An absent block parameter means the newest block.
+    /// Reads the tags of a call. Returns `None` if the call has no tag. An absent block parameter
+    /// means the newest block.
     pub(super) fn read(method: &str, params: Option<&'a [u8]>) -> Option<Self> {
         let values: Vec<&RawValue> = serde_json::from_slice(params.unwrap_or(b"[]")).ok()?;
         if method == "eth_getLogs" {
@@ -61,7 +62,7 @@ impl<'a> TaggedCall<'a> {
         (values.len() >= index).then_some(Self::Block(values, index, tag_of(&block)?))
     }
 
-    /// Returns the tag, or the first of two.
+    /// Returns the only tag, or the first of two tags.
     pub(super) fn first_tag(&self) -> Tag {
         match *self {
             Self::Block(_, _, tag) | Self::Logs(_, Bounds::From(tag) | Bounds::To(tag)) => tag,
@@ -80,7 +81,7 @@ impl<'a> TaggedCall<'a> {
     /// Returns the parameters with the first tag resolved in the view of `first_head`, and the
     /// second tag in the view of `second_head`.
     pub(super) fn resolve(&self, world: &World, first_head: u64, second_head: u64) -> Vec<u8> {
-        let number = |tag: Tag, head: u64| {
+        let resolve_tag = |tag: Tag, head: u64| {
             let number = match tag {
                 Tag::Latest => head,
                 Tag::Safe => world.safe_number(head),
@@ -90,7 +91,8 @@ impl<'a> TaggedCall<'a> {
         };
         match self {
             Self::Block(values, index, tag) => {
-                let block = to_raw_value(&number(*tag, first_head)).expect("a text is always JSON");
+                let block =
+                    to_raw_value(&resolve_tag(*tag, first_head)).expect("a text is always JSON");
                 let mut values = values.clone();
                 if values.len() > *index {
                     values[*index] = &block;
@@ -101,15 +103,15 @@ impl<'a> TaggedCall<'a> {
             }
             Self::Logs(filter, bounds) => {
                 let mut filter = filter.clone();
-                let mut set = |name: &str, tag, head| {
-                    filter.insert(name.to_owned(), number(tag, head));
+                let mut set_bound = |name: &str, tag, head| {
+                    filter.insert(name.to_owned(), resolve_tag(tag, head));
                 };
                 match *bounds {
-                    Bounds::From(from) => set("fromBlock", from, first_head),
-                    Bounds::To(to) => set("toBlock", to, first_head),
+                    Bounds::From(from) => set_bound("fromBlock", from, first_head),
+                    Bounds::To(to) => set_bound("toBlock", to, first_head),
                     Bounds::Both(from, to) => {
-                        set("fromBlock", from, first_head);
-                        set("toBlock", to, second_head);
+                        set_bound("fromBlock", from, first_head);
+                        set_bound("toBlock", to, second_head);
                     }
                 }
                 serde_json::to_vec(&json!([filter])).expect("a filter is always JSON")
@@ -118,6 +120,7 @@ impl<'a> TaggedCall<'a> {
     }
 }
 
+/// Reads a tag. Null means the newest block. Returns `None` for any other value.
 fn tag_of(value: &Value) -> Option<Tag> {
     match value {
         Value::Null => Some(Tag::Latest),

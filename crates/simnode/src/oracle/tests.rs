@@ -34,7 +34,7 @@ impl Fixture {
         Self { oracle: Oracle::new(Arc::clone(&world), options), world }
     }
 
-    /// The result of an honest node with this head.
+    /// Returns the result of an honest node with this head.
     fn honest_result(&self, head: u64, method: &str, params: &Value) -> Vec<u8> {
         let params = params.to_string();
         let view = View::honest(head);
@@ -44,7 +44,7 @@ impl Fixture {
         }
     }
 
-    /// Judges a result that arrives at once, while a block is the head.
+    /// Judges a result that arrives at once, while `head` is the height of the newest block.
     fn judge(&self, head: u64, method: &str, params: &Value, result: &[u8]) -> Verdict {
         self.judge_reply(head, method, params, ObservedReply::Result(result), 0)
     }
@@ -64,7 +64,7 @@ impl Fixture {
     }
 }
 
-/// A call of every kind that reads the chain at or near head 40.
+/// Returns a call of every kind that reads the chain at or near head 40.
 fn calls(fixture: &Fixture) -> Vec<(&'static str, Value)> {
     let account = fixture.world.addresses().accounts[1].to_string();
     let block = fixture.world.block_at(40, 38).unwrap();
@@ -122,10 +122,11 @@ fn any_changed_byte_is_caught() {
 #[test]
 fn a_tag_may_be_resolved_before_the_block_is_read() {
     let fixture = Fixture::new();
-    // The reorg at 30 replaces three blocks; head 31 is on the new branch.
+    // The reorg at height 30 replaces three blocks. Head 31 is the first on the new branch.
     let judge = |method: &str, tagged: Value, numbered: Value| {
         let reply = fixture.honest_result(31, method, &numbered);
-        // Judged within the window, but over by itself in no view: the new branch's block 30.
+        // The node resolved `latest` to height 30 before the reorg and read block 30 of the new
+        // branch after it. No single view has that block as its newest.
         fixture.judge(31, method, &tagged, &reply)
     };
     let block = judge("eth_getBlockByNumber", json!(["latest", false]), json!(["0x1e", false]));
@@ -135,13 +136,13 @@ fn a_tag_may_be_resolved_before_the_block_is_read() {
     let call_at_30 = json!([{ "to": account, "data": "0x01" }, "0x1e"]);
     assert_eq!(judge("eth_call", call.clone(), call_at_30), Verdict::Right);
     let logs = json!([{ "fromBlock": "finalized", "toBlock": "latest" }]);
-    // The finalized block of head 30, the newest one of head 31.
+    // From the finalized block of head 30 to the newest block of head 31.
     let range = json!([{ "fromBlock": "0x16", "toBlock": "0x1f" }]);
     assert_eq!(judge("eth_getLogs", logs.clone(), range), Verdict::Right);
-    let old = json!([{ "fromBlock": "0x12", "toBlock": "0x1f" }]);
-    assert_eq!(judge("eth_getLogs", logs, old), Verdict::Stale { by: 1 });
-    let old = json!([{ "to": account, "data": "0x01" }, "0x19"]);
-    assert_eq!(judge("eth_call", call, old), Verdict::Stale { by: 5 });
+    let old_range = json!([{ "fromBlock": "0x12", "toBlock": "0x1f" }]);
+    assert_eq!(judge("eth_getLogs", logs, old_range), Verdict::Stale { by: 1 });
+    let old_call = json!([{ "to": account, "data": "0x01" }, "0x19"]);
+    assert_eq!(judge("eth_call", call, old_call), Verdict::Stale { by: 5 });
 }
 
 #[test]
@@ -150,13 +151,13 @@ fn an_old_head_is_stale() {
     for (method, params) in
         [("eth_blockNumber", json!([])), ("eth_getBlockByNumber", json!(["latest", false]))]
     {
-        let old = fixture.honest_result(36, method, &params);
+        let old_result = fixture.honest_result(36, method, &params);
         // The window at head 40 goes down to 39.
-        assert_eq!(fixture.judge(40, method, &params, &old), Verdict::Stale { by: 3 });
+        assert_eq!(fixture.judge(40, method, &params, &old_result), Verdict::Stale { by: 3 });
     }
     let account = json!([fixture.world.addresses().accounts[0].to_string(), "latest"]);
-    let old = fixture.honest_result(35, "eth_getBalance", &account);
-    let verdict = fixture.judge(40, "eth_getBalance", &account, &old);
+    let old_result = fixture.honest_result(35, "eth_getBalance", &account);
+    let verdict = fixture.judge(40, "eth_getBalance", &account, &old_result);
     assert!(matches!(verdict, Verdict::Stale { .. }), "{verdict:?}");
 }
 
@@ -165,11 +166,11 @@ fn the_staleness_is_a_time() {
     let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
     let reply = ObservedReply::Result(b"\"0x26\"");
-    let judge_after = |after: Duration| {
-        let sent = fixture.world.instant_of(40) + after;
+    let judge_after = |elapsed: Duration| {
+        let sent = fixture.world.instant_of(40) + elapsed;
         let method = "eth_blockNumber";
         let received = sent + Duration::from_millis(1);
-        let client = after.as_millis() as u64;
+        let client = elapsed.as_millis() as u64;
         fixture.oracle.judge(&Exchange { method, params, reply, sent, received, client })
     };
     // Head 38 is one block behind head 39, which was the head half a second before.
@@ -197,7 +198,7 @@ fn logs_of_two_branches_are_mixed() {
         String::from_utf8(raw).unwrap().trim_matches(['[', ']']).to_owned()
     };
     let range = json!([{ "fromBlock": "0x19", "toBlock": "0x1e" }]);
-    // The first half as the old branch had it, the second as the new one has.
+    // The first half has the logs of the old branch, the second half those of the new branch.
     let mixed = format!("[{},{}]", logs(30, 25, 28), logs(31, 29, 30));
     let verdict = fixture.judge(31, "eth_getLogs", &range, mixed.as_bytes());
     assert!(matches!(verdict, Verdict::Mixed(_)), "{verdict:?}");
@@ -267,8 +268,8 @@ fn heads_of_one_client_must_not_fall() {
 fn overlapping_calls_may_end_in_any_order() {
     let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
-    let judge = |hash: &str, sent: Instant, received: Instant| {
-        let reply = ObservedReply::Result(hash.as_bytes());
+    let judge = |number: &str, sent: Instant, received: Instant| {
+        let reply = ObservedReply::Result(number.as_bytes());
         let method = "eth_blockNumber";
         fixture.oracle.judge(&Exchange { method, params, reply, sent, received, client: 1 })
     };

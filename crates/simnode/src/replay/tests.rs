@@ -1,5 +1,5 @@
-//! Goal: recorded replies are sent byte for byte under the caller's id. Method: every recorded
-//! exchange of the repository's fixtures, sent to a replaying node.
+//! Goal: recorded replies are sent byte for byte, with the id of the caller. Method: each recorded
+//! request of the repository's fixtures is sent to a replaying node.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,25 +30,31 @@ async fn send(node: &Node, request: &str) -> String {
     }
 }
 
-/// Compares an answer with the recorded one: result or error, each as raw text.
-fn check_one(request: &RawValue, recorded: &RawValue, response: &RawValue, file: &Path) -> bool {
-    let members = |raw: &'_ RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
+/// Compares the result of a response with the recorded one, as raw text, or else the error codes.
+/// Returns whether the recording has something to compare.
+fn check_response(
+    request: &RawValue,
+    recorded: &RawValue,
+    response: &RawValue,
+    file: &Path,
+) -> bool {
+    let parse = |raw: &'_ RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
     let Ok(call) = serde_json::from_str::<Members<'_>>(request.get()) else { return false };
     let recorded_members: Members<'_> = serde_json::from_str(recorded.get()).unwrap();
-    let answered: Members<'_> = serde_json::from_str(response.get()).unwrap();
-    assert_eq!(answered["id"].get(), call["id"].get(), "{}", file.display());
+    let response_members: Members<'_> = serde_json::from_str(response.get()).unwrap();
+    assert_eq!(response_members["id"].get(), call["id"].get(), "{}", file.display());
     let text =
         |members: &Members<'_>, name: &str| members.get(name).map(|raw| raw.get().to_owned());
     if !call.contains_key("method") || text(&recorded_members, "result").is_none() {
-        // Refused by the decoder, recorded as an error, or recorded without a response.
-        let expected = &members(recorded)["error"]["code"];
+        // The decoder refuses the request, or the recording has an error or no response.
+        let expected = &parse(recorded)["error"]["code"];
         if !expected.is_null() {
-            assert_eq!(&members(response)["error"]["code"], expected, "{}", file.display());
+            assert_eq!(&parse(response)["error"]["code"], expected, "{}", file.display());
         }
         return !expected.is_null();
     }
-    let same = text(&answered, "result") == text(&recorded_members, "result");
-    assert!(same, "{}: {} differs", file.display(), request.get());
+    let is_same = text(&response_members, "result") == text(&recorded_members, "result");
+    assert!(is_same, "{}: {} differs", file.display(), request.get());
     true
 }
 
@@ -59,25 +65,27 @@ async fn replay(recording: Recording) -> usize {
     for exchanged in recording.exchanges() {
         let response = send(&node, &exchanged.request).await;
         if exchanged.request.starts_with('[') {
-            let list = |text: &str| -> Vec<Box<RawValue>> { serde_json::from_str(text).unwrap() };
-            let responses = list(&response);
-            let requests = list(&exchanged.request);
-            let recorded = list(&exchanged.response);
+            let parse_list =
+                |text: &str| -> Vec<Box<RawValue>> { serde_json::from_str(text).unwrap() };
+            let responses = parse_list(&response);
+            let requests = parse_list(&exchanged.request);
+            let recorded = parse_list(&exchanged.response);
             assert_eq!(responses.len(), recorded.len());
             for index in 0..responses.len() {
-                let same = check_one(
+                let was_compared = check_response(
                     &requests[index],
                     &recorded[index],
                     &responses[index],
                     &exchanged.file,
                 );
-                compared += usize::from(same);
+                compared += usize::from(was_compared);
             }
         } else {
             let raw = |text: &str| serde_json::from_str::<Box<RawValue>>(text).unwrap();
             let (request, recorded) = (raw(&exchanged.request), raw(&exchanged.response));
-            let same = check_one(&request, &recorded, &raw(&response), &exchanged.file);
-            compared += usize::from(same);
+            let was_compared =
+                check_response(&request, &recorded, &raw(&response), &exchanged.file);
+            compared += usize::from(was_compared);
         }
     }
     compared

@@ -32,6 +32,7 @@ pub(super) enum BlockArgument {
 }
 
 impl<'a> Arguments<'a> {
+    /// Reads the arguments. `decimal` is true if block numbers may be decimal.
     pub(super) fn read(params: Option<&'a [u8]>, decimal: bool) -> Result<Self, RpcError> {
         let Some(params) = params.filter(|raw| *raw != b"null") else {
             return Ok(Self { values: Vec::new(), decimal });
@@ -50,6 +51,7 @@ impl<'a> Arguments<'a> {
         self.values.get(index).map(|value| value.get()).filter(|raw| *raw != "null")
     }
 
+    /// Returns the raw JSON of an argument that must be present.
     pub(super) fn required(&self, index: usize) -> Result<&'a str, RpcError> {
         self.raw(index).ok_or_else(|| {
             RpcError::new(INVALID_PARAMS, format!("missing value for required argument {index}"))
@@ -61,6 +63,7 @@ impl<'a> Arguments<'a> {
         self.values.iter().map(|value| value.get())
     }
 
+    /// Reads a 32-byte hash.
     pub(super) fn hash(&self, index: usize) -> Result<B256, RpcError> {
         hex::read_hash(&read_text(self.required(index)?, index)?)
             .ok_or_else(|| invalid(index, "hex string must have 64 digits of type common.Hash"))
@@ -74,11 +77,13 @@ impl<'a> Arguments<'a> {
             .ok_or_else(|| invalid(index, "hex string must have 40 digits of type common.Address"))
     }
 
+    /// Reads hexadecimal bytes.
     pub(super) fn bytes(&self, index: usize) -> Result<Vec<u8>, RpcError> {
         hex::read_bytes(&read_text(self.required(index)?, index)?)
             .ok_or_else(|| invalid(index, "cannot unmarshal hex string of type hexutil.Bytes"))
     }
 
+    /// Reads a boolean. An absent argument means false.
     pub(super) fn flag(&self, index: usize) -> Result<bool, RpcError> {
         match self.raw(index) {
             None | Some("false") => Ok(false),
@@ -122,7 +127,7 @@ pub(super) fn invalid(index: usize, reason: &str) -> RpcError {
 
 /// Reads a JSON string.
 fn read_text(raw: &str, index: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
-    let unquoted = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let unquoted = raw.strip_prefix('"').and_then(|after_quote| after_quote.strip_suffix('"'));
     match unquoted {
         Some(unquoted) if !unquoted.contains('\\') => Ok(unquoted.into()),
         _ => serde_json::from_str::<String>(raw)
@@ -186,8 +191,8 @@ fn read_block_object(raw: &str, index: usize) -> Result<BlockArgument, RpcError>
     })?;
     match (object.block_number, object.block_hash) {
         (Some(_), Some(_)) => {
-            let why = "cannot specify both BlockHash and BlockNumber, choose one or the other";
-            Err(RpcError::new(INVALID_PARAMS, format!("invalid argument {index}: {why}")))
+            let reason = "cannot specify both BlockHash and BlockNumber, choose one or the other";
+            Err(RpcError::new(INVALID_PARAMS, format!("invalid argument {index}: {reason}")))
         }
         (Some(number), None) => read_block(number.get(), false, false)
             .ok_or_else(|| invalid(index, "cannot unmarshal blockNumber of type rpc.BlockNumber")),

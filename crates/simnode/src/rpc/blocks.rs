@@ -11,19 +11,19 @@ use crate::block::{Block, push_pooled};
 
 impl Call<'_> {
     pub(super) fn block_number(&self) -> RpcResult {
-        quantity(self.view.tip().into())
+        quantity(self.view.announced_head().into())
     }
 
     pub(super) fn block_by_number(&self) -> RpcResult {
         let argument = self.arguments.number(0)?;
-        let full = self.arguments.flag(1)?;
-        block_json(self.block_of(argument)?, full)
+        let full_transactions = self.arguments.flag(1)?;
+        block_json(self.block_of(argument)?, full_transactions)
     }
 
     pub(super) fn block_by_hash(&self) -> RpcResult {
         let hash = self.arguments.hash(0)?;
-        let full = self.arguments.flag(1)?;
-        block_json(self.block_by_hash_in_view(&hash)?, full)
+        let full_transactions = self.arguments.flag(1)?;
+        block_json(self.block_by_hash_in_view(&hash)?, full_transactions)
     }
 
     pub(super) fn transaction_count_by_number(&self) -> RpcResult {
@@ -93,16 +93,17 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the block that an argument names; none if the node does not have it.
+    /// Returns the block that an argument names, or `None` if the node does not have it. Fabricates
+    /// a block between the real and the announced head.
     pub(super) fn block_of(&self, argument: BlockArgument) -> Result<Option<Arc<Block>>, RpcError> {
         let number = match argument {
             BlockArgument::Hash { hash, .. } => return self.block_by_hash_in_view(&hash),
-            BlockArgument::Latest => self.view.tip(),
+            BlockArgument::Latest => self.view.announced_head(),
             BlockArgument::Number(number) => number,
             BlockArgument::Safe => self.world.safe_number(self.view.head),
             BlockArgument::Finalized => self.world.finalized_number(self.view.head),
         };
-        if number > self.view.head && number <= self.view.tip() {
+        if number > self.view.head && number <= self.view.announced_head() {
             let head = self.world.block_at(self.view.head, self.view.head);
             return Ok(head.map(|head| Arc::new(Block::fabricated(&head, number))));
         }
@@ -110,7 +111,7 @@ impl Call<'_> {
         Ok(self.world.block_at(self.view.head, number))
     }
 
-    /// Returns the block with this hash; none if the node does not have it.
+    /// Returns the block with this hash, or `None` if the node does not have it.
     fn block_by_hash_in_view(&self, hash: &B256) -> Result<Option<Arc<Block>>, RpcError> {
         let block = self.world.block_by_hash(self.view.head, hash);
         if let Some(block) = &block {
@@ -137,9 +138,13 @@ impl Call<'_> {
     }
 }
 
-fn block_json(block: Option<Arc<Block>>, full: bool) -> RpcResult {
+fn block_json(block: Option<Arc<Block>>, full_transactions: bool) -> RpcResult {
     let Some(block) = block else { return null() };
-    Ok(if full { block.with_transactions().clone() } else { block.with_hashes().clone() })
+    Ok(if full_transactions {
+        block.with_transactions().clone()
+    } else {
+        block.with_hashes().clone()
+    })
 }
 
 fn transaction_json(block: &Block, index: usize) -> RpcResult {

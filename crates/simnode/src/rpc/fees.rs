@@ -37,7 +37,7 @@ impl Call<'_> {
             let message = format!("request beyond head block: requested {newest}, head {head}");
             return Err(RpcError::new(SERVER_ERROR, message));
         }
-        let percentiles = self.percentiles()?;
+        let percentiles = self.read_percentiles()?;
         let count = requested_count.min(BLOCKS_MAX).min(newest + 1);
         if count == 0 {
             return super::fixed("{\"oldestBlock\":\"0x0\",\"gasUsedRatio\":null}");
@@ -58,13 +58,13 @@ impl Call<'_> {
             let header = &block.header;
             ratios.push((header.gas_used as f64 / header.gas_limit as f64).to_string());
             if let Some(percentiles) = percentiles {
-                rewards.push(format!("[{}]", reward(&block, percentiles)));
+                rewards.push(format!("[{}]", format_rewards(&block, percentiles)));
             }
             if number == newest {
                 let (used, limit) = (header.gas_used, header.gas_limit);
                 let params = BaseFeeParams::ethereum();
-                let next = calc_next_block_base_fee(used, limit, base_fee(&block), params);
-                push_quantity(&mut fees, next.into());
+                let next_base_fee = calc_next_block_base_fee(used, limit, base_fee(&block), params);
+                push_quantity(&mut fees, next_base_fee.into());
             }
         }
         let fees = String::from_utf8(fees).expect("only hexadecimal digits were written");
@@ -72,17 +72,18 @@ impl Call<'_> {
             Some(_) => format!("\"reward\":[{}],", rewards.join(",")),
             None => String::new(),
         };
-        let blobs = vec!["\"0x1\""; ratios.len() + 1].join(",");
+        let blob_fees = vec!["\"0x1\""; ratios.len() + 1].join(",");
         let blob_ratios = vec!["0"; ratios.len()].join(",");
         let ratios = ratios.join(",");
         super::fixed(&format!(
             "{{\"oldestBlock\":\"{oldest:#x}\",{reward}\"baseFeePerGas\":[{fees}],\
-             \"gasUsedRatio\":[{ratios}],\"baseFeePerBlobGas\":[{blobs}],\
+             \"gasUsedRatio\":[{ratios}],\"baseFeePerBlobGas\":[{blob_fees}],\
              \"blobGasUsedRatio\":[{blob_ratios}]}}"
         ))
     }
 
-    fn percentiles(&self) -> Result<Option<Vec<f64>>, RpcError> {
+    /// Reads the percentiles in argument 2. Returns `None` if there are no percentiles.
+    fn read_percentiles(&self) -> Result<Option<Vec<f64>>, RpcError> {
         let Some(raw) = self.arguments.raw(2) else { return Ok(None) };
         let percentiles: Vec<f64> = serde_json::from_str(raw)
             .map_err(|_| invalid(2, "cannot unmarshal into Go value of type []float64"))?;
@@ -110,15 +111,20 @@ fn tip(block: &Block, transaction: &Transaction) -> u128 {
 }
 
 fn median_tip(block: &Block) -> u128 {
-    let mut tips: Vec<u128> = block.transactions.iter().map(|t| tip(block, t)).collect();
+    let mut tips: Vec<u128> =
+        block.transactions.iter().map(|transaction| tip(block, transaction)).collect();
     tips.sort_unstable();
     tips.get(tips.len() / 2).copied().unwrap_or(1)
 }
 
-/// Returns the tips at the percentiles of gas used, as geth computes them.
-fn reward(block: &Block, percentiles: &[f64]) -> String {
-    let mut tips: Vec<(u128, u64)> =
-        block.transactions.iter().map(|t| (tip(block, t), t.gas_used)).collect();
+/// Formats the tips at the percentiles of gas used, as geth computes them.
+fn format_rewards(block: &Block, percentiles: &[f64]) -> String {
+    // Each tip with the gas of its transaction.
+    let mut tips: Vec<(u128, u64)> = block
+        .transactions
+        .iter()
+        .map(|transaction| (tip(block, transaction), transaction.gas_used))
+        .collect();
     tips.sort_unstable();
     let mut texts = Vec::with_capacity(percentiles.len());
     let (mut index, mut gas) = (0, tips.first().map_or(0, |(_, gas_used)| *gas_used));

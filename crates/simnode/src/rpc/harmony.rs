@@ -31,16 +31,16 @@ impl Call<'_> {
     pub(super) fn harmony(&self, format: NumberFormat, name: &str) -> RpcResult {
         let printer = Printer { format, addresses: self.world.addresses() };
         match name {
-            "blockNumber" => number(format, self.view.tip().into()),
-            "chainId" => number(format, self.world.options().chain_id.into()),
+            "blockNumber" => number_result(format, self.view.announced_head().into()),
+            "chainId" => number_result(format, self.world.options().chain_id.into()),
             "gasPrice" => self.gas_price_in(format),
-            "getEpoch" => number(format, (self.view.head / EPOCH_BLOCKS).into()),
-            "getShardID" => number(format, 0),
+            "getEpoch" => number_result(format, (self.view.head / EPOCH_BLOCKS).into()),
+            "getShardID" => number_result(format, 0),
             "getBalance" => self.balance_in(format, BlockArgument::Latest),
             "getBalanceByBlockNumber" => self.balance_in(format, self.arguments.number(1)?),
             "getTransactionCount" | "getAccountNonce" => self.nonce_in(format),
             "getTransactionsCount" => self.transactions_count(format),
-            "getStakingTransactionsCount" => number(format, 0),
+            "getStakingTransactionsCount" => number_result(format, 0),
             "getStakingTransactionsHistory" => fixed("{\"staking_transactions\":[]}"),
             "getStakingTransactionByHash" => self.arguments.hash(0).and_then(|_| null()),
             "getBlockByNumber" => {
@@ -56,11 +56,11 @@ impl Call<'_> {
             "getBlockSigners" => self.signers(&printer),
             "getBlockSignersKeys" | "getBlockSignerKeys" => self.signer_keys(),
             "getBlockTransactionCountByNumber" => {
-                count(format, self.block_of(self.arguments.number(0)?)?)
+                count_result(format, self.block_of(self.arguments.number(0)?)?)
             }
             "getBlockTransactionCountByHash" => {
                 let (hash, strict) = (self.arguments.hash(0)?, false);
-                count(format, self.block_of(BlockArgument::Hash { hash, strict })?)
+                count_result(format, self.block_of(BlockArgument::Hash { hash, strict })?)
             }
             "getHeaderByNumber" => self.header(&printer, self.arguments.number(0)?),
             "latestHeader" => self.header(&printer, BlockArgument::Latest),
@@ -89,19 +89,19 @@ impl Call<'_> {
     fn gas_price_in(&self, format: NumberFormat) -> RpcResult {
         let text = self.gas_price()?;
         let price = std::str::from_utf8(&text).ok().and_then(super::arguments::read_number);
-        number(format, price.unwrap_or_default().into())
+        number_result(format, price.unwrap_or_default().into())
     }
 
     fn balance_in(&self, format: NumberFormat, block: BlockArgument) -> RpcResult {
         let address = self.arguments.address(0)?;
         let balance = self.world.balance(self.state_at(block)?, address);
-        number(format, balance.unwrap_or_default())
+        number_result(format, balance.unwrap_or_default())
     }
 
     fn nonce_in(&self, format: NumberFormat) -> RpcResult {
         let address = self.arguments.address(0)?;
         let position = self.state_at(self.arguments.block(1)?)?;
-        number(format, self.world.nonce(position, address).unwrap_or_default().into())
+        number_result(format, self.world.nonce(position, address).unwrap_or_default().into())
     }
 
     fn transactions_count(&self, format: NumberFormat) -> RpcResult {
@@ -110,13 +110,14 @@ impl Call<'_> {
         let sent = self.world.nonce(position, address).unwrap_or_default();
         let received = self.world.received(position, address).unwrap_or_default();
         match self.arguments.raw(1).unwrap_or("\"ALL\"") {
-            "\"SENT\"" => number(format, sent.into()),
-            "\"RECEIVED\"" => number(format, received.into()),
-            "\"ALL\"" | "\"\"" => number(format, u128::from(sent) + u128::from(received)),
+            "\"SENT\"" => number_result(format, sent.into()),
+            "\"RECEIVED\"" => number_result(format, received.into()),
+            "\"ALL\"" | "\"\"" => number_result(format, u128::from(sent) + u128::from(received)),
             _ => Err(invalid(1, "transaction type must be SENT, RECEIVED or ALL")),
         }
     }
 
+    /// Reads the options of a block call.
     fn options(&self, index: usize) -> Result<BlockOptions, RpcError> {
         let options = match self.arguments.raw(index) {
             None => Options::default(),
@@ -201,7 +202,7 @@ impl Call<'_> {
     }
 
     fn validators(&self, format: NumberFormat) -> RpcResult {
-        self.epoch_argument()?;
+        self.check_epoch_argument()?;
         let position = self.state_at(BlockArgument::Latest)?;
         let mut out = b"{\"shardID\":0,\"validators\":[".to_vec();
         for (index, account) in self.world.addresses().accounts.iter().enumerate() {
@@ -222,7 +223,7 @@ impl Call<'_> {
         let account = self.arguments.address(0)?;
         let position = self.state_at(self.arguments.block(1)?)?;
         let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));
-        let push = |out: &mut Vec<u8>, prefix: &str, value: u128| {
+        let push_number = |out: &mut Vec<u8>, prefix: &str, value: u128| {
             out.extend_from_slice(prefix.as_bytes());
             format.push(out, U256::from(value));
         };
@@ -232,20 +233,20 @@ impl Call<'_> {
         out.extend_from_slice(keys.as_bytes());
         push_address(&mut out, ",\"delegations\":[{\"delegator-address\":", account);
         let stake = self.world.balance(position, account).unwrap_or_default();
-        push(&mut out, ",\"amount\":", stake);
+        push_number(&mut out, ",\"amount\":", stake);
         out.extend_from_slice(
             b",\"reward\":0,\"undelegations\":[]}],\"details\":\"\",\"identity\":\"\",\
               \"last-epoch-in-committee\":0,\"max-change-rate\":\"0.010000000000000000\",\
               \"max-rate\":\"1.000000000000000000\"",
         );
-        push(&mut out, ",\"max-total-delegation\":", u128::from(u64::MAX));
-        push(&mut out, ",\"min-self-delegation\":", 10_000_000_000_000_000_000_000);
+        push_number(&mut out, ",\"max-total-delegation\":", u128::from(u64::MAX));
+        push_number(&mut out, ",\"min-self-delegation\":", 10_000_000_000_000_000_000_000);
         out.extend_from_slice(
             b",\"name\":\"simulated\",\"rate\":\"0.050000000000000000\",\"security-contact\":\"\",\
               \"update-height\":1,\"website\":\"\"},\"current-epoch-performance\":null,\
               \"metrics\":null",
         );
-        push(&mut out, ",\"total-delegation\":", stake);
+        push_number(&mut out, ",\"total-delegation\":", stake);
         out.extend_from_slice(
             b",\"currently-in-committee\":true,\"epos-status\":\"currently elected\",\
               \"epos-winning-stake\":null,\"booted-status\":null,\"active-status\":\"active\",\
@@ -254,7 +255,8 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    /// Returns the metrics of the staked share of the supply, which moves the block reward.
+    /// Returns the metrics of the staked share of the supply. On Harmony they adjust the block
+    /// reward.
     fn utility_metrics(&self, format: NumberFormat) -> RpcResult {
         let mut out = b"{\"AccumulatorSnapshot\":".to_vec();
         let block_reward = U256::from(7_000_000_000_000_000_000_u64);
@@ -267,11 +269,12 @@ impl Call<'_> {
     }
 
     fn validator_keys(&self) -> RpcResult {
-        self.epoch_argument()?;
+        self.check_epoch_argument()?;
         self.keys(0..ACCOUNTS)
     }
 
-    fn epoch_argument(&self) -> Result<(), RpcError> {
+    /// Rejects a future epoch in argument 0.
+    fn check_epoch_argument(&self) -> Result<(), RpcError> {
         let epoch = self.arguments.number(0)?;
         match epoch {
             BlockArgument::Number(epoch) if epoch > self.view.head / EPOCH_BLOCKS => {
@@ -348,12 +351,14 @@ impl Call<'_> {
     }
 }
 
-fn number(format: NumberFormat, value: u128) -> RpcResult {
+/// Returns a number as a result.
+fn number_result(format: NumberFormat, value: u128) -> RpcResult {
     let mut out = Vec::new();
     format.push(&mut out, U256::from(value));
     Ok(out.into())
 }
 
-fn count(format: NumberFormat, block: Option<Arc<Block>>) -> RpcResult {
-    block.map_or_else(null, |block| number(format, block.transactions.len() as u128))
+/// Returns the number of transactions of a block, or null without a block.
+fn count_result(format: NumberFormat, block: Option<Arc<Block>>) -> RpcResult {
+    block.map_or_else(null, |block| number_result(format, block.transactions.len() as u128))
 }

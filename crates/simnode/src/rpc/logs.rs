@@ -12,8 +12,7 @@ use super::{Call, RpcError, RpcResult, View};
 use crate::block::{Block, push_log};
 use crate::hex;
 
-/// Maximum number of blocks of one query. Each block may have to be rebuilt, which takes about 0.1
-/// ms.
+/// Maximum number of blocks of one query. A query may have to rebuild each block, in about 0.1 ms.
 const RANGE_BLOCKS_MAX: u64 = 10_000;
 /// Maximum number of topics of a log (yellow paper).
 const TOPICS_MAX: usize = 4;
@@ -49,9 +48,10 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// A log filter. An empty list matches every log.
+/// A log filter. An empty list of alternatives matches everything.
 struct Filter {
     addresses: Vec<Address>,
+    /// The alternatives by the position of the topic.
     topics: Vec<Vec<B256>>,
 }
 
@@ -98,7 +98,7 @@ impl Call<'_> {
                 }
             }
             None => {
-                let (from, to) = self.range(from, to)?;
+                let (from, to) = self.read_range(from, to)?;
                 for number in from..=to {
                     self.reject_pruned(number)?;
                     let block = self.world.block_at(self.view.head, number);
@@ -112,13 +112,14 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    fn range(
+    /// Reads the bounds of a range of blocks, and checks them against the head and the limits.
+    fn read_range(
         &self,
         from: Option<&RawValue>,
         to: Option<&RawValue>,
     ) -> Result<(u64, u64), RpcError> {
-        let from = self.boundary(from)?;
-        let to = self.boundary(to)?;
+        let from = self.read_bound(from)?;
+        let to = self.read_bound(to)?;
         if from > to {
             return Err(RpcError::new(INVALID_PARAMS, "invalid block range params"));
         }
@@ -138,7 +139,7 @@ impl Call<'_> {
         Ok((from, to))
     }
 
-    fn boundary(&self, raw: Option<&RawValue>) -> Result<u64, RpcError> {
+    fn read_bound(&self, raw: Option<&RawValue>) -> Result<u64, RpcError> {
         let raw = raw.map_or("\"latest\"", RawValue::get);
         if raw == "\"pending\"" {
             return Err(RpcError::new(INVALID_PARAMS, "pending logs are not supported"));
@@ -167,11 +168,11 @@ impl Filter {
         if addresses.len() > ALTERNATIVES_MAX {
             return Err(too_many());
         }
-        let address = |text: String| {
+        let read_address = |text: String| {
             hex::read_address(&text).ok_or_else(|| invalid(0, "invalid address in filter"))
         };
-        let addresses = addresses.into_iter().map(address).collect::<Result<_, _>>()?;
-        let mut positions = Vec::with_capacity(topics.len());
+        let addresses = addresses.into_iter().map(read_address).collect::<Result<_, _>>()?;
+        let mut topic_positions = Vec::with_capacity(topics.len());
         for position in topics {
             let alternatives = position.map(OneOrMany::into_vec).unwrap_or_default();
             if alternatives.len() > ALTERNATIVES_MAX {
@@ -179,14 +180,14 @@ impl Filter {
             }
             // A null among the alternatives matches every topic, as in geth.
             let matches_any = alternatives.iter().any(Option::is_none);
-            let topic = |text: String| {
+            let read_topic = |text: String| {
                 hex::read_hash(&text).ok_or_else(|| invalid(0, "invalid topic in filter"))
             };
             let hashes: Vec<B256> =
-                alternatives.into_iter().flatten().map(topic).collect::<Result<_, _>>()?;
-            positions.push(if matches_any { Vec::new() } else { hashes });
+                alternatives.into_iter().flatten().map(read_topic).collect::<Result<_, _>>()?;
+            topic_positions.push(if matches_any { Vec::new() } else { hashes });
         }
-        Ok(Self { addresses, topics: positions })
+        Ok(Self { addresses, topics: topic_positions })
     }
 
     fn push_matching(&self, out: &mut Vec<u8>, block: &Block) {
@@ -207,10 +208,8 @@ impl Filter {
         let topics = log.topics();
         matches_address
             && self.topics.len() <= topics.len()
-            && self
-                .topics
-                .iter()
-                .zip(topics)
-                .all(|(position, topic)| position.is_empty() || position.contains(topic))
+            && self.topics.iter().zip(topics).all(|(alternatives, topic)| {
+                alternatives.is_empty() || alternatives.contains(topic)
+            })
     }
 }

@@ -1,7 +1,7 @@
 //! State reads. Balances and nonces follow from the chain's transactions, code from the contracts.
 //!
-//! Storage, results of calls and gas estimates are computed from the block's hash and the
-//! arguments, so that replies for different blocks, branches or calls always differ.
+//! Storage, results of calls and gas estimates are hashes of the block's hash and the arguments. So
+//! replies for different blocks, branches or calls always differ.
 
 use alloy_primitives::{B256, KECCAK256_EMPTY, keccak256};
 use bytes::Bytes;
@@ -16,7 +16,8 @@ use crate::world::block_index::BlockPosition;
 pub(super) const SELECTOR_REVERTS: &str = "0xdeadbeef";
 /// The return data of a call that reverts: `Error("no")`, as Solidity encodes it.
 const REVERT_DATA: &str = "\"0x08c379a0000000000000000000000000000000000000000000000000000000000000002000000000000000000000000000000000000000000000000000000000000000026e6f000000000000000000000000000000000000000000000000000000000000\"";
-/// The start of every contract's code; the contract's address follows. Nothing executes it.
+/// The start of every contract's code. The contract's address follows. No part of the node executes
+/// the code.
 const CODE: [u8; 11] = [0x60, 0x80, 0x60, 0x40, 0x52, 0x34, 0x80, 0x15, 0x60, 0x0e, 0x57];
 /// Gas of a transaction without any operation (yellow paper, appendix G).
 const GAS_BASE: u64 = 21_000;
@@ -89,9 +90,9 @@ impl Call<'_> {
         for name in ["input", "data"] {
             let input = members.get(name).and_then(Value::as_str);
             if input.is_some_and(|input| input.starts_with(SELECTOR_REVERTS)) {
-                let data = Some(Bytes::from_static(REVERT_DATA.as_bytes()));
+                let revert_data = Some(Bytes::from_static(REVERT_DATA.as_bytes()));
                 let message = "execution reverted: no".into();
-                return Err(RpcError { code: REVERTED, message, data });
+                return Err(RpcError { code: REVERTED, message, data: revert_data });
             }
         }
         push_canonical(&mut preimage, &object);

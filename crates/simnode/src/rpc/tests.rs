@@ -1,5 +1,5 @@
-//! Goal: a node replies as geth and Harmony do. Method: a small world, calls as text, replies as
-//! JSON values; errors are compared whole.
+//! Goal: a node replies as geth and Harmony do. Method: calls as text to a node of a small world,
+//! with replies as JSON values. Errors are compared whole.
 
 use alloy_primitives::Bloom;
 use serde_json::{Value, json};
@@ -31,8 +31,8 @@ fn ask(world: &World, method: &str, params: Value) -> Value {
     ask_as(world, &View::honest(HEAD), method, &params)
 }
 
-fn code(answer: &Value) -> i64 {
-    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}"))
+fn code(response: &Value) -> i64 {
+    response["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {response}"))
 }
 
 #[test]
@@ -50,8 +50,12 @@ fn blocks_read_by_number_tag_and_hash() {
     assert_eq!(number_of("earliest"), "0x0");
     assert_eq!(ask(&world, "eth_getBlockByNumber", json!(["0x29", false])), Value::Null);
     let full = ask(&world, "eth_getBlockByNumber", json!(["0x28", true]));
-    let hashes: Vec<_> =
-        full["transactions"].as_array().unwrap().iter().map(|t| t["hash"].clone()).collect();
+    let hashes: Vec<_> = full["transactions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["hash"].clone())
+        .collect();
     assert_eq!(Value::from(hashes.clone()), latest["transactions"]);
     let count = ask(&world, "eth_getBlockTransactionCountByNumber", json!(["0x28"]));
     assert_eq!(count, json!(format!("{:#x}", hashes.len())));
@@ -63,27 +67,27 @@ fn transactions_and_receipts_agree_with_their_block() {
     let block = ask(&world, "eth_getBlockByNumber", json!(["0x1e", true]));
     let receipts = ask(&world, "eth_getBlockReceipts", json!(["0x1e"]));
     let mut bloom = Bloom::ZERO;
-    let mut indexes = 0;
+    let mut log_count = 0;
     for (index, transaction) in block["transactions"].as_array().unwrap().iter().enumerate() {
         let hash = &transaction["hash"];
         assert_eq!(&ask(&world, "eth_getTransactionByHash", json!([hash])), transaction);
         let index_hex = format!("{index:#x}");
         let params = json!(["0x1e", index_hex]);
-        let by_place = ask(&world, "eth_getTransactionByBlockNumberAndIndex", params);
-        assert_eq!(&by_place, transaction);
+        let by_position = ask(&world, "eth_getTransactionByBlockNumberAndIndex", params);
+        assert_eq!(&by_position, transaction);
         let params = json!([block["hash"], index_hex]);
         assert_eq!(&ask(&world, "eth_getTransactionByBlockHashAndIndex", params), transaction);
         let receipt = ask(&world, "eth_getTransactionReceipt", json!([hash]));
         assert_eq!(receipt, receipts[index]);
         assert_eq!(receipt["blockHash"], block["hash"]);
         for log in receipt["logs"].as_array().unwrap() {
-            assert_eq!(log["logIndex"], format!("{indexes:#x}"));
-            indexes += 1;
+            assert_eq!(log["logIndex"], format!("{log_count:#x}"));
+            log_count += 1;
         }
         let receipt_bloom: Bloom = receipt["logsBloom"].as_str().unwrap().parse().unwrap();
         bloom |= receipt_bloom;
     }
-    assert!(indexes > 0);
+    assert!(log_count > 0);
     assert_eq!(block["logsBloom"], bloom.to_string());
     assert_eq!(ask(&world, "eth_getBlockReceipts", json!([block["hash"]])), receipts);
 }
@@ -99,9 +103,11 @@ fn state_follows_from_transactions() {
     let mut sent = 0;
     for number in 0..=HEAD {
         let block = world.block_at(HEAD, number).unwrap();
-        sent +=
-            block.transactions.iter().filter(|t| t.from == world.addresses().accounts[3]).count()
-                as u64;
+        sent += block
+            .transactions
+            .iter()
+            .filter(|transaction| transaction.from == world.addresses().accounts[3])
+            .count() as u64;
         assert_eq!(nonce(&format!("{number:#x}")), sent, "block {number}");
     }
     let balance = |block: Value| ask(&world, "eth_getBalance", json!([sender, block]));
@@ -172,20 +178,29 @@ fn logs_filter_as_geth() {
     }
     assert_eq!(all_logs, &expected);
     let log = &all_logs[all_logs.len() / 2];
-    let with = |name: &str, value: Value| {
+    let logs_with = |name: &str, value: Value| {
         let mut filter = range.clone();
         filter[name] = value;
         logs(filter).as_array().unwrap().clone()
     };
-    let of_address: Vec<_> =
-        all_logs.iter().filter(|l| l["address"] == log["address"]).cloned().collect();
-    assert_eq!(with("address", log["address"].clone()), of_address);
-    assert_eq!(with("address", json!([log["address"]])), of_address);
-    let of_topic: Vec<_> =
-        all_logs.iter().filter(|l| l["topics"][1] == log["topics"][1]).cloned().collect();
-    assert_eq!(with("topics", json!([null, log["topics"][1]])), of_topic);
-    assert_eq!(with("topics", json!([[], [log["topics"][1]]])), of_topic);
-    assert!(with("topics", json!([null, null, null, null])).is_empty(), "logs have three topics");
+    let of_address: Vec<_> = all_logs
+        .iter()
+        .filter(|candidate| candidate["address"] == log["address"])
+        .cloned()
+        .collect();
+    assert_eq!(logs_with("address", log["address"].clone()), of_address);
+    assert_eq!(logs_with("address", json!([log["address"]])), of_address);
+    let of_topic: Vec<_> = all_logs
+        .iter()
+        .filter(|candidate| candidate["topics"][1] == log["topics"][1])
+        .cloned()
+        .collect();
+    assert_eq!(logs_with("topics", json!([null, log["topics"][1]])), of_topic);
+    assert_eq!(logs_with("topics", json!([[], [log["topics"][1]]])), of_topic);
+    assert!(
+        logs_with("topics", json!([null, null, null, null])).is_empty(),
+        "logs have three topics"
+    );
     let hash = world.hash_at(HEAD, 0x1c).unwrap().to_string();
     let of_hash = logs(json!({ "blockHash": hash }));
     assert_eq!(of_hash, logs(json!({ "fromBlock": "0x1c", "toBlock": "0x1c" })));
@@ -320,12 +335,12 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
 #[test]
 fn a_sent_transaction_is_pooled_once() {
     let world = world();
-    // A transaction of another chain's block, so that it is not mined here.
-    let other = World::starting(
+    // A transaction of a block of another chain, because this chain does not contain it yet.
+    let other_world = World::starting(
         WorldOptions { seed: 9, height_start: 1, ..WorldOptions::default() },
         Instant::now(),
     );
-    let block = other.unwrap().block_at(1, 1).unwrap();
+    let block = other_world.unwrap().block_at(1, 1).unwrap();
     let raw = alloy_primitives::hex::encode_prefixed(block.transactions[0].signed.encoded());
     let hash = ask(&world, "eth_sendRawTransaction", json!([raw]));
     assert_eq!(hash, block.transactions[0].hash().to_string());

@@ -1,4 +1,4 @@
-//! Errors as execution clients word them. A gateway under test has to classify them.
+//! Errors in the words of execution clients. A gateway under test must classify them.
 //!
 //! Sources: go-ethereum `rpc/errors.go`, `eth/filters/api.go`, `internal/ethapi/api.go`,
 //! `trie/errors.go`; Erigon `db/state` (`PrunedError`) and its RPC daemon; Nethermind

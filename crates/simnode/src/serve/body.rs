@@ -14,35 +14,31 @@ const TRUNCATION_PAUSE: Duration = Duration::from_millis(5);
 /// Interval between the chunks of a slow body.
 const CHUNK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// A response body with a fault, or without one.
 pub(super) struct ResponseBody {
-    rest: Bytes,
+    unsent: Bytes,
     pace: Pace,
 }
 
+/// The way in which a body is sent.
 enum Pace {
+    /// All at once.
     Whole,
     /// Sends `bytes_left` more bytes, then ends the connection.
-    Truncated {
-        bytes_left: usize,
-        pause: Option<Pin<Box<Sleep>>>,
-    },
+    Truncated { bytes_left: usize, pause: Option<Pin<Box<Sleep>>> },
     /// Sends `chunk_bytes` after each pause.
-    Slow {
-        chunk_bytes: usize,
-        interval: Duration,
-        pause: Pin<Box<Sleep>>,
-    },
+    Slow { chunk_bytes: usize, interval: Duration, pause: Pin<Box<Sleep>> },
 }
 
 impl ResponseBody {
     pub(super) fn whole(body: Bytes) -> Self {
-        Self { rest: body, pace: Pace::Whole }
+        Self { unsent: body, pace: Pace::Whole }
     }
 
     /// Creates a body that sends the first half of `body` and then breaks the connection.
     pub(super) fn truncated(body: Bytes) -> Self {
         let bytes_left = body.len() / 2;
-        Self { rest: body, pace: Pace::Truncated { bytes_left, pause: None } }
+        Self { unsent: body, pace: Pace::Truncated { bytes_left, pause: None } }
     }
 
     pub(super) fn slow(body: Bytes, bytes_per_second: u32) -> Self {
@@ -52,7 +48,7 @@ impl ResponseBody {
         let interval =
             Duration::from_secs_f64(chunk_bytes as f64 / f64::from(bytes_per_second.max(1)));
         Self {
-            rest: body,
+            unsent: body,
             pace: Pace::Slow { chunk_bytes, interval, pause: Box::pin(sleep(interval)) },
         }
     }
@@ -66,12 +62,12 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let Self { rest, pace } = &mut *self;
+        let Self { unsent, pace } = &mut *self;
         match pace {
-            Pace::Whole if rest.is_empty() => Poll::Ready(None),
-            Pace::Whole => Poll::Ready(Some(Ok(Frame::data(std::mem::take(rest))))),
+            Pace::Whole if unsent.is_empty() => Poll::Ready(None),
+            Pace::Whole => Poll::Ready(Some(Ok(Frame::data(std::mem::take(unsent))))),
             Pace::Truncated { bytes_left, pause: None } => {
-                let half = rest.split_to(*bytes_left);
+                let half = unsent.split_to(*bytes_left);
                 *pace = Pace::Truncated {
                     bytes_left: 0,
                     pause: Some(Box::pin(sleep(TRUNCATION_PAUSE))),
@@ -82,24 +78,24 @@ impl Body for ResponseBody {
                 ready!(pause.as_mut().poll(context));
                 Poll::Ready(Some(Err(io::Error::other("truncated on purpose"))))
             }
-            Pace::Slow { .. } if rest.is_empty() => Poll::Ready(None),
+            Pace::Slow { .. } if unsent.is_empty() => Poll::Ready(None),
             Pace::Slow { chunk_bytes, interval, pause } => {
                 ready!(pause.as_mut().poll(context));
-                let length = (*chunk_bytes).min(rest.len());
-                let next = pause.deadline() + *interval;
-                pause.as_mut().reset(next);
-                Poll::Ready(Some(Ok(Frame::data(rest.split_to(length)))))
+                let length = (*chunk_bytes).min(unsent.len());
+                let next_chunk_time = pause.deadline() + *interval;
+                pause.as_mut().reset(next_chunk_time);
+                Poll::Ready(Some(Ok(Frame::data(unsent.split_to(length)))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.pace, Pace::Whole | Pace::Slow { .. }) && self.rest.is_empty()
+        matches!(self.pace, Pace::Whole | Pace::Slow { .. }) && self.unsent.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.pace {
-            Pace::Whole => SizeHint::with_exact(self.rest.len() as u64),
+            Pace::Whole => SizeHint::with_exact(self.unsent.len() as u64),
             // A header announces the length, but fewer bytes may be sent.
             Pace::Truncated { .. } | Pace::Slow { .. } => SizeHint::default(),
         }

@@ -1,5 +1,5 @@
-//! Serves the calls of a connection with many calls in flight. Each message is served concurrently,
-//! as in geth, and responses are written as they arrive.
+//! Serves the messages of a connection concurrently, as geth does. The connection writes each
+//! response as soon as it is ready.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl CallDispatcher {
         CallDispatcher { node, tasks: JoinSet::new(), subscriptions, replies }
     }
 
-    /// Serves a message concurrently. Waits while [`IN_FLIGHT_MAX`] are in flight.
+    /// Starts to serve a message. Waits first while [`IN_FLIGHT_MAX`] messages are in flight.
     pub(super) async fn start(&mut self, message: Bytes) {
         while self.tasks.len() >= IN_FLIGHT_MAX {
             self.tasks.join_next().await;
@@ -41,7 +41,7 @@ impl CallDispatcher {
         let (node, replies) = (Arc::clone(&self.node), self.replies.clone());
         self.tasks.spawn(async move {
             let delivery = node.serve(&message).await;
-            // Without a writer the connection has ended.
+            // The send fails if the connection has ended.
             let _ = replies.send(Outgoing::Reply(delivery)).await;
         });
     }

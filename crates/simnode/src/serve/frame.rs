@@ -1,6 +1,6 @@
 //! The part of RFC 6455 that a small WebSocket server needs: the handshake, reading of masked
-//! frames and writing of frames. The bench's backend uses it too. The gateway has its own
-//! implementation, because it is tested against this one.
+//! frames and writing of frames. The bench's backend also compiles this file. The gateway has its
+//! own implementation, because tests compare it with this one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,23 +21,24 @@ pub(super) struct ProtocolError;
 /// A frame: its first byte, its unmasked payload and its length in the buffer.
 pub(super) type Frame<'a> = (u8, &'a [u8], usize);
 
-/// Reads the first frame; `None` if it is incomplete.
+/// Reads the first frame of a buffer. Returns `None` if the frame is incomplete.
 pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_>>, ProtocolError> {
-    let [first, second, rest @ ..] = &*bytes else { return Ok(None) };
-    let first = *first;
-    if second & 0x80 == 0 || first & 0x70 != 0 {
+    let [first_byte, second_byte, after_two_bytes @ ..] = &*bytes else { return Ok(None) };
+    let first_byte = *first_byte;
+    // A client must mask its frames, and must not set the reserved bits.
+    if second_byte & 0x80 == 0 || first_byte & 0x70 != 0 {
         return Err(ProtocolError);
     }
-    let (length, header_bytes) = match second & 0x7f {
-        126 => match rest.first_chunk() {
+    let (length, header_bytes) = match second_byte & 0x7f {
+        126 => match after_two_bytes.first_chunk() {
             Some(length) => (u64::from(u16::from_be_bytes(*length)), 4),
             None => return Ok(None),
         },
-        127 => match rest.first_chunk() {
+        127 => match after_two_bytes.first_chunk() {
             Some(length) => (u64::from_be_bytes(*length), 10),
             None => return Ok(None),
         },
-        short => (u64::from(short), 2),
+        short_length => (u64::from(short_length), 2),
     };
     let length = usize::try_from(length).ok().filter(|length| *length <= bytes_max);
     let frame_bytes = header_bytes + 4 + length.ok_or(ProtocolError)?;
@@ -48,12 +49,12 @@ pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_
     for (byte, key) in payload.iter_mut().zip(key.iter().cycle()) {
         *byte ^= key;
     }
-    Ok(Some((first, payload, frame_bytes)))
+    Ok(Some((first_byte, payload, frame_bytes)))
 }
 
 /// Encodes an unmasked frame with this first byte.
-pub(super) fn write(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut out = vec![first];
+pub(super) fn write(first_byte: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![first_byte];
     match payload.len() {
         length @ 0..=125 => out.push(length as u8),
         length @ 126..=0xffff => {

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use wire::json::splitter::{Split, Splitter};
 
 use super::dispatch::CallDispatcher;
-use super::outgoing::{REPLIES_MAX, write};
+use super::outgoing::{REPLIES_MAX, write_outgoing};
 use super::{BODY_BYTES_MAX, CONNECTIONS_MAX};
 use crate::node::Node;
 
@@ -33,7 +33,7 @@ impl Drop for IpcServer {
 /// Serves the node over a Unix socket on the current tokio runtime.
 ///
 /// # Errors
-/// The path is taken, or the socket's file cannot be created.
+/// Fails if the path is taken, or the socket's file cannot be created.
 pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcServer> {
     let listener = UnixListener::bind(path)?;
     let node = Arc::clone(node);
@@ -48,7 +48,7 @@ pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcServer> {
                 Ok((stream, _)) => {
                     connections.spawn(serve(Arc::clone(&node), stream));
                 }
-                // There is no free descriptor: continue with the next one.
+                // There is no free descriptor. Continue with the next connection.
                 Err(_) => tokio::task::yield_now().await,
             }
         }
@@ -60,7 +60,7 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
     let (mut read_half, write_half) = stream.into_split();
     let (replies, inbox) = mpsc::channel(REPLIES_MAX);
     let mut dispatcher = CallDispatcher::new(node, replies);
-    let line = |message: &[u8]| [message, b"\n"].concat();
+    let append_newline = |message: &[u8]| [message, b"\n"].concat();
     let read_messages = async {
         let (mut splitter, mut chunk, mut message) =
             (Splitter::default(), Vec::with_capacity(16 << 10), Vec::new());
@@ -86,7 +86,7 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
         }
     };
     tokio::select! {
-        _ = write(write_half, inbox, line) => {}
+        _ = write_outgoing(write_half, inbox, append_newline) => {}
         () = read_messages => {}
     }
 }

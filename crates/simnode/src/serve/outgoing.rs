@@ -28,12 +28,12 @@ pub(super) enum ConnectionEnd {
     Reset,
 }
 
-/// Writes responses until a fault or the client ends the connection. `frame` encodes a message for
-/// the transport.
-pub(super) async fn write<W>(
+/// Writes the items of the queue until a fault or the client ends the connection. `encode` encodes
+/// a message for the transport.
+pub(super) async fn write_outgoing<W>(
     mut stream: W,
     mut replies: mpsc::Receiver<Outgoing>,
-    frame: impl Fn(&[u8]) -> Vec<u8>,
+    encode: impl Fn(&[u8]) -> Vec<u8>,
 ) -> ConnectionEnd
 where
     W: AsyncWrite + Unpin,
@@ -45,15 +45,15 @@ where
             Outgoing::Reply(Delivery::Reset) => return ConnectionEnd::Reset,
             // This transport has no status. A response without a body is not sent.
             Outgoing::Reply(Delivery::Whole { body, .. }) if body.is_empty() => Ok(()),
-            Outgoing::Reply(Delivery::Whole { body, .. }) => stream.write_all(&frame(&body)).await,
+            Outgoing::Reply(Delivery::Whole { body, .. }) => stream.write_all(&encode(&body)).await,
             Outgoing::Reply(Delivery::Truncated(body)) => {
-                let message = frame(&body);
+                let message = encode(&body);
                 let _ = stream.write_all(&message[..message.len() / 2]).await;
                 let _ = stream.flush().await;
                 return ConnectionEnd::Close;
             }
             Outgoing::Reply(Delivery::Slow { body, bytes_per_second }) => {
-                write_slowly(&mut stream, &frame(&body), bytes_per_second).await
+                write_slowly(&mut stream, &encode(&body), bytes_per_second).await
             }
         };
         if write_result.is_err() || stream.flush().await.is_err() {
@@ -63,6 +63,7 @@ where
     ConnectionEnd::Close
 }
 
+/// Writes bytes in small chunks, with a pause before each.
 async fn write_slowly<W>(stream: &mut W, bytes: &[u8], bytes_per_second: u32) -> std::io::Result<()>
 where
     W: AsyncWrite + Unpin,

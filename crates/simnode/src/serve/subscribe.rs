@@ -26,6 +26,7 @@ const SUBSCRIPTIONS_MAX: usize = 1024;
 pub(super) struct Subscriptions {
     tasks: JoinSet<()>,
     by_id: HashMap<String, AbortHandle>,
+    /// Number of ids given out so far. The next id follows.
     ids_used: u64,
 }
 
@@ -38,7 +39,7 @@ impl Subscriptions {
         message: &[u8],
         outgoing: &mpsc::Sender<Outgoing>,
     ) -> Option<Delivery> {
-        // Most messages are other calls. They are not decoded here.
+        // Most messages are other calls. This check avoids decoding them.
         memchr::memmem::find(message, b"subscribe")?;
         let Ok(Body::Single(Ok(call))) = wire::call::decode(message, &LIMITS) else { return None };
         let id = call.id?;
@@ -74,7 +75,7 @@ impl Subscriptions {
         if self.by_id.len() >= SUBSCRIPTIONS_MAX {
             return Err(RpcError::new(-32000, "too many subscriptions"));
         }
-        let kind = parameter(call)?;
+        let kind = first_parameter(call)?;
         self.ids_used += 1;
         let id = format!("0x{:x}", self.ids_used);
         let (node, world, outgoing) = (Arc::clone(node), Arc::clone(world), outgoing.clone());
@@ -84,7 +85,7 @@ impl Subscriptions {
             outgoing,
             namespace,
             id: id.clone(),
-            numbered: 0,
+            notification_count: 0,
             delayed: VecDeque::new(),
         };
         let task = match &*kind {
@@ -104,14 +105,14 @@ impl Subscriptions {
     }
 
     fn unsubscribe(&mut self, call: &Call<'_>) -> Result<Value, RpcError> {
-        let task = self.by_id.remove(&parameter(call)?);
+        let task = self.by_id.remove(&first_parameter(call)?);
         task.ok_or_else(|| RpcError::new(-32000, "subscription not found"))?.abort();
         Ok(true.into())
     }
 }
 
 /// Reads the first parameter, which must be a string.
-fn parameter(call: &Call<'_>) -> Result<String, RpcError> {
+fn first_parameter(call: &Call<'_>) -> Result<String, RpcError> {
     let params: Option<Value> = call.params.raw().and_then(|raw| serde_json::from_slice(raw).ok());
     let first = params.as_ref().and_then(|params| params[0].as_str());
     first.map(str::to_owned).ok_or_else(|| RpcError::new(-32602, "invalid params"))
@@ -130,7 +131,7 @@ fn read_filter(call: &Call<'_>) -> Result<Map<String, Value>, RpcError> {
     Ok(filter)
 }
 
-/// What a subscription sends of each block.
+/// The content that a subscription sends for each block.
 enum Content {
     /// The header.
     Heads,
@@ -143,21 +144,22 @@ struct Subscription {
     node: Arc<Node>,
     world: Arc<World>,
     outgoing: mpsc::Sender<Outgoing>,
+    /// `eth` or `hmy`.
     namespace: &'static str,
     id: String,
-    /// Number of notifications so far, lost ones included.
-    numbered: u64,
-    /// Notifications that are delayed, each with the time to send it.
+    /// Number of notifications so far, including lost notifications.
+    notification_count: u64,
+    /// Delayed notifications, each with the time at which it is sent.
     delayed: VecDeque<(Instant, Bytes)>,
 }
 
 impl Subscription {
-    /// Sends the content of every new block of the node's view. Logs of blocks that a reorg drops
-    /// are sent again as removed.
+    /// Sends the content of every new block of the node's view. If a reorg drops a block, sends its
+    /// logs again as removed.
     async fn send_blocks(mut self, content: Content) {
         let Some(mut view) = self.node.view(Instant::now()) else { return };
         loop {
-            if !self.sleep().await {
+            if !self.sleep_until_poll().await {
                 return;
             }
             let (Some(new_view), false) =
@@ -166,19 +168,22 @@ impl Subscription {
                 continue;
             };
             let (old_head, head) = (view.head, new_view.head);
-            let hash = |head, number| self.world.hash_at(head, number);
+            let hash_at = |head, number| self.world.hash_at(head, number);
             // The last block that both views have.
             let mut fork = old_head.min(head);
-            while fork > 0 && hash(old_head, fork) != hash(head, fork) {
+            while fork > 0 && hash_at(old_head, fork) != hash_at(head, fork) {
                 fork -= 1;
             }
-            let dropped = (fork + 1..=old_head).rev().filter_map(|number| hash(old_head, number));
-            let dropped: Vec<_> = dropped.map(|hash| hash.to_string()).collect();
-            let added = (fork + 1..=head).filter_map(|number| hash(head, number));
-            let added: Vec<_> = added.map(|hash| hash.to_string()).collect();
-            for (hashes, view, removed) in [(dropped, &view, true), (added, &new_view, false)] {
+            let dropped =
+                (fork + 1..=old_head).rev().filter_map(|number| hash_at(old_head, number));
+            let dropped_hashes: Vec<_> = dropped.map(|hash| hash.to_string()).collect();
+            let added = (fork + 1..=head).filter_map(|number| hash_at(head, number));
+            let added_hashes: Vec<_> = added.map(|hash| hash.to_string()).collect();
+            for (hashes, view, removed) in
+                [(dropped_hashes, &view, true), (added_hashes, &new_view, false)]
+            {
                 for hash in hashes {
-                    for result in self.results(&content, view, &hash, removed) {
+                    for result in self.notification_results(&content, view, &hash, removed) {
                         if !self.notify(&result).await {
                             return;
                         }
@@ -189,8 +194,15 @@ impl Subscription {
         }
     }
 
-    /// Returns the results of the notifications about a block.
-    fn results(&self, content: &Content, view: &View, hash: &str, removed: bool) -> Vec<Vec<u8>> {
+    /// Returns the `result` members of the notifications about a block. `removed` is true if a
+    /// reorg dropped the block.
+    fn notification_results(
+        &self,
+        content: &Content,
+        view: &View,
+        hash: &str,
+        removed: bool,
+    ) -> Vec<Vec<u8>> {
         let call = |method, params: String| match rpc::respond(
             &self.world,
             view,
@@ -221,7 +233,7 @@ impl Subscription {
     async fn send_pending(mut self) {
         let mut added = self.world.pool_added();
         loop {
-            if !self.sleep().await {
+            if !self.sleep_until_poll().await {
                 return;
             }
             if self.node.settings().mute_subscriptions {
@@ -239,16 +251,16 @@ impl Subscription {
 
     /// Sleeps until the next poll of the chain, and sends delayed notifications. Returns true if the
     /// connection is still open.
-    async fn sleep(&mut self) -> bool {
-        let poll = Instant::now() + POLL_INTERVAL;
-        while let Some(&(due, _)) = self.delayed.front().filter(|(due, _)| *due <= poll) {
+    async fn sleep_until_poll(&mut self) -> bool {
+        let next_poll = Instant::now() + POLL_INTERVAL;
+        while let Some(&(due, _)) = self.delayed.front().filter(|(due, _)| *due <= next_poll) {
             sleep_until(due).await;
             let Some((_, body)) = self.delayed.pop_front() else { break };
             if !self.send(body).await {
                 return false;
             }
         }
-        sleep_until(poll).await;
+        sleep_until(next_poll).await;
         true
     }
 
@@ -256,9 +268,9 @@ impl Subscription {
     /// is still open.
     async fn notify(&mut self, result: &[u8]) -> bool {
         let faults = self.node.settings().notifications;
-        self.numbered += 1;
+        self.notification_count += 1;
         let body = self.encode(result);
-        for _ in 0..faults.copies(self.numbered) {
+        for _ in 0..faults.copies(self.notification_count) {
             if !faults.delay.is_zero() {
                 self.delayed.push_back((Instant::now() + faults.delay, body.clone()));
             } else if !self.send(body.clone()).await {

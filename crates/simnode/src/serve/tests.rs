@@ -1,5 +1,5 @@
 //! Goal: the bytes on the socket are right. Method: a plain TCP client that writes and reads bytes,
-//! ports picked by the system; the duplex stream in virtual time.
+//! on ports picked by the system, and a duplex stream in virtual time.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -37,8 +37,8 @@ fn request(method: &str, path: &str, body: &str) -> String {
     )
 }
 
-/// Reads one whole answer; an error if the connection ends within it.
-async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<(u16, String)> {
+/// Reads one whole response. Fails if the connection ends before the end of the response.
+async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<(u16, String)> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).to_lowercase();
@@ -64,10 +64,11 @@ async fn exchange(
     request: &str,
 ) -> std::io::Result<(u16, String)> {
     stream.write_all(request.as_bytes()).await?;
-    read_answer(stream).await
+    read_response(stream).await
 }
 
-async fn faulty(fault: Fault) -> std::io::Result<(u16, String)> {
+/// Calls a node that has this fault, and returns the status and the body.
+async fn call_with_fault(fault: Fault) -> std::io::Result<(u16, String)> {
     let node = node();
     node.set(|settings| settings.faults = vec![FaultRule::always(fault)]).unwrap();
     let listening = listen(&node);
@@ -99,18 +100,19 @@ async fn connections_are_kept_and_pipelined() {
 
 #[tokio::test]
 async fn faults_reach_the_socket() {
-    let closed = faulty(Fault::Close).await.unwrap_err();
+    let closed = call_with_fault(Fault::Close).await.unwrap_err();
     assert_eq!((closed.kind(), closed.to_string().as_str()), (ErrorKind::UnexpectedEof, ""));
-    let reset = faulty(Fault::Reset).await.unwrap_err();
+    let reset = call_with_fault(Fault::Reset).await.unwrap_err();
     assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
-    let cut = faulty(Fault::Truncate).await.unwrap_err();
-    assert_eq!(cut.kind(), ErrorKind::UnexpectedEof);
-    assert!(cut.to_string().ends_with(r#"{"jsonrpc":"2.0","id""#), "{cut}");
-    let (status, page) = faulty(Fault::Html).await.unwrap();
+    let truncated = call_with_fault(Fault::Truncate).await.unwrap_err();
+    assert_eq!(truncated.kind(), ErrorKind::UnexpectedEof);
+    assert!(truncated.to_string().ends_with(r#"{"jsonrpc":"2.0","id""#), "{truncated}");
+    let (status, page) = call_with_fault(Fault::Html).await.unwrap();
     assert!(status == 200 && page.contains("<html>"));
-    let (status, _) = faulty(Fault::TooManyRequests { retry_after_s: 1 }).await.unwrap();
+    let (status, _) = call_with_fault(Fault::TooManyRequests { retry_after_s: 1 }).await.unwrap();
     assert_eq!(status, 429);
-    let (status, body) = faulty(Fault::SlowBody { bytes_per_second: 100_000 }).await.unwrap();
+    let (status, body) =
+        call_with_fault(Fault::SlowBody { bytes_per_second: 100_000 }).await.unwrap();
     assert!(status == 200 && body.ends_with('}'));
 }
 
@@ -133,7 +135,7 @@ async fn a_node_goes_down_and_comes_up_on_its_port() {
     }
     let addr = listening.addr();
     drop(listening);
-    // The task ends once it is scheduled; until then the port may still accept.
+    // Until the task of the port is scheduled and ends, the port may still accept.
     let mut tries = 0;
     while TcpStream::connect(addr).await.is_ok() {
         tries += 1;
@@ -206,9 +208,9 @@ async fn a_duplex_stream_serves_in_virtual_time() {
     let start = Instant::now();
     let (_, body) = exchange(&mut near, &request("POST", "/", CALL)).await.unwrap();
     let expected = Duration::from_millis(100 * body.len() as u64);
-    let took = Instant::now() - start;
+    let elapsed = Instant::now() - start;
     assert!(
-        took >= expected.mul_f64(0.9) && took <= expected.mul_f64(1.2),
-        "{took:?} for {expected:?}"
+        elapsed >= expected.mul_f64(0.9) && elapsed <= expected.mul_f64(1.2),
+        "{elapsed:?} for {expected:?}"
     );
 }

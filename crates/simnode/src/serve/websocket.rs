@@ -1,8 +1,8 @@
 //! The WebSocket of a node, as geth has it: one message is one call or one batch.
 //!
-//! It reads masked frames of up to [`BODY_BYTES_MAX`] and fragmented messages, responds to pings,
-//! and closes the connection on a protocol violation. Two settings fragment its messages and
-//! disable its pongs.
+//! The server reads masked frames of up to [`BODY_BYTES_MAX`] and fragmented messages, responds to
+//! pings, and closes the connection on a protocol violation. Two settings of the node fragment its
+//! messages and disable its pongs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,25 @@ use super::BODY_BYTES_MAX;
 use super::body::ResponseBody;
 use super::dispatch::CallDispatcher;
 use super::frame;
-use super::outgoing::{ConnectionEnd, Outgoing, REPLIES_MAX, write};
+use super::outgoing::{ConnectionEnd, Outgoing, REPLIES_MAX, write_outgoing};
 use crate::node::Node;
+
+/// The bit of a frame's first byte that marks the last frame of a message (RFC 6455, section 5.2).
+const FINAL_FRAME: u8 = 0x80;
+/// The bits of a frame's first byte that are its opcode.
+const OPCODE_MASK: u8 = 0x0f;
+const OPCODE_CONTINUATION: u8 = 0x0;
+const OPCODE_TEXT: u8 = 0x1;
+const OPCODE_BINARY: u8 = 0x2;
+const OPCODE_CLOSE: u8 = 0x8;
+const OPCODE_PING: u8 = 0x9;
+const OPCODE_PONG: u8 = 0xa;
 
 const KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 const ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
 
-/// Returns the `Sec-WebSocket-Accept` value for a request, if it requests a WebSocket.
+/// Returns the `Sec-WebSocket-Accept` value for a request, or `None` if the request is no valid
+/// handshake.
 pub(super) fn accept(headers: &HeaderMap) -> Option<String> {
     headers.get(UPGRADE).filter(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))?;
     Some(frame::accept(headers.get(KEY)?.to_str().ok()?))
@@ -42,7 +54,7 @@ pub(super) fn upgrade_response(accept: &str) -> Response<ResponseBody> {
     response
 }
 
-/// Serves one connection until it ends.
+/// Serves one connection until it ends. A fault sets `reset` to end it with a TCP reset.
 pub(super) async fn serve<S>(node: Arc<Node>, stream: S, reset: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -53,7 +65,7 @@ where
     let encode = move |message: &[u8]| encode_frames(message, fragment_bytes);
     let dispatcher = CallDispatcher::new(Arc::clone(&node), replies.clone());
     tokio::select! {
-        end = write(write_half, inbox, encode) => {
+        end = write_outgoing(write_half, inbox, encode) => {
             if end == ConnectionEnd::Reset {
                 reset.store(true, Ordering::Release);
             }
@@ -80,19 +92,20 @@ async fn read_messages<S>(
                 Err(frame::ProtocolError) => return,
             };
             let (first_byte, payload, frame_bytes) = frame;
-            match first_byte & 0x0f {
-                0x0..=0x2 => {
+            match first_byte & OPCODE_MASK {
+                OPCODE_CONTINUATION | OPCODE_TEXT | OPCODE_BINARY => {
                     message.extend_from_slice(payload);
                     if message.len() > BODY_BYTES_MAX {
                         return;
                     }
-                    if first_byte & 0x80 != 0 {
+                    if first_byte & FINAL_FRAME != 0 {
                         dispatcher.start(std::mem::take(&mut message).into()).await;
                     }
                 }
-                0x8 => return,
-                0x9 if !node.settings().mute_to_pings => {
-                    let _ = replies.send(Outgoing::Frame(frame::write(0x8a, payload))).await;
+                OPCODE_CLOSE => return,
+                OPCODE_PING if !node.settings().mute_to_pings => {
+                    let pong = frame::write(FINAL_FRAME | OPCODE_PONG, payload);
+                    let _ = replies.send(Outgoing::Frame(pong)).await;
                 }
                 _ => {}
             }
@@ -105,14 +118,17 @@ async fn read_messages<S>(
     }
 }
 
-/// Encodes a message as one frame, or as fragments of `fragment_bytes`.
+/// Encodes a message as one frame, or as fragments of `fragment_bytes` if it is set.
 fn encode_frames(message: &[u8], fragment_bytes: Option<u32>) -> Vec<u8> {
-    let Some(bytes) = fragment_bytes else { return frame::write(0x81, message) };
-    let fragments: Vec<&[u8]> = message.chunks(bytes.max(1) as usize).collect();
-    let last = fragments.len().saturating_sub(1);
+    let Some(fragment_bytes) = fragment_bytes else {
+        return frame::write(FINAL_FRAME | OPCODE_TEXT, message);
+    };
+    let fragments: Vec<&[u8]> = message.chunks(fragment_bytes.max(1) as usize).collect();
+    let last_index = fragments.len().saturating_sub(1);
     let encode = |(index, fragment): (usize, &&[u8])| {
-        let opcode = if index == 0 { 0x1 } else { 0x0 };
-        frame::write(if index == last { 0x80 | opcode } else { opcode }, fragment)
+        let opcode = if index == 0 { OPCODE_TEXT } else { OPCODE_CONTINUATION };
+        let final_bit = if index == last_index { FINAL_FRAME } else { 0 };
+        frame::write(final_bit | opcode, fragment)
     };
     fragments.iter().enumerate().flat_map(encode).collect()
 }

@@ -1,4 +1,4 @@
-//! A bounded cache of complete blocks. An evicted block is rebuilt from the seed.
+//! A bounded cache of complete blocks. `world.rs` rebuilds an evicted block from the seed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,14 +10,16 @@ use crate::block::Block;
 
 /// Maximum number of blocks.
 const BLOCKS_MAX: usize = 2_048;
-/// Maximum number of transactions. With all renderings a transaction takes about 4 kB, so all take
-/// about 64 MB.
+/// Maximum number of transactions. A transaction with all its renderings takes about 4 kB, so a
+/// full cache takes about 64 MB.
 const TRANSACTIONS_MAX: usize = 16_384;
 
 #[derive(Default)]
 pub(super) struct BlockCache {
     blocks: HashMap<BlockPosition, Arc<Block>, RandomState>,
+    /// The positions in the order of their insertion.
     order: VecDeque<BlockPosition>,
+    /// Number of transactions of all cached blocks.
     transactions: usize,
 }
 
@@ -26,7 +28,7 @@ impl BlockCache {
         self.blocks.get(&position)
     }
 
-    /// Adds a block and evicts the oldest ones.
+    /// Adds a block and evicts the oldest blocks above the maxima.
     pub(super) fn insert(&mut self, position: BlockPosition, block: Arc<Block>) {
         self.transactions += block.transactions.len();
         match self.blocks.insert(position, block) {
@@ -34,8 +36,8 @@ impl BlockCache {
             None => self.order.push_back(position),
         }
         while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {
-            // The newest block stays even if it alone exceeds the maximum, because it is about to
-            // be read.
+            // The newest block stays even if it alone exceeds a maximum, because the caller is
+            // about to read it.
             if self.order.len() <= 1 {
                 return;
             }

@@ -1,5 +1,5 @@
-//! A bounded index of blocks: a short record by branch and number, and the positions of block and
-//! transaction hashes. `world/block_cache.rs` has the complete blocks.
+//! A bounded index of blocks. It has a short record of each block by branch and number, and the
+//! positions of blocks and transactions by hash. `world/block_cache.rs` has the complete blocks.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -8,10 +8,11 @@ use foldhash::fast::RandomState;
 
 use crate::block::{Block, PostState};
 
-/// Maximum number of blocks. The oldest are removed first. Nodes then respond as if these blocks
-/// had never existed. A block with 8 transactions takes about 2.5 kB, so all take 125 MB.
+/// Maximum number of blocks. The index removes the oldest blocks first, and nodes then respond as
+/// if these blocks had never existed. A block with 8 transactions takes about 2.5 kB, so a full
+/// index takes 125 MB.
 pub(super) const RECORDS_MAX: usize = 50_000;
-/// Maximum number of transactions, for worlds with large blocks: about 100 MB.
+/// Maximum number of transaction positions, for worlds with large blocks. They take about 100 MB.
 pub(super) const TRANSACTIONS_MAX: usize = 1_000_000;
 
 /// The position of a block.
@@ -23,33 +24,39 @@ pub struct BlockPosition {
     pub number: u64,
 }
 
-/// What the index holds of each block.
+/// The record of one block.
 struct Record {
     post_state: PostState,
+    /// The hashes of the block's transactions.
     transactions: Box<[B256]>,
 }
 
-/// The positions of one transaction. After a reorg it may have several.
+/// The positions of one transaction: its block, and its index in the block. After a reorg, a
+/// transaction may have several positions.
 enum Positions {
     One(BlockPosition, u32),
     Many(Vec<(BlockPosition, u32)>),
 }
 
+/// The records of the consecutive blocks of one branch.
 #[derive(Default)]
 struct Branch {
-    /// Number of the first record's block.
-    first: u64,
+    /// Block number of the first record.
+    first_number: u64,
     records: VecDeque<Record>,
 }
 
-/// Records and indexes.
+/// The index of all blocks of all branches.
 #[derive(Default)]
 pub(super) struct BlockIndex {
     branches: Vec<Branch>,
     blocks: HashMap<B256, BlockPosition, RandomState>,
     transactions: HashMap<B256, Positions, RandomState>,
-    records: usize,
-    positions: usize,
+    /// Number of records of all branches.
+    record_count: usize,
+    /// Number of positions of all transactions.
+    position_count: usize,
+    /// The lowest block number in the index.
     floor: u64,
 }
 
@@ -62,12 +69,12 @@ impl BlockIndex {
     /// Returns the state after the block at a position, if the index has it.
     pub(super) fn post_state(&self, position: BlockPosition) -> Option<&PostState> {
         let branch = self.branches.get(position.branch)?;
-        let index = usize::try_from(position.number.checked_sub(branch.first)?).ok()?;
+        let index = usize::try_from(position.number.checked_sub(branch.first_number)?).ok()?;
         Some(&branch.records.get(index)?.post_state)
     }
 
     /// Returns the position of a block.
-    pub(super) fn block(&self, hash: &B256) -> Option<BlockPosition> {
+    pub(super) fn block_position(&self, hash: &B256) -> Option<BlockPosition> {
         self.blocks.get(hash).copied()
     }
 
@@ -84,61 +91,64 @@ impl BlockIndex {
         single.into_iter().chain(several.iter().copied())
     }
 
-    /// Adds the next block of its branch, which must be the newest branch.
+    /// Adds a block. It must be on the newest branch, directly above the last added block of that
+    /// branch.
     pub(super) fn add(&mut self, block: &Block, post_state: PostState) {
         let position = BlockPosition { branch: block.branch, number: block.header.number };
         if self.branches.len() <= position.branch {
             self.branches.resize_with(position.branch + 1, Branch::default);
-            self.branches[position.branch].first = position.number;
+            self.branches[position.branch].first_number = position.number;
         }
-        let hashes: Box<[B256]> = block.transactions.iter().map(|t| *t.hash()).collect();
+        let hashes: Box<[B256]> =
+            block.transactions.iter().map(|transaction| *transaction.hash()).collect();
         for (index, hash) in hashes.iter().enumerate() {
-            self.positions += 1;
-            let new = (position, index as u32);
+            self.position_count += 1;
+            let new_position = (position, index as u32);
             self.transactions
                 .entry(*hash)
                 .and_modify(|positions| match positions {
                     Positions::One(position, index) => {
-                        *positions = Positions::Many(vec![(*position, *index), new])
+                        *positions = Positions::Many(vec![(*position, *index), new_position])
                     }
-                    Positions::Many(positions) => positions.push(new),
+                    Positions::Many(positions) => positions.push(new_position),
                 })
                 .or_insert(Positions::One(position, index as u32));
         }
         self.blocks.insert(block.hash, position);
-        self.records += 1;
+        self.record_count += 1;
         let record = Record { post_state, transactions: hashes };
         self.branches[position.branch].records.push_back(record);
     }
 
     /// Removes the oldest blocks until the maxima hold.
     pub(super) fn trim(&mut self) {
-        while self.records > RECORDS_MAX || self.positions > TRANSACTIONS_MAX {
+        while self.record_count > RECORDS_MAX || self.position_count > TRANSACTIONS_MAX {
             self.evict_floor();
         }
     }
 
-    /// Removes the blocks with the lowest number, of all branches.
+    /// Removes the blocks with the lowest number from all branches.
     pub(super) fn evict_floor(&mut self) {
         let number = self.floor;
         self.floor += 1;
-        for branch in 0..self.branches.len() {
-            let records = &mut self.branches[branch];
-            if records.records.is_empty() || records.first != number {
+        for branch_index in 0..self.branches.len() {
+            let branch = &mut self.branches[branch_index];
+            if branch.first_number != number {
                 continue;
             }
-            let Some(record) = records.records.pop_front() else { continue };
-            records.first += 1;
-            self.records -= 1;
-            self.positions -= record.transactions.len();
+            let Some(record) = branch.records.pop_front() else { continue };
+            branch.first_number += 1;
+            self.record_count -= 1;
+            self.position_count -= record.transactions.len();
             self.blocks.remove(&record.post_state.hash);
-            let position = BlockPosition { branch, number };
+            let position = BlockPosition { branch: branch_index, number };
             for hash in &record.transactions {
                 self.evict_transaction(hash, position);
             }
         }
     }
 
+    /// Removes one position of a transaction.
     fn evict_transaction(&mut self, hash: &B256, position: BlockPosition) {
         match self.transactions.get_mut(hash) {
             Some(Positions::Many(positions)) => {

@@ -9,19 +9,20 @@ use super::World;
 use super::block_index::BlockPosition;
 use crate::schedule::{OptionsError, Reorg, ReorgEvery, Schedule, WorldOptions};
 
-fn small() -> WorldOptions {
+fn small_options() -> WorldOptions {
     WorldOptions { height_start: 20, finality_depth: 8, ..WorldOptions::default() }
 }
 
-fn reorged() -> World {
+/// Returns a world with two reorgs. The second one replaces blocks of the first.
+fn world_with_reorgs() -> World {
     let reorgs = vec![Reorg { at_height: 30, depth: 3 }, Reorg { at_height: 32, depth: 4 }];
-    World::starting(WorldOptions { reorgs, ..small() }, Instant::now()).unwrap()
+    World::starting(WorldOptions { reorgs, ..small_options() }, Instant::now()).unwrap()
 }
 
 #[test]
 fn equal_seeds_give_equal_chains_and_others_do_not() {
     let hash_of_seed = |seed| {
-        let options = WorldOptions { seed, ..small() };
+        let options = WorldOptions { seed, ..small_options() };
         World::starting(options, Instant::now()).unwrap().hash_at(20, 20).unwrap()
     };
     assert_eq!(hash_of_seed(1), hash_of_seed(1));
@@ -30,7 +31,7 @@ fn equal_seeds_give_equal_chains_and_others_do_not() {
 
 #[test]
 fn a_reorg_replaces_exactly_its_depth() {
-    let world = reorged();
+    let world = world_with_reorgs();
     let (old_head, new_head) = (30, 31);
     for number in 0..=30 {
         let same = world.hash_at(old_head, number) == world.hash_at(new_head, number);
@@ -51,7 +52,7 @@ fn a_reorg_replaces_exactly_its_depth() {
 
 #[test]
 fn overlapping_reorgs_link_up() {
-    let world = reorged();
+    let world = world_with_reorgs();
     for head in 20..45 {
         for number in 1..=head {
             let block = world.block_at(head, number).unwrap();
@@ -68,7 +69,7 @@ fn overlapping_reorgs_link_up() {
 
 #[test]
 fn a_reorg_moves_some_transactions_and_drops_others() {
-    let world = reorged();
+    let world = world_with_reorgs();
     let (mut moved, mut dropped) = (0, 0);
     for number in 28..=30 {
         for transaction in &world.block_at(30, number).unwrap().transactions {
@@ -76,7 +77,7 @@ fn a_reorg_moves_some_transactions_and_drops_others() {
             assert_eq!(block.header.number, number);
             assert_eq!(block.transactions[index].hash(), transaction.hash());
             match world.find_transaction(34, transaction.hash()) {
-                Some((other, _)) => moved += u32::from(other.hash != block.hash),
+                Some((new_block, _)) => moved += u32::from(new_block.hash != block.hash),
                 None => dropped += 1,
             }
         }
@@ -86,18 +87,18 @@ fn a_reorg_moves_some_transactions_and_drops_others() {
 
 #[test]
 fn an_evicted_block_is_rebuilt_the_same() {
-    let world = reorged();
-    let first = world.block_at(40, 29).unwrap();
+    let world = world_with_reorgs();
+    let first_read = world.block_at(40, 29).unwrap();
     *world.block_cache.write() = super::BlockCache::default();
     let second_read = world.block_at(40, 29).unwrap();
-    assert_eq!((first.hash, &first.header), (second_read.hash, &second_read.header));
+    assert_eq!((first_read.hash, &first_read.header), (second_read.hash, &second_read.header));
     assert_eq!(second_read.hash, second_read.header.hash_slow());
     assert!(world.block_at(40, 0).is_some());
 }
 
 #[test]
 fn evicted_blocks_are_gone_and_the_rest_stays() {
-    let world = reorged();
+    let world = world_with_reorgs();
     world.build_to(40);
     for _ in 0..25 {
         world.block_index.write().evict_floor();
@@ -112,7 +113,7 @@ fn evicted_blocks_are_gone_and_the_rest_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn the_head_follows_the_clock() {
-    let world = World::new(small()).unwrap();
+    let world = World::new(small_options()).unwrap();
     assert_eq!(world.height_at(Instant::now()), 20);
     tokio::time::advance(Duration::from_millis(2_999)).await;
     assert_eq!(world.height_at(Instant::now()), 22);
@@ -125,29 +126,33 @@ async fn the_head_follows_the_clock() {
 fn invalid_options_are_rejected() {
     let check = |options: WorldOptions| Schedule::new(&options).unwrap_err();
     let reorg = |at_height, depth| Reorg { at_height, depth };
-    let with = |reorgs| WorldOptions { reorgs, ..small() };
-    assert!(matches!(check(with(vec![reorg(30, 9)])), OptionsError::Depth { depth: 9, .. }));
-    assert!(matches!(check(with(vec![reorg(30, 0)])), OptionsError::Depth { .. }));
-    let fall = with(vec![reorg(30, 2), reorg(30, 1)]);
-    assert!(matches!(check(fall), OptionsError::Order { at_height: 30 }));
-    let under = with(vec![reorg(30, 2), reorg(31, 8)]);
-    assert!(matches!(check(under), OptionsError::Order { at_height: 31 }));
+    let options_with = |reorgs| WorldOptions { reorgs, ..small_options() };
+    assert!(matches!(
+        check(options_with(vec![reorg(30, 9)])),
+        OptionsError::Depth { depth: 9, .. }
+    ));
+    assert!(matches!(check(options_with(vec![reorg(30, 0)])), OptionsError::Depth { .. }));
+    let falling_height = options_with(vec![reorg(30, 2), reorg(30, 1)]);
+    assert!(matches!(check(falling_height), OptionsError::Order { at_height: 30 }));
+    let too_deep = options_with(vec![reorg(30, 2), reorg(31, 8)]);
+    assert!(matches!(check(too_deep), OptionsError::Order { at_height: 31 }));
     let every = Some(ReorgEvery { blocks: 3, depth_max: 3 });
     assert!(matches!(
-        check(WorldOptions { reorg_every: every, ..small() }),
+        check(WorldOptions { reorg_every: every, ..small_options() }),
         OptionsError::Every { .. }
     ));
-    let still = WorldOptions { block_time: Duration::ZERO, ..small() };
-    assert_eq!(check(still), OptionsError::BlockTime);
-    let count = WorldOptions { transactions_min: 5, transactions_max: 4, ..small() };
-    assert_eq!(check(count), OptionsError::Transactions { min: 5, max: 4 });
+    let no_block_time = WorldOptions { block_time: Duration::ZERO, ..small_options() };
+    assert_eq!(check(no_block_time), OptionsError::BlockTime);
+    let reversed_range =
+        WorldOptions { transactions_min: 5, transactions_max: 4, ..small_options() };
+    assert_eq!(check(reversed_range), OptionsError::Transactions { min: 5, max: 4 });
 }
 
 #[test]
 fn repeating_reorgs_come_at_their_distance() {
     let every = Some(ReorgEvery { blocks: 10, depth_max: 5 });
-    let schedule = Schedule::new(&WorldOptions { reorg_every: every, ..small() }).unwrap();
-    let heights: Vec<_> = schedule.reorgs()[..3].iter().map(|r| r.at_height).collect();
+    let schedule = Schedule::new(&WorldOptions { reorg_every: every, ..small_options() }).unwrap();
+    let heights: Vec<_> = schedule.reorgs()[..3].iter().map(|reorg| reorg.at_height).collect();
     assert_eq!(heights, [30, 40, 50]);
-    assert!(schedule.reorgs().iter().all(|r| (1..=5).contains(&r.depth)));
+    assert!(schedule.reorgs().iter().all(|reorg| (1..=5).contains(&reorg.depth)));
 }

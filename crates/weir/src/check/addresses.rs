@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use gateway::config::Config;
 use settings::url::{NodeUrl, Transport};
 
-/// Timeout of all lookups together. A name that is not resolved by then causes no warning, because
-/// a file is often checked on a machine that does not know the names.
+/// Timeout of all lookups together. An unresolved name causes no warning, because operators often
+/// check a file on a machine that does not know the names.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of threads that resolve names. A lookup blocks its thread.
 const LOOKUP_THREADS: usize = 8;
@@ -28,13 +28,13 @@ type Addresses = BTreeMap<String, BTreeSet<IpAddr>>;
 /// Resolves the host names of all upstreams and returns one warning per upstream and name with
 /// several addresses.
 pub(super) fn find_warnings(config: &Config) -> Vec<String> {
-    let names: BTreeSet<&str> = hosts(config).map(|(_, host)| host).collect();
+    let names: BTreeSet<&str> = list_hosts(config).map(|(_, host)| host).collect();
     let addresses = resolve_all(names.into_iter().map(str::to_owned).collect());
-    describe(hosts(config), &addresses)
+    describe_hosts(list_hosts(config), &addresses)
 }
 
 /// Returns each upstream's name with the host names of its URLs.
-fn hosts(config: &Config) -> impl Iterator<Item = (&str, &str)> {
+fn list_hosts(config: &Config) -> impl Iterator<Item = (&str, &str)> {
     config.upstreams.iter().flat_map(|upstream| {
         let urls = std::iter::once(&upstream.url).chain(upstream.ws_url.as_ref());
         let names: BTreeSet<&str> = urls.filter_map(host_name).collect();
@@ -48,17 +48,18 @@ fn host_name(url: &NodeUrl) -> Option<&str> {
     is_name.then(|| url.host())
 }
 
-/// Resolves names on several threads. Names without a response in time are left out.
+/// Resolves names on several threads. Omits names that are not resolved in time.
 fn resolve_all(names: Vec<String>) -> Addresses {
     let deadline = Instant::now() + LOOKUP_TIMEOUT;
     let threads = names.len().min(LOOKUP_THREADS);
-    let (names, next) = (Arc::<[String]>::from(names), Arc::new(AtomicUsize::new(0)));
+    let (names, next_index) = (Arc::<[String]>::from(names), Arc::new(AtomicUsize::new(0)));
     let (sender, receiver) = sync_channel(LOOKUP_THREADS);
     for _ in 0..threads {
-        let (names, next, sender) = (Arc::clone(&names), Arc::clone(&next), sender.clone());
+        let (names, next_index, sender) =
+            (Arc::clone(&names), Arc::clone(&next_index), sender.clone());
         // The threads are not joined: a lookup may outlast the timeout and ends with the process.
         std::thread::spawn(move || {
-            while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(name) = names.get(next_index.fetch_add(1, Ordering::Relaxed)) {
                 if sender.send((name.clone(), resolve(name))).is_err() {
                     return;
                 }
@@ -75,21 +76,21 @@ fn resolve_all(names: Vec<String>) -> Addresses {
     resolved
 }
 
-/// Returns the addresses of a name; none if it cannot be resolved.
+/// Returns the addresses of a name. The set is empty if the name cannot be resolved.
 fn resolve(name: &str) -> BTreeSet<IpAddr> {
-    // The lookup does not depend on the port.
+    // The call needs a port, but any port returns the same addresses.
     let addresses = (name, 80).to_socket_addrs().into_iter().flatten();
     addresses.map(|address| address.ip().to_canonical()).collect()
 }
 
 /// Returns the warnings for upstreams and their host names.
-fn describe<'a>(
+fn describe_hosts<'a>(
     hosts: impl Iterator<Item = (&'a str, &'a str)>,
     addresses: &Addresses,
 ) -> Vec<String> {
     let describe_host = |(upstream, host): (&str, &str)| {
         let addresses = addresses.get(host)?;
-        // One address of each family is one machine in two networks, as `localhost` is.
+        // One IPv4 and one IPv6 address usually belong to one machine, as for `localhost`.
         let ipv4_count = addresses.iter().filter(|address| address.is_ipv4()).count();
         if ipv4_count.max(addresses.len() - ipv4_count) < 2 {
             return None;
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn a_name_with_several_addresses_causes_one_warning() {
         let config = config(FILE);
-        let hosts = || hosts(&config);
+        let hosts = || list_hosts(&config);
         let expected = [
             ("pods", "nodes.default.svc"),
             ("dual", "dual.example"),
@@ -143,7 +144,7 @@ mod tests {
             ("nodes.default.svc".to_owned(), addresses(&["10.0.0.2", "10.0.0.1"])),
             ("dual.example".to_owned(), addresses(&["192.0.2.1", "2001:db8::1"])),
         ]);
-        let warnings = describe(hosts(), &resolved);
+        let warnings = describe_hosts(hosts(), &resolved);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         let expected =
             "upstream pods: nodes.default.svc resolves to 2 addresses (10.0.0.1, 10.0.0.2), which";
@@ -154,7 +155,7 @@ mod tests {
     fn long_lists_are_cut() {
         let many = (1..=20).map(|last| IpAddr::from([10, 0, 0, last])).collect();
         let resolved = Addresses::from([("many".to_owned(), many)]);
-        let warnings = describe([("u", "many")].into_iter(), &resolved);
+        let warnings = describe_hosts([("u", "many")].into_iter(), &resolved);
         assert!(warnings[0].contains("20 addresses (10.0.0.1, "), "{warnings:?}");
         assert!(warnings[0].contains("10.0.0.8, …)"), "{warnings:?}");
     }

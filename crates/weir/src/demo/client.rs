@@ -11,12 +11,12 @@ use anyhow::{Context, Result, bail};
 #[cfg(test)]
 mod tests;
 
-/// Timeout of a connect, and of each read and write: longer than the gateway's default deadline of
-/// 30 s, so that the gateway times out first.
+/// Timeout of a connect, and of each read and write. The gateway's default deadline of 30 s ends
+/// first.
 const TIMEOUT: Duration = Duration::from_secs(40);
 /// Maximum size of a response head in bytes. The gateway's heads have a few hundred bytes.
 const HEAD_BYTES_MAX: u64 = 16 * 1024;
-/// Maximum size of a response body in bytes: above the size of every response of the demo.
+/// Maximum size of a response body in bytes. All responses of the demo are smaller.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// A client of one server.
@@ -60,7 +60,7 @@ impl Client {
         };
         connection.get_mut().write_all(request.as_bytes()).context("cannot send")?;
         let (response, keep_alive) = read_response(&mut connection)?;
-        // After an error the connection is dropped, and the next request opens a new one.
+        // An error drops the connection, and the next request opens another.
         self.connection = keep_alive.then_some(connection);
         Ok(response)
     }
@@ -82,10 +82,10 @@ fn read_response(reader: &mut impl BufRead) -> Result<(Response, bool)> {
     if line.is_empty() {
         bail!("connection closed without a response");
     }
-    let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+    let status = line.strip_prefix("HTTP/1.1 ").and_then(|after_version| after_version.get(..3));
     let status = status.and_then(|digits| digits.parse().ok());
     let Some(status) = status else { bail!("not a status line: {:?}", line.trim_end()) };
-    let (mut length, mut keep_alive) = (None, true);
+    let (mut content_length, mut keep_alive) = (None, true);
     loop {
         line.clear();
         head.read_line(&mut line).context("response ends within its head")?;
@@ -101,12 +101,13 @@ fn read_response(reader: &mut impl BufRead) -> Result<(Response, bool)> {
         let Some((name, value)) = field.split_once(':') else { bail!("not a header: {field:?}") };
         let value = value.trim();
         if name.eq_ignore_ascii_case("content-length") {
-            length = Some(value.parse::<usize>().with_context(|| format!("length {value:?}"))?);
+            content_length =
+                Some(value.parse::<usize>().with_context(|| format!("length {value:?}"))?);
         } else if name.eq_ignore_ascii_case("connection") {
             keep_alive = !value.eq_ignore_ascii_case("close");
         }
     }
-    let Some(length) = length else { bail!("response without a length") };
+    let Some(length) = content_length else { bail!("response without a length") };
     if length > BODY_BYTES_MAX {
         bail!("response of {length} bytes, at most {BODY_BYTES_MAX} are read");
     }

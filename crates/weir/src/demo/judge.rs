@@ -19,15 +19,16 @@ use super::traffic::RESPONSE_DEPTH_MAX;
 #[cfg(test)]
 mod tests;
 
-/// Capacity of the judge's queue; further responses are skipped and counted as such.
+/// Capacity of the judge's queue. Further responses are skipped, and counted as skipped.
 const QUEUE_MAX: usize = 8_192;
-/// Maximum number of wrong responses that are reported with their text. All are counted.
+/// Maximum number of wrong responses that are reported with their text. All wrong responses are
+/// counted.
 const SAMPLES_MAX: usize = 5;
 /// Maximum number of characters of a reported response body.
 const SAMPLE_CHARS_MAX: usize = 160;
-/// Maximum age of the chain state in a response when the call is sent. It is the sum of two
-/// intervals of the gateway's head polls (500 ms each by default, because two nodes must report a
-/// block) and half a second for the responses to the polls.
+/// Maximum age of the chain state in a response when the call is sent. It is two default intervals
+/// of the gateway's head polls (500 ms), because two nodes must report a block, and 500 ms for the
+/// responses to the polls.
 pub(super) const STALENESS: Duration = Duration::from_millis(1500);
 /// Maximum number of blocks by which a correct node lags: the gateway's default `lag_max`.
 pub(super) const LAG_BLOCKS_MAX: u64 = 2;
@@ -38,7 +39,7 @@ pub(super) struct Evidence {
     pub(super) params: String,
     /// Body of the response, which holds a result.
     pub(super) body: Vec<u8>,
-    /// Send time, less the longest scheduling delay so far.
+    /// Send time minus the longest scheduling delay so far.
     pub(super) sent: Instant,
     pub(super) received: Instant,
     /// Client number. A client must never receive an older head than before.
@@ -51,6 +52,7 @@ pub(super) struct Verdicts {
     right: AtomicU64,
     wrong: AtomicU64,
     skipped: AtomicU64,
+    /// Descriptions of the first wrong responses.
     samples: Mutex<Vec<String>>,
 }
 
@@ -147,7 +149,7 @@ fn judge_submitted(oracle: &Oracle, submitted: &Receiver<Evidence>, verdicts: &V
     }
 }
 
-/// Describes what is wrong with a response; `None` if it matches the chain.
+/// Returns a description of the fault in a response, or `None` if the response matches the chain.
 fn find_fault(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
     let Evidence { method, params, body, sent, received, client } = evidence;
     let Ok(response) = parse_response(body, RESPONSE_DEPTH_MAX) else {
@@ -166,9 +168,9 @@ fn find_fault(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
         Verdict::Right => None,
         Verdict::Stale { by } => Some(format!("stale by {by} blocks")),
         Verdict::Backward { from, to } => Some(format!("head {to} after head {from}")),
-        Verdict::Mixed(why) => Some(format!("mixed: {why}")),
-        Verdict::Wrong(why) => Some(format!("wrong: {why}")),
-        // The chain determines the results of all calls of the demo.
+        Verdict::Mixed(reason) => Some(format!("mixed: {reason}")),
+        Verdict::Wrong(reason) => Some(format!("wrong: {reason}")),
+        // The demo's calls have no such verdict: the chain determines the result of each.
         Verdict::Failed { .. } | Verdict::Unjudged(_) => Some("cannot be judged".to_owned()),
     }
 }

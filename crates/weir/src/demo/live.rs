@@ -1,5 +1,5 @@
-//! Progress output of a running demo, on standard error. A terminal gets a few lines that are
-//! redrawn in place; other outputs get a line every two seconds and one per event.
+//! Progress output of a running demo, on standard error. On a terminal, a few lines are redrawn in
+//! place. Other outputs get a status line every two seconds and a line per event.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
@@ -11,7 +11,7 @@ use lab_model::number;
 
 use super::nodes::NAMES;
 use super::paint::Paint;
-use super::report::{milliseconds, percent};
+use super::report::{format_ms, format_percent};
 use super::watch::{Cause, Event, Node, NodeState};
 
 #[cfg(test)]
@@ -19,12 +19,11 @@ mod tests;
 
 /// Time between two status lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum number of points of the sparkline. With a point per half second they cover a run of the
-/// default length.
+/// Maximum number of points of the sparkline: one per half second of a run of the default length.
 const SPARK_POINTS_MAX: usize = 40;
 /// Number of newest events that are printed. The JSON result has all events.
 const EVENTS_SHOWN: usize = 4;
-/// An empty line; indicatif omits lines without any character.
+/// Text of an empty line. It has a space, because indicatif omits lines without characters.
 const GAP: &str = " ";
 /// Width of the progress bar in characters.
 const BAR_CHARS: usize = 40;
@@ -53,7 +52,7 @@ pub(super) struct Live {
     duration: Duration,
     output: Output,
     sample: Sample,
-    /// The values of the sparkline, oldest first.
+    /// The values of the sparkline in milliseconds, oldest first.
     p99_ms: VecDeque<f64>,
 }
 
@@ -62,7 +61,7 @@ enum Output {
     Terminal { group: MultiProgress, bar: ProgressBar, lines: Vec<ProgressBar> },
     /// Lines that are never redrawn.
     Plain {
-        /// Time of the next status line since the start.
+        /// Time of the next status line, since the start.
         next_line: Duration,
         events_printed: usize,
     },
@@ -73,7 +72,7 @@ impl Live {
         let is_terminal = std::io::stderr().is_terminal();
         let output = if is_terminal { Output::terminal(duration)? } else { Output::plain() };
         let sample = Sample { calls_per_second: 0.0, p99_ms: None };
-        let paint = Paint::of(is_terminal);
+        let paint = Paint::for_terminal(is_terminal);
         Ok(Live { paint, duration, output, sample, p99_ms: VecDeque::new() })
     }
 
@@ -88,12 +87,12 @@ impl Live {
 
     /// Prints or redraws the state.
     pub(super) fn show(&mut self, snapshot: &Snapshot<'_>) {
-        let numbers = self.numbers(snapshot);
+        let numbers = self.format_numbers(snapshot);
         match &mut self.output {
             Output::Plain { next_line, events_printed } => {
                 let mut text = String::new();
                 for event in &snapshot.events[*events_printed..] {
-                    text.push_str(&format!("{}\n", event_line(event, self.paint)));
+                    text.push_str(&format!("{}\n", format_event(event, self.paint)));
                 }
                 *events_printed = snapshot.events.len();
                 if snapshot.since_start >= *next_line {
@@ -112,16 +111,16 @@ impl Live {
                 let mut texts: Vec<_> = NAMES
                     .iter()
                     .zip(snapshot.nodes)
-                    .map(|(name, node)| node_line(name, node, self.paint))
+                    .map(|(name, node)| format_node(name, node, self.paint))
                     .collect();
                 texts.push(GAP.to_owned());
                 texts.push(format!("  {numbers}"));
-                let p99_line = sparkline(self.p99_ms.make_contiguous());
+                let p99_line = draw_sparkline(self.p99_ms.make_contiguous());
                 texts.push(format!("  p99 {}", self.paint.good(p99_line)));
                 texts.push(GAP.to_owned());
                 let skipped = snapshot.events.len().saturating_sub(EVENTS_SHOWN);
                 let newest = &snapshot.events[skipped..];
-                texts.extend(newest.iter().map(|event| event_line(event, self.paint)));
+                texts.extend(newest.iter().map(|event| format_event(event, self.paint)));
                 for (line, text) in lines.iter().zip(texts) {
                     line.set_message(text);
                 }
@@ -139,8 +138,8 @@ impl Live {
         }
     }
 
-    fn numbers(&self, snapshot: &Snapshot<'_>) -> String {
-        let failures = |count: u64, noun: &str| {
+    fn format_numbers(&self, snapshot: &Snapshot<'_>) -> String {
+        let format_failures = |count: u64, noun: &str| {
             let text = format!("{} {noun}", number::count(count));
             if count == 0 { self.paint.good(text) } else { self.paint.bad(text) }
         };
@@ -148,10 +147,10 @@ impl Live {
             "{} calls  {}/s  {}  {}  {} hits  p99 {}",
             number::count(snapshot.calls),
             number::count(self.sample.calls_per_second.round() as u64),
-            failures(snapshot.errors, "errors"),
-            failures(snapshot.wrong_responses, "wrong"),
-            percent(snapshot.hit_ratio),
-            milliseconds(self.sample.p99_ms),
+            format_failures(snapshot.errors, "errors"),
+            format_failures(snapshot.wrong_responses, "wrong"),
+            format_percent(snapshot.hit_ratio),
+            format_ms(self.sample.p99_ms),
         )
     }
 }
@@ -169,15 +168,15 @@ impl Output {
         let bar = group.add(ProgressBar::new(duration.as_millis() as u64));
         let template = format!("\n  {{bar:{BAR_CHARS}.cyan/dim}} {{msg}}");
         bar.set_style(ProgressStyle::with_template(&template)?.progress_chars("━━─"));
-        let text = ProgressStyle::with_template("{msg}")?;
-        let line = |_| group.add(ProgressBar::new(1)).with_style(text.clone());
-        let lines = (0..LINES).map(line).collect();
+        let text_style = ProgressStyle::with_template("{msg}")?;
+        let new_line = |_| group.add(ProgressBar::new(1)).with_style(text_style.clone());
+        let lines = (0..LINES).map(new_line).collect();
         Ok(Output::Terminal { group, bar, lines })
     }
 }
 
 /// Formats an event as a line.
-pub(super) fn event_line(event: &Event, paint: Paint) -> String {
+pub(super) fn format_event(event: &Event, paint: Paint) -> String {
     let Event { seconds, cause, text } = event;
     match cause {
         Cause::Simulation => format!("{seconds:>6.1} s  {}", paint.doubtful(text)),
@@ -185,7 +184,7 @@ pub(super) fn event_line(event: &Event, paint: Paint) -> String {
     }
 }
 
-fn node_line(name: &str, node: &Node, paint: Paint) -> String {
+fn format_node(name: &str, node: &Node, paint: Paint) -> String {
     let state = format!("{:<8}", node.state.as_str());
     let state = match node.state {
         NodeState::Healthy => paint.good(state),
@@ -198,7 +197,7 @@ fn node_line(name: &str, node: &Node, paint: Paint) -> String {
 }
 
 /// Returns a sparkline with eight heights on a logarithmic scale from 0.1 ms to 1 s.
-fn sparkline(values_ms: &[f64]) -> String {
+fn draw_sparkline(values_ms: &[f64]) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let block = |ms: &f64| {
         let height = (ms.max(0.1) / 0.1).log10() / 4.0 * BLOCKS.len() as f64;

@@ -19,7 +19,7 @@ use super::script::{FAULTY_NODE, NodeEvent};
 pub(super) const NAMES: [&str; 3] = ["node-1", "node-2", "node-3"];
 /// Index of the node that also gets direct calls, for comparison. No fault is injected into it.
 pub(super) const DIRECT_NODE: usize = 0;
-/// Response time of a node: as of a node in the same network, with a tail of slow responses.
+/// Latency of a node. It imitates a node in the same network, with a tail of slow responses.
 pub(super) const LATENCY: Latency = Latency::Lognormal { median_ms: 3.0, sigma: 0.4 };
 
 /// The running nodes. Dropping this value stops them.
@@ -30,6 +30,7 @@ pub(super) struct Nodes {
 
 struct RunningNode {
     server: NodeServer,
+    /// Dropping the sender stops the node. `None` only during the drop of this value.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -82,9 +83,9 @@ impl RunningNode {
         let serve = move || {
             runtime.block_on(async {
                 let server = node.listen((Ipv4Addr::LOCALHOST, 0).into());
-                // The receiver is gone only if the demo has failed elsewhere.
+                // The send fails only if the demo has failed elsewhere.
                 let _ = started_tx.send(server);
-                // The sender is dropped, without a message, to stop the node.
+                // A dropped sender stops the node. It never sends a message.
                 let _ = stop_rx.await;
             });
         };

@@ -11,8 +11,8 @@ pub(super) struct Paint {
 }
 
 impl Paint {
-    /// Colours text for terminals only, and not if [`no_color`] is true.
-    pub(super) fn of(is_terminal: bool) -> Paint {
+    /// Colours text if the output is a terminal and [`no_color`] is false.
+    pub(super) fn for_terminal(is_terminal: bool) -> Paint {
         Paint { coloured: is_terminal && !no_color() }
     }
 

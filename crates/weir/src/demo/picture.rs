@@ -12,7 +12,7 @@ use super::report::{LatencyByKind, LatencyByPath, Quantiles, Report};
 mod tests;
 
 const FONT_PX: usize = 13;
-/// Width of a character. It keeps the columns aligned in any font.
+/// Width of a character. `textLength` enforces it, so that columns align in any font.
 const CHAR_PX: usize = 8;
 const LINE_PX: usize = 19;
 const MARGIN_PX: usize = 20;
@@ -20,7 +20,7 @@ const MARGIN_PX: usize = 20;
 /// Renders the picture as SVG.
 pub(crate) fn svg() -> String {
     let table = recorded_report().table(Paint::coloured());
-    let lines: Vec<Vec<Piece>> = table.trim_matches('\n').lines().map(pieces).collect();
+    let lines: Vec<Vec<Piece>> = table.trim_matches('\n').lines().map(split_pieces).collect();
     let ends = lines.iter().flatten().map(|piece| piece.column + piece.text.chars().count());
     let width = ends.max().unwrap_or_default() * CHAR_PX + 2 * MARGIN_PX;
     let height = lines.len() * LINE_PX + 2 * MARGIN_PX;
@@ -51,7 +51,7 @@ pub(crate) fn svg() -> String {
 /// Text of one colour that contains no two consecutive spaces.
 #[derive(Debug, PartialEq)]
 struct Piece<'a> {
-    /// Number of characters before it on its line.
+    /// Number of characters before the piece on its line.
     column: usize,
     /// SVG attributes.
     style: &'static str,
@@ -59,7 +59,7 @@ struct Piece<'a> {
 }
 
 /// Splits a line with terminal colour codes into pieces.
-fn pieces(line: &str) -> Vec<Piece<'_>> {
+fn split_pieces(line: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut column = 0;
     for (index, section) in line.split("\x1b[").enumerate() {
@@ -70,7 +70,7 @@ fn pieces(line: &str) -> Vec<Piece<'_>> {
             let text = padded.trim();
             let indent = padded.chars().count() - padded.trim_start().chars().count();
             if !text.is_empty() {
-                pieces.push(Piece { column: column + indent, style: style(code), text });
+                pieces.push(Piece { column: column + indent, style: svg_attributes(code), text });
             }
             column += padded.chars().count();
         }
@@ -79,7 +79,7 @@ fn pieces(line: &str) -> Vec<Piece<'_>> {
 }
 
 /// Returns the SVG attributes of a colour code of `Paint`.
-fn style(code: &str) -> &'static str {
+fn svg_attributes(code: &str) -> &'static str {
     match code {
         "1" => "fill=\"#ffffff\" font-weight=\"bold\"",
         "2" => "fill=\"#8b919c\"",

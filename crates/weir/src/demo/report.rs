@@ -1,7 +1,7 @@
 //! The result of a demo, printed as a table or as JSON.
 //!
-//! The judge is the thread that compares results with the simulated chain (`judge.rs`). A client is
-//! idle if it has no call in flight.
+//! The judge, in `judge.rs`, is the thread that compares results with the simulated chain. A client
+//! is idle if it has no call in flight.
 
 use std::fmt::Write as _;
 
@@ -24,9 +24,9 @@ const SCHEDULING_DELAY_MS_MAX: f64 = 2.0;
 const NAME_WIDTH: usize = 32;
 /// Width of each column of numbers in characters.
 const NUMBER_WIDTH: usize = 15;
-/// Name of the row of errors, which is coloured.
+/// Name of the row of errors. Its number is coloured.
 const CLIENT_ERRORS: &str = "errors received by clients";
-/// Name of the row of wrong responses, which is coloured.
+/// Name of the row of wrong responses. Its number is coloured.
 const WRONG_ANSWERS: &str = "wrong answers";
 
 /// The result of a run. Field names are those of the JSON output.
@@ -126,17 +126,17 @@ pub(super) struct RunSummary {
 
 impl Report {
     /// Builds the report from all measurements.
-    pub(super) fn of(
+    pub(super) fn new(
         run: &RunSummary,
         measurements: &Measurements,
         verdicts: &Verdicts,
         watch: Watch,
     ) -> Report {
-        let heads = watch.heads();
+        let heads = watch.blocks_followed();
         let status = watch.status;
         let chain = &status.chains[0];
         let requests = measurements.requests();
-        let node = |(name, node): (&&'static str, &super::watch::Node)| NodeCounts {
+        let node_counts = |(name, node): (&&'static str, &super::watch::Node)| NodeCounts {
             name,
             attempts: node.attempts,
             failed: node.failed,
@@ -167,12 +167,12 @@ impl Report {
             seed: run.seed,
             interrupted: run.interrupted,
             latency_ms: LatencyByPath {
-                gateway: LatencyByKind::of(&measurements.gateway),
-                direct: LatencyByKind::of(&measurements.direct),
+                gateway: LatencyByKind::new(&measurements.gateway),
+                direct: LatencyByKind::new(&measurements.direct),
             },
             late_p99_ms: quantile_ms(&measurements.scheduling_delay, 0.99),
             direct_errors: measurements.direct_errors,
-            nodes: NAMES.iter().zip(&chain.upstreams).map(node).collect(),
+            nodes: NAMES.iter().zip(&chain.upstreams).map(node_counts).collect(),
             timeline: watch.events,
             faults,
         }
@@ -206,12 +206,12 @@ impl Report {
 
     fn headline(&self, paint: Paint) -> String {
         let (errors, wrong) = (self.client_errors, self.wrong_answers);
-        let ended = if self.interrupted { ", then Ctrl-C" } else { "" };
+        let interruption = if self.interrupted { ", then Ctrl-C" } else { "" };
         let verdict =
             format!("{} errors, {} wrong answers", number::count(errors), number::count(wrong));
         let verdict = if self.is_good() { paint.good(verdict) } else { paint.bad(verdict) };
         format!(
-            "  {}: {} calls in {:.1} s{ended}, {verdict}",
+            "  {}: {} calls in {:.1} s{interruption}, {verdict}",
             paint.bold("weir in front of three simulated nodes"),
             number::count(self.requests),
             self.seconds,
@@ -221,8 +221,8 @@ impl Report {
     fn push_latencies(&self, text: &mut String, paint: Paint) {
         let LatencyByPath { gateway, direct } = &self.latency_ms;
         let mut row = |name: &str, head: String, history: String| {
-            let (names, numbers) = (NAME_WIDTH, NUMBER_WIDTH);
-            let _ = writeln!(text, "  {name:<names$}{head:>numbers$}{history:>numbers$}");
+            let _ = write!(text, "  {name:<NAME_WIDTH$}{head:>NUMBER_WIDTH$}");
+            let _ = writeln!(text, "{history:>NUMBER_WIDTH$}");
         };
         row("", "head reads".to_owned(), "history reads".to_owned());
         row("calls", number::count(gateway.head.calls), number::count(gateway.history.calls));
@@ -231,7 +231,7 @@ impl Report {
         for (index, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
             for (path, kinds) in paths {
                 let cell = |quantiles: &Quantiles| {
-                    milliseconds([quantiles.p50, quantiles.p99, quantiles.max][index])
+                    format_ms([quantiles.p50, quantiles.p99, quantiles.max][index])
                 };
                 row(&format!("{quantile} {path}"), cell(&kinds.head), cell(&kinds.history));
             }
@@ -245,7 +245,7 @@ impl Report {
 
     fn push_counts(&self, text: &mut String, paint: Paint) {
         let mut row = |name: &str, number: String, comment: &str| {
-            // The text is padded before it is coloured, because colour codes have no width.
+            // Padding precedes colouring, because colour codes have no width on the screen.
             let padded = format!("{number:>NUMBER_WIDTH$}");
             let padded = match &*number {
                 "0" if matches!(name, CLIENT_ERRORS | WRONG_ANSWERS) => paint.good(padded),
@@ -260,11 +260,11 @@ impl Report {
             0 => format!("all {} results compared with the chain", number::count(self.compared)),
             _ => {
                 let share = self.compared as f64 / (self.compared + self.not_compared) as f64;
-                format!("{} of the results compared with the chain", percent(Some(share)))
+                format!("{} of the results compared with the chain", format_percent(Some(share)))
             }
         };
         row(WRONG_ANSWERS, number::count(self.wrong_answers), &compared);
-        row("answered from the cache", percent(self.hit_ratio), "");
+        row("answered from the cache", format_percent(self.hit_ratio), "");
         row("coalesced with a call in flight", number::count(self.joined), "");
         row("retried after a failure", number::count(self.retried), "");
         let hedges_won = format!("{} hedges returned first", number::count(self.hedges_won));
@@ -278,8 +278,8 @@ impl Report {
         row("nodes ejected", number::count(self.ejected), &readmitted);
         let reorgs = match self.reorgs {
             0 => "no reorg".to_owned(),
-            1 => format!("1 reorg, {} deep", blocks(self.reorg_depth_max)),
-            count => format!("{count} reorgs, up to {} deep", blocks(self.reorg_depth_max)),
+            1 => format!("1 reorg, {} deep", format_blocks(self.reorg_depth_max)),
+            count => format!("{count} reorgs, up to {} deep", format_blocks(self.reorg_depth_max)),
         };
         row("new blocks followed", number::count(self.heads), &reorgs);
     }
@@ -313,7 +313,7 @@ impl Report {
 }
 
 impl LatencyByKind {
-    fn of(latencies: &[Latencies; 2]) -> LatencyByKind {
+    fn new(latencies: &[Latencies; 2]) -> LatencyByKind {
         let quantiles = |latencies: &Latencies| Quantiles {
             calls: latencies.len(),
             p50: quantile_ms(latencies, 0.5),
@@ -325,17 +325,17 @@ impl LatencyByKind {
     }
 }
 
-fn blocks(count: u64) -> String {
+fn format_blocks(count: u64) -> String {
     if count == 1 { "1 block".to_owned() } else { format!("{count} blocks") }
 }
 
-/// Formats a share as percent; `None` as a dash.
-pub(super) fn percent(share: Option<f64>) -> String {
+/// Formats a share as percent, and `None` as a dash.
+pub(super) fn format_percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// Formats milliseconds with about three significant digits; `None` as a dash.
-pub(super) fn milliseconds(ms: Option<f64>) -> String {
+/// Formats milliseconds with about three significant digits, and `None` as a dash.
+pub(super) fn format_ms(ms: Option<f64>) -> String {
     match ms {
         None => "-".to_owned(),
         Some(ms) if ms < 10.0 => format!("{ms:.2} ms"),

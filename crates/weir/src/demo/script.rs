@@ -15,13 +15,14 @@ const BLOCK_TIME_MAX: Duration = Duration::from_secs(1);
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(250);
 /// Number of blocks in a run, unless the block time reaches a bound.
 const BLOCKS: u32 = 20;
-/// Range of transactions per block: small, so that one core serves chain, nodes and judge.
+/// Minimum and maximum number of transactions per block. They are small, so that one core can run
+/// the chain, the nodes and the judge.
 const TRANSACTIONS: (u64, u64) = (4, 12);
 
 /// A fault of the faulty node, or the end of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeEvent {
-    /// The node gets no new blocks, so that its lag grows.
+    /// The node gets no new blocks, so its lag grows.
     Freeze,
     /// The node gets new blocks again and is at the head.
     CatchUp,
@@ -53,8 +54,8 @@ pub(super) fn steps(duration: Duration) -> [Step; 5] {
     ]
 }
 
-/// Options of a run's chain, with one reorg while the node lags and one near the end.
-pub(super) fn world(seed: u64, duration: Duration) -> WorldOptions {
+/// Returns the options of a run's chain, with one reorg while the node lags and one near the end.
+pub(super) fn world_options(seed: u64, duration: Duration) -> WorldOptions {
     let block_time = (duration / BLOCKS).clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
     let start = WorldOptions::default().height_start;
     let height = |share: f64| start + (duration.div_duration_f64(block_time) * share) as u64;

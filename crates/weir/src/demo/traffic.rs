@@ -16,7 +16,7 @@ use simnode::world::World;
 use tokio::time::Instant;
 use wire::response::{Outcome, parse_response};
 
-use super::calls::{Call, Kind, generate};
+use super::calls::{Call, CallKind, generate};
 use super::client::Client;
 use super::judge::{Evidence, JudgeSender};
 
@@ -42,9 +42,9 @@ pub(super) type Latencies = Histogram<u64>;
 
 /// The measurements of a run.
 pub(super) struct Measurements {
-    /// Latency through the gateway, by [`Kind`].
+    /// Latency through the gateway, by [`CallKind`].
     pub(super) gateway: [Latencies; 2],
-    /// Latency of direct calls to a node, by [`Kind`].
+    /// Latency of direct calls to a node, by [`CallKind`].
     pub(super) direct: [Latencies; 2],
     /// Latency through the gateway since the last sample.
     pub(super) recent: Latencies,
@@ -77,6 +77,7 @@ struct TrafficState {
     start: Instant,
     end: Instant,
     stop: AtomicBool,
+    /// Number of running clients.
     running: AtomicUsize,
     streams: [CallStream; 2],
     measurements: Mutex<Measurements>,
@@ -87,8 +88,10 @@ struct CallStream {
     target: SocketAddr,
     /// Id of the random stream that generates the calls.
     stream: u64,
+    /// Scheduled calls per second.
     rate: u32,
-    next: AtomicU64,
+    /// Index of the next call that a client takes.
+    next_index: AtomicU64,
     /// Calls sent so far, including those in flight.
     sent: AtomicU64,
 }
@@ -108,8 +111,8 @@ impl Traffic {
     ) -> Result<Traffic> {
         let start = Instant::now();
         let call_stream = |target, stream, rate| {
-            let (next, sent) = (AtomicU64::new(0), AtomicU64::new(0));
-            CallStream { target, stream: stream as u64, rate, next, sent }
+            let (next_index, sent) = (AtomicU64::new(0), AtomicU64::new(0));
+            CallStream { target, stream: stream as u64, rate, next_index, sent }
         };
         let state = Arc::new(TrafficState {
             world,
@@ -125,11 +128,11 @@ impl Traffic {
         });
         let gateway = (0..CONNECTIONS).map(|_| (GATEWAY, Some(judge.clone())));
         let direct = (0..DIRECT_CONNECTIONS).map(|_| (DIRECT, None));
-        for (number, (path, judge)) in gateway.chain(direct).enumerate() {
+        for (number, (stream_index, judge)) in gateway.chain(direct).enumerate() {
             let state = Arc::clone(&state);
             state.running.fetch_add(1, Ordering::Relaxed);
             let work = move || {
-                state.run(path, number as u64, judge);
+                state.run_client(stream_index, number as u64, judge);
                 state.running.fetch_sub(1, Ordering::Release);
             };
             std::thread::Builder::new().name(format!("demo-{number}")).spawn(work)?;
@@ -160,12 +163,12 @@ impl Traffic {
 
 impl TrafficState {
     /// Runs one client: takes the next call, waits for its scheduled time, and sends it.
-    #[allow(clippy::disallowed_methods)] // It sleeps on its own thread.
-    fn run(&self, path: usize, client: u64, judge: Option<JudgeSender>) {
-        let CallStream { target, stream, rate, next, sent } = &self.streams[path];
+    #[allow(clippy::disallowed_methods)] // The client sleeps on its own thread.
+    fn run_client(&self, stream_index: usize, client: u64, judge: Option<JudgeSender>) {
+        let CallStream { target, stream, rate, next_index, sent } = &self.streams[stream_index];
         let mut http = Client::new(*target);
         loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
+            let index = next_index.fetch_add(1, Ordering::Relaxed);
             let offset = Duration::from_secs(1).mul_f64(index as f64 / f64::from(*rate));
             let scheduled = self.start + offset;
             if scheduled >= self.end || self.stop.load(Ordering::Acquire) {
@@ -181,8 +184,8 @@ impl TrafficState {
                 }
             }
             sent.fetch_add(1, Ordering::Relaxed);
-            let slot = Slot { index, scheduled, was_idle: idle_time.is_some(), client };
-            self.send(&mut http, path, call, &slot, judge.as_ref());
+            let due_call = DueCall { index, scheduled, was_idle: idle_time.is_some(), client };
+            self.send(&mut http, stream_index, call, &due_call, judge.as_ref());
         }
     }
 
@@ -190,36 +193,36 @@ impl TrafficState {
     fn send(
         &self,
         http: &mut Client,
-        path: usize,
+        stream_index: usize,
         call: Call,
-        slot: &Slot,
+        due_call: &DueCall,
         judge: Option<&JudgeSender>,
     ) {
         let Call { kind, method, params } = call;
-        let id = slot.index;
+        let id = due_call.index;
         let request =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
         let sent = Instant::now();
         let response = http.post(&request);
         let received = Instant::now();
         let body = response.map_err(|error| format!("{error:#}")).and_then(|response| {
-            let text = || String::from_utf8_lossy(&response.body).into_owned();
+            let body_text = || String::from_utf8_lossy(&response.body).into_owned();
             match parse_response(&response.body, RESPONSE_DEPTH_MAX) {
                 Ok(parsed) if response.status == 200 && parsed.id == id.to_string().as_bytes() => {
                     match parsed.outcome {
                         Outcome::Result(_) => Ok(response.body),
-                        Outcome::Error { .. } => Err(text()),
+                        Outcome::Error { .. } => Err(body_text()),
                     }
                 }
-                _ => Err(format!("status {}: {}", response.status, text())),
+                _ => Err(format!("status {}: {}", response.status, body_text())),
             }
         });
         let mut measurements = self.measurements.lock();
-        if slot.was_idle {
-            record(&mut measurements.scheduling_delay, sent - slot.scheduled);
+        if due_call.was_idle {
+            record(&mut measurements.scheduling_delay, sent - due_call.scheduled);
         }
-        let latency = received - slot.scheduled;
-        match path {
+        let latency = received - due_call.scheduled;
+        match stream_index {
             GATEWAY => {
                 record(&mut measurements.gateway[kind.index()], latency);
                 record(&mut measurements.recent, latency);
@@ -233,36 +236,38 @@ impl TrafficState {
                 let delay = Duration::from_micros(measurements.scheduling_delay.max());
                 drop(measurements);
                 let sent = sent.checked_sub(delay).unwrap_or(sent);
-                let client = slot.client;
+                let client = due_call.client;
                 judge.submit(Evidence { method, params, body, sent, received, client });
             }
             (Ok(_), None) => {}
             (Err(error), _) => {
                 let seconds = (received - self.start).as_secs_f64();
                 let text = format!("{seconds:.1} s: {method} {params}: {error}");
-                measurements.record_error(path, text);
+                measurements.record_error(stream_index, text);
             }
         }
     }
 }
 
-/// The schedule of one call.
-struct Slot {
+/// A call that is due, and the client that sends it.
+struct DueCall {
+    /// Index of the call in its stream.
     index: u64,
     scheduled: Instant,
     /// True if the client was idle until the scheduled time.
     was_idle: bool,
+    /// Number of the client.
     client: u64,
 }
 
 impl Measurements {
     fn new() -> Result<Measurements> {
-        let latencies = || Latencies::new_with_max(LATENCY_MAX.as_micros() as u64, 3);
+        let new_histogram = || Latencies::new_with_max(LATENCY_MAX.as_micros() as u64, 3);
         Ok(Measurements {
-            gateway: [latencies()?, latencies()?],
-            direct: [latencies()?, latencies()?],
-            recent: latencies()?,
-            scheduling_delay: latencies()?,
+            gateway: [new_histogram()?, new_histogram()?],
+            direct: [new_histogram()?, new_histogram()?],
+            recent: new_histogram()?,
+            scheduling_delay: new_histogram()?,
             errors: 0,
             direct_errors: 0,
             error_samples: Vec::new(),
@@ -271,11 +276,11 @@ impl Measurements {
 
     /// Returns the number of calls through the gateway that have ended.
     pub(super) fn requests(&self) -> u64 {
-        Kind::ALL.iter().map(|kind| self.gateway[kind.index()].len()).sum()
+        CallKind::ALL.iter().map(|kind| self.gateway[kind.index()].len()).sum()
     }
 
-    fn record_error(&mut self, path: usize, text: String) {
-        if path == DIRECT {
+    fn record_error(&mut self, stream_index: usize, text: String) {
+        if stream_index == DIRECT {
             self.direct_errors += 1;
             return;
         }

@@ -13,7 +13,7 @@ use super::nodes::NAMES;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of events of a timeline; a run of the default length has about ten.
+/// Maximum number of events of a timeline. A run of the default length has about ten.
 const EVENTS_MAX: usize = 200;
 
 /// An event of the timeline.
@@ -109,7 +109,8 @@ pub(super) struct Totals {
 }
 
 impl Node {
-    /// Returns true if the gateway has ejected the node.
+    /// Returns true if the gateway has ejected the node, or probes the node before it gets calls
+    /// again.
     pub(super) fn is_ejected(&self) -> bool {
         matches!(self.state, NodeState::Ejected | NodeState::Probing)
     }
@@ -131,6 +132,7 @@ impl Chain {
 /// Watches one gateway.
 pub(super) struct Watch {
     client: Client,
+    /// Height of the gateway's head at the start. `None` if the gateway had no head.
     first_head: Option<u64>,
     pub(super) status: Status,
     pub(super) events: Vec<Event>,
@@ -164,7 +166,7 @@ impl Watch {
     }
 
     /// Returns the number of blocks by which the gateway's head has advanced since the start.
-    pub(super) fn heads(&self) -> u64 {
+    pub(super) fn blocks_followed(&self) -> u64 {
         let head = self.status.chains[0].head.map(|head| head.number);
         head.zip(self.first_head).map_or(0, |(head, first)| head.saturating_sub(first))
     }
@@ -191,7 +193,7 @@ fn describe_changes(old_chain: &Chain, new_chain: &Chain) -> Vec<String> {
         if is_readmitted {
             texts.push(format!("readmits {name}"));
         }
-        // A node may be readmitted and ejected again between two polls.
+        // Between two polls, a node may have been readmitted and ejected again.
         if new.is_ejected() && !(old.is_ejected() && new.readmissions == old.readmissions) {
             texts.push(format!("ejects {name}"));
         }

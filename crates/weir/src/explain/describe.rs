@@ -28,7 +28,7 @@ pub(super) const FILTER: &str =
     "by the gateway itself if it created the filter (docs/subscriptions.md); else:";
 /// Caching with a disabled cache.
 pub(super) const CACHE_OFF: &str = "no: the cache is off";
-/// Repetition of a call that is not safe to repeat after it was sent.
+/// Repetition of a call that may have an effect each time that it is sent.
 pub(super) const REPEAT_IF_UNSENT: &str = "only if it cannot have reached an upstream";
 
 /// Maximum number of bytes of the parameters that are printed with a key.
@@ -47,7 +47,7 @@ pub(super) fn rejection(rejection: &Rejection<'_>) -> String {
 
 /// Describes why a request or a call is denied.
 pub(super) fn denial(denial: Denial) -> String {
-    let why = match denial {
+    let reason = match denial {
         Denial::NoKey => "401: an API key or token is required",
         Denial::BadKey | Denial::TwoKeys => "401: the key is not valid",
         Denial::Expired => "401: the key has expired",
@@ -60,7 +60,7 @@ pub(super) fn denial(denial: Denial) -> String {
         Denial::Method => "-32601: a list of methods does not allow it",
         Denial::Rule => "a rule denies it",
     };
-    format!("the gateway responds {why}")
+    format!("the gateway responds {reason}")
 }
 
 /// Describes a rule that matched, and its effect.
@@ -81,6 +81,7 @@ pub(super) fn rule(rule: &Rule) -> String {
     format!("{} {effect}{share}", rule.name)
 }
 
+/// Describes a group.
 pub(super) fn group(group: &Group) -> String {
     format!("{}, which serves {}", group.name, group.methods.join(" "))
 }
@@ -92,7 +93,7 @@ pub(super) fn limit(
     method: Option<&Method>,
     grant: Option<&Grant>,
 ) -> String {
-    let counts = match (zone.cost, method) {
+    let cost_note = match (zone.cost, method) {
         (CallCost::Weight, Some(method)) if method.weight > 1 => {
             format!(", where the call counts as {}", method.weight)
         }
@@ -110,9 +111,10 @@ pub(super) fn limit(
         rate_source = " (the key's own)";
     }
     let description = source::describe_limit(&kind, zone);
-    format!("{description}{rate_source}{counts}{dry_run}; else status {}", limit.status)
+    format!("{description}{rate_source}{cost_note}{dry_run}; else status {}", limit.status)
 }
 
+/// Describes the priority class of a call.
 pub(super) fn class(class: Class) -> &'static str {
     match class {
         Class::High => "high: the first to be served when upstreams are overloaded",
@@ -121,11 +123,13 @@ pub(super) fn class(class: Class) -> &'static str {
     }
 }
 
+/// Describes the deadlines of a call.
 pub(super) fn deadline(group: &Group) -> String {
     let (deadline, attempt_deadline) = (group.deadline, group.attempt_deadline);
     format!("{deadline:?} for the whole call, {attempt_deadline:?} for each attempt")
 }
 
+/// Describes whether the gateway may repeat a call at another upstream.
 pub(super) fn repeat(repeat: Repeat, group: &Group) -> &'static str {
     match repeat {
         _ if group.retries_max == 0 => "no: the group allows no further attempt",
@@ -145,7 +149,7 @@ pub(super) fn block(
 ) -> String {
     let position = parameter.at + 1;
     match block {
-        Err(why) => format!("parameter {position} names none: {why}"),
+        Err(reason) => format!("parameter {position} names none: {reason}"),
         Ok(None) => format!("parameter {position} is absent and has no default"),
         Ok(Some(BlockRef::Number(number))) => {
             let state = match view.head {
@@ -186,6 +190,7 @@ pub(super) fn caching(lookup: &Lookup, cache: &Cache, view: &ChainView) -> Strin
     }
 }
 
+/// Returns the reason why a response is not cached.
 fn reason_against_caching(
     method: &Method,
     block: Result<Option<BlockRef>, BlockRefError>,

@@ -68,8 +68,8 @@ pub(super) struct NodeArgs {
 impl NodeArgs {
     /// Returns the endpoints of these nodes, with the headers and the root certificates.
     pub(super) fn endpoints(&self, nodes: &[Endpoint]) -> Result<Vec<Arc<Endpoint>>> {
-        let name = self.ca.as_deref().map(|path| format!("--ca {}", path.display()));
-        let context = || name.clone().unwrap_or_default();
+        let ca_option = self.ca.as_deref().map(|path| format!("--ca {}", path.display()));
+        let context = || ca_option.clone().unwrap_or_default();
         let pem = self.ca.as_deref().map(std::fs::read).transpose().with_context(context)?;
         let endpoint = |node: &Endpoint| {
             let headers = self.header.iter().cloned();
@@ -85,8 +85,8 @@ impl NodeArgs {
     }
 }
 
-/// Parses the value of an argument that may contain a secret. In contrast to clap's errors, its
-/// errors do not repeat the value.
+/// Parses the value of an argument that may contain a secret. Its errors do not repeat the value,
+/// unlike those of clap.
 #[derive(Clone)]
 pub(super) struct SecretParser<T>(fn(&OsStr) -> Result<T, String>);
 
@@ -102,9 +102,9 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
         argument: Option<&Arg>,
         value: &OsStr,
     ) -> Result<T, clap::Error> {
-        (self.0)(value).map_err(|why| {
+        (self.0)(value).map_err(|reason| {
             let name = argument.and_then(Arg::get_long).unwrap_or_default();
-            let message = format!("--{name}: {why}\n");
+            let message = format!("--{name}: {reason}\n");
             clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
         })
     }
@@ -122,9 +122,9 @@ fn parse_header_option(text: &OsStr) -> Result<Header, String> {
 
 /// Parses `--db`.
 fn parse_location(address: &OsStr) -> Result<Location, String> {
-    // A file name may be any bytes.
+    // A file name need not be UTF-8, so `Database::File` gets the original bytes.
     let database = Database::parse(&address.to_string_lossy())
-        .map_err(|why| format!("{why} (allowed: {})", Database::ALLOWED))?;
+        .map_err(|reason| format!("{reason} (allowed: {})", Database::ALLOWED))?;
     let database = match (database, address.to_str()) {
         (Database::File(_), _) => Database::File(address.into()),
         (url, Some(_)) => url,

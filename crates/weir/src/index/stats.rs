@@ -49,7 +49,7 @@ struct IndexStats {
     bytes_per_block: Option<u64>,
 }
 
-fn text(hash: &[u8; 32]) -> String {
+fn format_hash(hash: &[u8; 32]) -> String {
     String::from_utf8_lossy(&hash_text(hash)).into_owned()
 }
 
@@ -66,14 +66,14 @@ impl Stats {
         let stats = IndexStats {
             family: metadata.chain.family,
             chain: metadata.chain.id,
-            genesis: text(&metadata.chain.genesis_hash),
+            genesis: format_hash(&metadata.chain.genesis_hash),
             what: metadata.contents.to_string(),
             verified: metadata.verification,
             left_to_nodes: metadata.differing_forms,
             not_seen_yet: metadata.untested_forms,
             first: range.map(|range| range.first),
             last: range.map(|range| range.last),
-            last_hash: range.map(|range| text(&range.last_hash)),
+            last_hash: range.map(|range| format_hash(&range.last_hash)),
             finalized: range.map(|range| range.finalized),
             blocks,
             transactions,
@@ -107,6 +107,6 @@ fn print_stats(stats: &IndexStats) {
         println!("not seen yet  {} (left to nodes so far)", stats.not_seen_yet.join(", "));
     }
     println!("transactions  {}", stats.transactions);
-    let each = stats.bytes_per_block.map(|bytes| format!(", {bytes} bytes per block"));
-    println!("disk          {}{}", format_bytes(stats.bytes), each.unwrap_or_default());
+    let per_block = stats.bytes_per_block.map(|bytes| format!(", {bytes} bytes per block"));
+    println!("disk          {}{}", format_bytes(stats.bytes), per_block.unwrap_or_default());
 }

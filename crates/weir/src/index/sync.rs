@@ -106,12 +106,12 @@ impl Sync {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let verify = match self.verification_level() {
             Ok(level) => level,
-            Err(why) => {
-                eprintln!("weir index sync: {why}");
+            Err(reason) => {
+                eprintln!("weir index sync: {reason}");
                 return Ok(ExitCode::from(EXIT_FAULTY));
             }
         };
-        let samples = self.samples.as_deref().map(create).transpose()?;
+        let samples = self.samples.as_deref().map(create_file).transpose()?;
         let stop = stop::flag_on_signals("ending; fetched blocks are kept")?;
         let options = Options {
             nodes: self.node_args.endpoints(&self.nodes)?,
@@ -164,7 +164,7 @@ impl Sync {
     }
 }
 
-fn create(path: &Path) -> Result<BufWriter<File>> {
+fn create_file(path: &Path) -> Result<BufWriter<File>> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(BufWriter::new(file))
 }
@@ -195,7 +195,7 @@ struct PageCacheSample {
 }
 
 impl Sample {
-    fn of(progress: &Progress) -> Sample {
+    fn from_progress(progress: &Progress) -> Sample {
         Sample {
             time: jiff::Timestamp::now().to_string(),
             height: progress.height,
@@ -227,7 +227,7 @@ fn resident_bytes() -> u64 {
 struct ProgressOutput {
     progress: Mutex<Progress>,
     bar: Option<ProgressBar>,
-    /// True if progress and events are printed as lines when there is no bar.
+    /// True if progress and events are printed as lines. Ignored if there is a bar.
     print_lines: bool,
 }
 
@@ -250,7 +250,7 @@ impl ProgressOutput {
         let show_bar = std::io::stderr().is_terminal() && !quiet;
         let bar = show_bar.then(|| {
             let bar = ProgressBar::new(0);
-            // The template is a valid constant.
+            // The constant template is valid, so this never fails.
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
                 bar.set_style(style);
             }
@@ -272,7 +272,7 @@ impl ProgressOutput {
             let is_done = done.load(Ordering::Relaxed);
             let progress = self.progress.lock().clone();
             if let Some(samples) = &mut samples {
-                serde_json::to_writer(&mut *samples, &Sample::of(&progress))?;
+                serde_json::to_writer(&mut *samples, &Sample::from_progress(&progress))?;
                 samples.write_all(b"\n")?;
                 samples.flush()?;
             }
@@ -291,6 +291,8 @@ impl ProgressOutput {
             if is_done {
                 return Ok(());
             }
+            // The rates of a bar cover one interval. Those of a line cover the time since the last
+            // line.
             if self.bar.is_some() || last_line.elapsed() < SAMPLE_INTERVAL {
                 rate_base = RateBase { time: Instant::now(), progress };
             }
@@ -326,7 +328,7 @@ impl ProgressOutput {
     }
 }
 
-/// The earlier progress from which the rates of a progress line are computed.
+/// Start of the period over which the rates of a progress line are computed.
 struct RateBase {
     time: Instant,
     progress: Progress,

@@ -174,7 +174,7 @@ fn default_level(reader: &Reader) -> Level {
     Level::Off
 }
 
-/// Prints all findings, or that there are none, and returns the exit code.
+/// Prints all findings, or a line that the index is sound. Returns the exit code.
 fn print_result(report: &Report, node_findings: &[Finding], level: Level) -> Result<ExitCode> {
     for finding in report.findings.iter().chain(node_findings) {
         println!("{finding}");

@@ -11,19 +11,20 @@ use lab_model::plan::{self, Plan};
 /// URL options that also apply to a plan.
 const OPTIONS_OF_PLANS: [&str; 2] = ["--seed", "--insecure"];
 /// URL options that a capacity search sets itself.
-const SET_BY_SEARCH: [&str; 4] = ["-d", "-n", "-r", "--warmup"];
+const OPTIONS_SET_BY_SEARCH: [&str; 4] = ["-d", "-n", "-r", "--warmup"];
 
-/// The URL options, and the names of those that the command line sets.
+/// The options of a target that is given as a URL.
 #[derive(Debug)]
 struct UrlArgs {
     options: UrlOptions,
-    given: Vec<String>,
+    /// Flags of the options that the command line sets, such as `-r`.
+    set_flags: Vec<String>,
 }
 
 impl UrlArgs {
-    /// Returns the first option on the command line that `matches` accepts.
-    fn find_given(&self, matches: impl Fn(&str) -> bool) -> Option<&str> {
-        self.given.iter().map(String::as_str).find(|option| matches(option))
+    /// Returns the first flag on the command line that `matches` accepts.
+    fn find_set_flag(&self, matches: impl Fn(&str) -> bool) -> Option<&str> {
+        self.set_flags.iter().map(String::as_str).find(|option| matches(option))
     }
 }
 
@@ -40,15 +41,15 @@ impl Args for UrlArgs {
 impl FromArgMatches for UrlArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<UrlArgs, clap::Error> {
         let command = UrlOptions::augment_args(Command::new("URL"));
-        let given = command.get_arguments().filter(|option| {
+        let set_options = command.get_arguments().filter(|option| {
             matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine)
         });
-        let name = |option: &clap::Arg| match (option.get_short(), option.get_long()) {
+        let flag_of = |option: &clap::Arg| match (option.get_short(), option.get_long()) {
             (Some(short), _) => format!("-{short}"),
             (None, long) => format!("--{}", long.unwrap_or_default()),
         };
-        let given = given.map(name).collect();
-        Ok(UrlArgs { options: UrlOptions::from_arg_matches(matches)?, given })
+        let set_flags = set_options.map(flag_of).collect();
+        Ok(UrlArgs { options: UrlOptions::from_arg_matches(matches)?, set_flags })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -77,19 +78,25 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Builds the plan. The outer error is a failure such as an unreachable target; the inner one
-    /// describes an error in the arguments or the plan.
-    pub(crate) fn plan(&self) -> Result<Result<Plan, String>> {
-        if self.is_url() { self.plan_from_url() } else { Ok(self.plan_from_file()) }
+    /// Builds the plan. The outer error is a failure such as an unreachable target. The inner error
+    /// describes a fault in the arguments or the plan.
+    pub(crate) fn build_plan(&self) -> Result<Result<Plan, String>> {
+        if self.is_url() { self.build_plan_from_url() } else { Ok(self.read_plan()) }
     }
 
     /// Builds the plan of a capacity search, which sets rate and duration itself. `rate` is the
     /// first rate for a URL, and `workers` its default concurrency.
-    pub(crate) fn search_plan(&mut self, rate: f64, workers: u64) -> Result<Result<Plan, String>> {
+    pub(crate) fn build_search_plan(
+        &mut self,
+        rate: f64,
+        workers: u64,
+    ) -> Result<Result<Plan, String>> {
         if !self.is_url() {
-            return Ok(self.plan_from_file());
+            return Ok(self.read_plan());
         }
-        if let Some(option) = self.url_args.find_given(|option| SET_BY_SEARCH.contains(&option)) {
+        if let Some(option) =
+            self.url_args.find_set_flag(|option| OPTIONS_SET_BY_SEARCH.contains(&option))
+        {
             let message = format!(
                 "{option} cannot be used with a search, which sets rate and time itself: see --rate-start, \
                  --rate-max, --probe and --probe-warmup"
@@ -99,7 +106,7 @@ impl TargetArgs {
         let options = &mut self.url_args.options;
         options.rate = Some(rate.to_string());
         options.concurrency = options.concurrency.or(Some(workers));
-        let plan = self.plan_from_url()?;
+        let plan = self.build_plan_from_url()?;
         Ok(plan.map(|mut plan| {
             plan.capacity.rate_start = rate;
             plan
@@ -121,7 +128,7 @@ impl TargetArgs {
         self.url_or_plan.contains("://")
     }
 
-    fn plan_from_url(&self) -> Result<Result<Plan, String>> {
+    fn build_plan_from_url(&self) -> Result<Result<Plan, String>> {
         if self.plan_target.is_some() {
             return Ok(Err("--target cannot be used with a URL, which is the target".to_owned()));
         }
@@ -144,9 +151,10 @@ impl TargetArgs {
     }
 
     /// Reads the plan, and applies the options that also apply to a plan.
-    fn plan_from_file(&self) -> Result<Plan, String> {
+    fn read_plan(&self) -> Result<Plan, String> {
         let name = &self.url_or_plan;
-        if let Some(option) = self.url_args.find_given(|option| !OPTIONS_OF_PLANS.contains(&option))
+        if let Some(option) =
+            self.url_args.find_set_flag(|option| !OPTIONS_OF_PLANS.contains(&option))
         {
             return Err(format!("{option} cannot be used with a plan: set it in {name}"));
         }

@@ -84,9 +84,9 @@ pub(crate) struct Output {
 const DEFAULT_SCHEMA: i32 = lab::export::SCHEMA_MIN;
 
 fn parse_trends(text: &str) -> Result<Trends, String> {
-    if let Some(rest) = text.strip_prefix("native") {
-        let schema = match rest.strip_prefix(':') {
-            None if rest.is_empty() => DEFAULT_SCHEMA,
+    if let Some(schema_part) = text.strip_prefix("native") {
+        let schema = match schema_part.strip_prefix(':') {
+            None if schema_part.is_empty() => DEFAULT_SCHEMA,
             number => number
                 .and_then(|number| number.parse().ok())
                 .ok_or_else(|| "native is followed by : and a schema, 5 to 8".to_owned())?,
@@ -113,7 +113,7 @@ impl Output {
             std::fs::create_dir_all(dir).with_context(context)?;
         }
         let labels = Labels::of(&self.metric_label)?;
-        let push = self.remote_write.as_ref().map(|url| Settings {
+        let push_settings = self.remote_write.as_ref().map(|url| Settings {
             names: self.metric_names,
             trends: self.metric_trends.clone(),
             labels: labels.clone(),
@@ -126,20 +126,21 @@ impl Output {
             eprintln!("metrics at http://{}/metrics", scrape.address());
         }
         Ok(Sinks {
-            push: push.as_ref().map(RemoteWrite::start).transpose()?,
+            push: push_settings.as_ref().map(RemoteWrite::start).transpose()?,
             scrape,
-            live: self.live(plan, stop),
+            live: self.start_live(plan, stop),
         })
     }
 
-    fn live(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Live {
+    /// Starts the progress output on the terminal.
+    fn start_live(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Live {
         if self.quiet {
             return Live::Quiet;
         }
-        let terminal = !self.plain && io::stderr().is_terminal() && io::stdin().is_terminal();
-        match terminal.then(|| Screen::start(plan, stop)) {
+        let is_terminal = !self.plain && io::stderr().is_terminal() && io::stdin().is_terminal();
+        match is_terminal.then(|| Screen::start(plan, stop)) {
             Some(Ok(screen)) => Live::Screen(screen),
-            // A terminal that cannot be redrawn gets plain lines.
+            // If the full screen cannot start, progress is printed as plain lines.
             Some(Err(_)) | None => Live::Plain(Plain::new(io::stderr())),
         }
     }
@@ -157,7 +158,7 @@ impl Output {
     /// Writes all requested files, even if one of them fails.
     ///
     /// # Errors
-    /// Returns the first failure. Further failures are printed on standard error.
+    /// Returns the first failure. Prints further failures on standard error.
     pub(super) fn write(&self, result: &RunResult, totals: &Totals, plan: &Plan) -> Result<()> {
         let methods = &plan.methods;
         let mut results = Vec::new();
@@ -203,6 +204,7 @@ pub(super) struct Sinks {
     live: Live,
 }
 
+/// The progress output on the terminal.
 enum Live {
     Screen(Screen),
     Plain(Plain<Stderr>),
@@ -235,7 +237,7 @@ impl Sinks {
     }
 }
 
-/// Warnings about samples that were not stored.
+/// Returns warnings about samples that the receiver of remote write did not store.
 pub(crate) fn push_warnings(summary: PushSummary) -> Vec<String> {
     let PushSummary { stored, rejected, rejected_status, discarded, skipped, .. } = summary;
     let mut lines = Vec::new();

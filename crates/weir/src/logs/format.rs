@@ -41,18 +41,18 @@ impl Format {
             _ => {}
         }
         let mut segments = Vec::new();
-        let mut rest = text;
-        while let Some((literal, from_name)) = rest.split_once('$') {
+        let mut remaining = text;
+        while let Some((literal, from_name)) = remaining.split_once('$') {
             if !literal.is_empty() {
                 segments.push(Segment::Literal(literal.to_owned()));
             }
             let (name, after_name) =
                 split_name(from_name).ok_or("a $ is not followed by a name")?;
             segments.push(Segment::Variable(name.to_owned()));
-            rest = after_name;
+            remaining = after_name;
         }
-        if !rest.is_empty() {
-            segments.push(Segment::Literal(rest.to_owned()));
+        if !remaining.is_empty() {
+            segments.push(Segment::Literal(remaining.to_owned()));
         }
         Ok(Format::Text(segments))
     }

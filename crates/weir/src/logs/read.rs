@@ -16,9 +16,9 @@ mod tests;
 /// Maximum number of bytes of a line. The gateway and nginx write far shorter lines.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// The values of a line; `None` marks an absent one.
+/// The values of a line. `None` means that the line does not have the value.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Line<'a> {
+pub(crate) struct LogLine<'a> {
     /// Seconds since 1970.
     pub(crate) seconds: f64,
     /// Address of the client; empty if absent.
@@ -41,7 +41,7 @@ pub(crate) struct Line<'a> {
     pub(crate) bytes_out: Option<u64>,
 }
 
-/// Why a line could not be parsed.
+/// The reason why a line cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineFault {
     /// Longer than any line of an access log.
@@ -123,7 +123,7 @@ impl LineParser {
     ///
     /// # Errors
     /// Fails if the line does not have the format; see [`LineFault`].
-    pub(crate) fn parse<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
+    pub(crate) fn parse<'a>(&self, line: &'a str) -> Result<LogLine<'a>, LineFault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(LineFault::Length);
         }
@@ -157,11 +157,11 @@ struct JsonLine<'a> {
     bytes_out: Option<u64>,
 }
 
-fn parse_json(line: &str) -> Result<Line<'_>, LineFault> {
+fn parse_json(line: &str) -> Result<LogLine<'_>, LineFault> {
     let json: JsonLine<'_> = serde_json::from_str(line).map_err(|_| LineFault::Json)?;
     let request_seconds =
         json.request_time.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
-    Ok(Line {
+    Ok(LogLine {
         seconds: parse_iso_time(&json.time)?,
         client: json.client,
         key: json.key,
@@ -175,28 +175,32 @@ fn parse_json(line: &str) -> Result<Line<'_>, LineFault> {
     })
 }
 
-fn parse_text<'a>(segments: &[Segment], line: &'a str) -> Result<Line<'a>, LineFault> {
-    let mut parsed = Line::default();
-    let mut rest = line;
+fn parse_text<'a>(segments: &[Segment], line: &'a str) -> Result<LogLine<'a>, LineFault> {
+    let mut parsed = LogLine::default();
+    let mut remaining = line;
     let mut segments = segments.iter().peekable();
     while let Some(segment) = segments.next() {
         match segment {
-            Segment::Literal(text) => rest = rest.strip_prefix(&**text).ok_or(LineFault::Shape)?,
+            Segment::Literal(text) => {
+                remaining = remaining.strip_prefix(&**text).ok_or(LineFault::Shape)?
+            }
             Segment::Variable(name) => {
                 let end = match segments.peek() {
-                    Some(Segment::Literal(text)) => rest.find(&**text).ok_or(LineFault::Shape)?,
-                    _ => rest.len(),
+                    Some(Segment::Literal(text)) => {
+                        remaining.find(&**text).ok_or(LineFault::Shape)?
+                    }
+                    _ => remaining.len(),
                 };
-                let (value, after) = rest.split_at(end);
+                let (value, after_value) = remaining.split_at(end);
                 parsed.set(name, value)?;
-                rest = after;
+                remaining = after_value;
             }
         }
     }
-    if rest.is_empty() { Ok(parsed) } else { Err(LineFault::Shape) }
+    if remaining.is_empty() { Ok(parsed) } else { Err(LineFault::Shape) }
 }
 
-impl<'a> Line<'a> {
+impl<'a> LogLine<'a> {
     fn set(&mut self, variable: &str, value: &'a str) -> Result<(), LineFault> {
         let text = || (value != "-" && !value.is_empty()).then_some(Cow::Borrowed(value));
         match variable {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use hdrhistogram::Histogram;
 
-use super::read::Line;
+use super::read::LogLine;
 
 /// Maximum number of rows of the time series: two days by second. A longer series is downsampled by
 /// a factor of ten.
@@ -30,15 +30,15 @@ pub(super) struct Sums {
     /// Lines that were parsed and are within the time range.
     pub(super) lines: u64,
     /// Lines that could not be parsed.
-    pub(super) faulty: u64,
+    pub(super) faulty_lines: u64,
     /// Earliest time in seconds since 1970.
-    pub(super) first: f64,
+    pub(super) first_seconds: f64,
     /// Latest time in seconds since 1970.
-    pub(super) last: f64,
+    pub(super) last_seconds: f64,
     /// Seconds per step of the time series.
     pub(super) step_seconds: u64,
     /// Line counts by start of the step, then by status.
-    pub(super) times: BTreeMap<u64, BTreeMap<u16, u64>>,
+    pub(super) counts_by_step: BTreeMap<u64, BTreeMap<u16, u64>>,
     pub(super) statuses: BTreeMap<u16, u64>,
     pub(super) methods: HashMap<String, Method>,
     /// Line counts by JSON-RPC code.
@@ -56,6 +56,7 @@ pub(super) struct Method {
     pub(super) count: u64,
     /// Lines with a JSON-RPC error, or a status of 400 and above.
     pub(super) errors: u64,
+    /// Durations of the requests in microseconds.
     pub(super) micros: Histogram<u64>,
 }
 
@@ -69,15 +70,15 @@ impl Method {
 impl Sums {
     /// Creates empty aggregates with `step_seconds` per step of the time series.
     pub(super) fn new(step_seconds: u64) -> Sums {
-        let (first, last) = (f64::INFINITY, f64::NEG_INFINITY);
-        Sums { first, last, step_seconds, ..Sums::default() }
+        let (first_seconds, last_seconds) = (f64::INFINITY, f64::NEG_INFINITY);
+        Sums { first_seconds, last_seconds, step_seconds, ..Sums::default() }
     }
 
     /// Adds a line.
-    pub(super) fn add(&mut self, line: &Line<'_>) {
+    pub(super) fn add(&mut self, line: &LogLine<'_>) {
         self.lines += 1;
-        self.first = self.first.min(line.seconds);
-        self.last = self.last.max(line.seconds);
+        self.first_seconds = self.first_seconds.min(line.seconds);
+        self.last_seconds = self.last_seconds.max(line.seconds);
         self.bytes_out = self.bytes_out.saturating_add(line.bytes_out.unwrap_or(0));
         self.add_time(line);
         if self.statuses.len() < CODES_MAX || self.statuses.contains_key(&line.status) {
@@ -90,22 +91,23 @@ impl Sums {
                 self.other_errors += 1;
             }
         }
-        count(&mut self.keys, line.key.as_deref());
-        count(&mut self.clients, Some(&*line.client).filter(|client| !client.is_empty()));
-        count(&mut self.caches, line.cache.as_deref());
-        count(&mut self.upstreams, line.upstream.as_deref());
+        count_name(&mut self.keys, line.key.as_deref());
+        count_name(&mut self.clients, Some(&*line.client).filter(|client| !client.is_empty()));
+        count_name(&mut self.caches, line.cache.as_deref());
+        count_name(&mut self.upstreams, line.upstream.as_deref());
         self.add_method(line);
     }
 
-    fn add_time(&mut self, line: &Line<'_>) {
+    /// Counts a line in its step of the time series. Merges steps if the series gets too long.
+    fn add_time(&mut self, line: &LogLine<'_>) {
         let start = line.seconds as u64 / self.step_seconds * self.step_seconds;
-        *self.times.entry(start).or_default().entry(line.status).or_default() += 1;
-        while self.times.len() > STEPS_MAX {
+        *self.counts_by_step.entry(start).or_default().entry(line.status).or_default() += 1;
+        while self.counts_by_step.len() > STEPS_MAX {
             self.step_seconds *= 10;
-            let old_times = std::mem::take(&mut self.times);
-            for (old_start, statuses) in old_times {
+            let old_counts = std::mem::take(&mut self.counts_by_step);
+            for (old_start, statuses) in old_counts {
                 let start = old_start / self.step_seconds * self.step_seconds;
-                let counts = self.times.entry(start).or_default();
+                let counts = self.counts_by_step.entry(start).or_default();
                 for (status, count) in statuses {
                     *counts.entry(status).or_default() += count;
                 }
@@ -113,7 +115,7 @@ impl Sums {
         }
     }
 
-    fn add_method(&mut self, line: &Line<'_>) {
+    fn add_method(&mut self, line: &LogLine<'_>) {
         let name = sanitize(line.method.as_deref().unwrap_or("-"));
         let has_row = self.methods.len() < METHODS_MAX || self.methods.contains_key(&name);
         let name = if has_row { name } else { OTHER.to_owned() };
@@ -126,12 +128,13 @@ impl Sums {
     }
 
     /// Returns the seconds from the earliest line to the latest, at least one.
-    pub(super) fn seconds(&self) -> f64 {
-        (self.last - self.first).max(1.0)
+    pub(super) fn duration_seconds(&self) -> f64 {
+        (self.last_seconds - self.first_seconds).max(1.0)
     }
 }
 
-fn count(table: &mut HashMap<String, u64>, name: Option<&str>) {
+/// Increments the count of a name. Does nothing for `None`.
+fn count_name(table: &mut HashMap<String, u64>, name: Option<&str>) {
     let Some(name) = name else { return };
     let name = sanitize(name);
     let has_row = table.len() < NAMES_MAX || table.contains_key(&name);
@@ -140,8 +143,8 @@ fn count(table: &mut HashMap<String, u64>, name: Option<&str>) {
 
 /// Makes a name printable: replaces control characters and limits its length.
 fn sanitize(name: &str) -> String {
-    let printable = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
-    name.chars().take(NAME_CHARS_MAX).map(printable).collect()
+    let make_printable = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
+    name.chars().take(NAME_CHARS_MAX).map(make_printable).collect()
 }
 
 #[cfg(test)]
@@ -150,26 +153,30 @@ mod tests {
 
     use super::*;
 
-    fn line(seconds: f64, status: u16, method: &str) -> Line<'_> {
+    fn line(seconds: f64, status: u16, method: &str) -> LogLine<'_> {
         let client = "::1".into();
-        Line { seconds, status, client, method: Some(method.into()), ..Line::default() }
+        LogLine { seconds, status, client, method: Some(method.into()), ..LogLine::default() }
     }
 
     #[test]
     fn lines_are_counted_by_time_status_and_method() {
         let mut sums = Sums::new(60);
-        sums.add(&Line { request_seconds: Some(0.5), ..line(120.0, 200, "a") });
-        sums.add(&Line {
+        sums.add(&LogLine { request_seconds: Some(0.5), ..line(120.0, 200, "a") });
+        sums.add(&LogLine {
             request_seconds: Some(0.1),
             error: Some(-32000),
             ..line(179.9, 200, "a")
         });
         sums.add(&line(180.0, 429, "b"));
-        let times: Vec<_> = sums.times.iter().map(|(start, by)| (*start, by.clone())).collect();
+        let times: Vec<_> = sums
+            .counts_by_step
+            .iter()
+            .map(|(start, by_status)| (*start, by_status.clone()))
+            .collect();
         assert_eq!(times, [(120, BTreeMap::from([(200, 2)])), (180, BTreeMap::from([(429, 1)]))]);
-        let a = &sums.methods["a"];
-        assert_eq!((a.count, a.errors, a.micros.len()), (2, 1, 2));
-        assert!((495_000..=505_000).contains(&a.micros.max()));
+        let method = &sums.methods["a"];
+        assert_eq!((method.count, method.errors, method.micros.len()), (2, 1, 2));
+        assert!((495_000..=505_000).contains(&method.micros.max()));
         assert_eq!(
             (sums.methods["b"].errors, sums.errors[&-32000], sums.clients["::1"]),
             (1, 1, 3)
@@ -183,13 +190,14 @@ mod tests {
             let name = format!("name-{number}");
             let line = line(number as f64, (number % 3000) as u16, &name);
             let (key, error) = (Some(name.clone().into()), Some(number as i64));
-            sums.add(&Line { key, error, client: name.clone().into(), ..line });
+            sums.add(&LogLine { key, error, client: name.clone().into(), ..line });
         }
         assert_eq!(sums.step_seconds, 10);
-        assert!(sums.times.len() <= STEPS_MAX && sums.methods.len() <= METHODS_MAX + 1);
+        assert!(sums.counts_by_step.len() <= STEPS_MAX && sums.methods.len() <= METHODS_MAX + 1);
         assert!(sums.keys.len() <= NAMES_MAX + 1 && sums.clients.len() <= NAMES_MAX + 1);
         assert!(sums.errors.len() <= CODES_MAX && sums.statuses.len() <= CODES_MAX);
-        let counted: u64 = sums.times.values().flat_map(|by| by.values()).sum();
+        let counted: u64 =
+            sums.counts_by_step.values().flat_map(|by_status| by_status.values()).sum();
         assert_eq!(counted, sums.lines);
         assert_eq!(sums.methods.values().map(|method| method.count).sum::<u64>(), sums.lines);
         assert_eq!(sanitize("a\u{1b}[2J\n"), "a\u{fffd}[2J\u{fffd}");

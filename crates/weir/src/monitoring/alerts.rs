@@ -1,36 +1,36 @@
-//! The alerts. Each is declared with what it means, what to look at and what to do, from which
-//! `docs/alerts.md` is generated.
+//! The alerts. Each declaration has the meaning of the alert, the evidence to look at and the
+//! actions to take. `docs/alerts.md` is generated from the declarations.
 //!
-//! Queries keep the labels of the gateway, so that an alert names it. `deploy/prometheus` has a
-//! file of cases in which each alert fires, and cases in which it does not.
+//! Queries keep the labels of the gateway, so that an alert names the gateway. `deploy/prometheus`
+//! has test cases in which each alert fires, and cases in which it does not fire.
 
 /// An alert.
 #[derive(Debug)]
 pub(super) struct Alert {
     pub(super) name: &'static str,
     pub(super) query: &'static str,
-    /// How long the query must have a value before the alert fires, such as `5m`.
+    /// Time for which the query must return a series before the alert fires, such as `5m`.
     pub(super) hold: &'static str,
     pub(super) severity: Severity,
-    /// What happened, as a template of Prometheus.
+    /// The event, as a template of Prometheus.
     pub(super) summary: &'static str,
-    /// What follows from it, as a template of Prometheus.
+    /// The consequence of the event, as a template of Prometheus.
     pub(super) description: &'static str,
     pub(super) meaning: &'static str,
-    /// Noun phrases: places with evidence.
+    /// Noun phrases: where to look for evidence.
     pub(super) look: &'static [&'static str],
     /// Sentences: actions, the most likely first.
     pub(super) act: &'static [&'static str],
 }
 
-/// How soon somebody must act.
+/// The urgency of an alert: when an operator must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
     /// Now.
     Critical,
     /// Today.
     Warning,
-    /// At some time.
+    /// At a convenient time.
     Info,
 }
 

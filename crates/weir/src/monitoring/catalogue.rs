@@ -20,7 +20,7 @@ pub(super) enum Kind {
 pub(super) struct Metric {
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// Last part of the name if it is a unit, else empty.
+    /// The unit in the name, such as `seconds`. Empty if the name has no unit.
     pub(super) unit: &'static str,
     pub(super) labels: Vec<&'static str>,
     pub(super) help: &'static str,
@@ -35,9 +35,9 @@ pub(super) struct Catalogue {
 /// Returns the metrics of the gateway.
 pub(super) fn gateway() -> Catalogue {
     let declarations = gateway::admin::metrics::list_declarations().into_iter();
-    Catalogue::of(declarations.map(|metric| Metric {
+    Catalogue::new(declarations.map(|metric| Metric {
         name: metric.name,
-        kind: kind(&metric.kind),
+        kind: parse_kind(&metric.kind),
         unit: metric.unit,
         labels: metric.labels,
         help: metric.help,
@@ -47,16 +47,16 @@ pub(super) fn gateway() -> Catalogue {
 /// Returns the metrics of a load run.
 pub(super) fn lab() -> Catalogue {
     let declarations = lab::export::declarations().into_iter();
-    Catalogue::of(declarations.map(|metric| Metric {
+    Catalogue::new(declarations.map(|metric| Metric {
         name: metric.name,
-        kind: kind(metric.kind),
+        kind: parse_kind(metric.kind),
         unit: metric.unit,
         labels: metric.labels.to_vec(),
         help: metric.help,
     }))
 }
 
-fn kind(word: &str) -> Kind {
+fn parse_kind(word: &str) -> Kind {
     match word {
         "counter" => Kind::Counter,
         "gauge" => Kind::Gauge,
@@ -68,7 +68,7 @@ fn kind(word: &str) -> Kind {
 }
 
 impl Catalogue {
-    fn of(metrics: impl Iterator<Item = Metric>) -> Catalogue {
+    fn new(metrics: impl Iterator<Item = Metric>) -> Catalogue {
         Catalogue { metrics: metrics.map(|metric| (metric.name.clone(), metric)).collect() }
     }
 
@@ -82,7 +82,8 @@ impl Catalogue {
         self.metrics.values()
     }
 
-    /// Finds the metric of a series, such as that of `NAME_bucket`.
+    /// Finds the metric of a series. For example, `NAME_bucket` is a series of the histogram
+    /// `NAME`.
     pub(super) fn find(&self, series: &str) -> Option<&Metric> {
         self.metrics.get(series).or_else(|| {
             let (name, suffix) = series.rsplit_once('_')?;

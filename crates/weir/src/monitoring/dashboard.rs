@@ -1,7 +1,8 @@
 //! A dashboard as the JSON that Grafana imports or provisions.
 //!
-//! Panels are declared by title, unit and queries. Their description is the help of the metrics
-//! that they name. Metrics that no panel names get a generated panel in the last row.
+//! A panel is declared by its title, unit and queries. Its description is the help text of the
+//! metrics in its queries. A metric without a declared panel gets a generated panel in the last
+//! row.
 
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use super::query::Matcher;
 /// Width of Grafana's grid.
 const GRID_WIDTH: u64 = 24;
 
-/// The version of Grafana's dashboard model, that of Grafana 10.2 and later.
+/// Version of the JSON schema of dashboards. Grafana 10.2 and later use it.
 const SCHEMA_VERSION: u64 = 39;
 
 /// A dashboard.
@@ -21,16 +22,17 @@ pub(super) struct Dashboard {
     pub(super) uid: &'static str,
     pub(super) title: &'static str,
     pub(super) description: &'static str,
-    /// The period that is displayed at first, such as `now-1h`.
+    /// Start of the period that Grafana displays by default, such as `now-1h`.
     pub(super) from: &'static str,
     pub(super) refresh: &'static str,
     pub(super) variables: &'static [Variable],
-    /// Matchers that are added to all metrics.
+    /// Matchers that every query gets.
     pub(super) matchers: &'static [Matcher],
     pub(super) rows: &'static [Row],
 }
 
-/// A variable that selects values of a label; all values at first.
+/// A variable of the dashboard, with which a user selects values of a label. By default, all values
+/// are selected.
 #[derive(Debug)]
 pub(super) struct Variable {
     /// The label, which is also the variable's name.
@@ -68,7 +70,7 @@ impl Panel {
         Panel { title, shape: Shape::Lines, unit, queries }
     }
 
-    /// Declares a panel of the newest value, like [`Panel::lines`].
+    /// Declares a panel of the newest value. The arguments are those of [`Panel::lines`].
     pub(super) const fn number(
         title: &'static str,
         unit: Unit,
@@ -138,32 +140,35 @@ impl Dashboard {
     /// # Panics
     /// Panics if a query names a metric or a label that is not declared.
     pub(super) fn json(&self, catalogue: &Catalogue) -> String {
-        let mut used: Vec<&str> = Vec::new();
+        let mut used_metrics: Vec<&str> = Vec::new();
         let mut rows: Vec<(&str, Vec<CompletePanel>)> = Vec::new();
         for row in self.rows {
-            let drawn = row.panels.iter().map(|panel| {
-                let (drawn, metrics) = self.complete_panel(catalogue, panel);
-                used.extend(metrics.iter().map(|metric| metric.name.as_str()));
-                drawn
+            let complete_panels = row.panels.iter().map(|panel| {
+                let (complete_panel, metrics) = self.complete_panel(catalogue, panel);
+                used_metrics.extend(metrics.iter().map(|metric| metric.name.as_str()));
+                complete_panel
             });
-            rows.push((row.title, drawn.collect()));
+            rows.push((row.title, complete_panels.collect()));
         }
-        let unused = catalogue.metrics().filter(|metric| !used.contains(&metric.name.as_str()));
-        let further: Vec<CompletePanel> =
-            unused.map(|metric| self.panel_of_metric(catalogue, metric)).collect();
+        let generated_panels: Vec<CompletePanel> = catalogue
+            .metrics()
+            .filter(|metric| !used_metrics.contains(&metric.name.as_str()))
+            .map(|metric| self.generate_panel(catalogue, metric))
+            .collect();
         let mut panels = Vec::new();
         let mut top = 0;
-        for (title, drawn) in rows {
-            push_row(&mut panels, &mut top, title, drawn, false);
+        for (title, row_panels) in rows {
+            push_row(&mut panels, &mut top, title, row_panels, false);
         }
-        if !further.is_empty() {
-            push_row(&mut panels, &mut top, "Further metrics", further, true);
+        if !generated_panels.is_empty() {
+            push_row(&mut panels, &mut top, "Further metrics", generated_panels, true);
         }
+        // Every panel needs a unique id. The factor leaves room for 999 panels inside of a row.
         for (index, panel) in panels.iter_mut().enumerate() {
             panel["id"] = json!(1000 * (index + 1));
             let inner = panel.get_mut("panels").and_then(Value::as_array_mut).into_iter().flatten();
-            for (place, inner) in inner.enumerate() {
-                inner["id"] = json!(1000 * (index + 1) + place + 1);
+            for (inner_index, inner) in inner.enumerate() {
+                inner["id"] = json!(1000 * (index + 1) + inner_index + 1);
             }
         }
         let dashboard = json!({
@@ -187,6 +192,7 @@ impl Dashboard {
         text + "\n"
     }
 
+    /// Returns the variables of the dashboard: the data source, and the selected labels.
     fn templating(&self, catalogue: &Catalogue) -> Vec<Value> {
         let source = json!({
             "name": "datasource",
@@ -219,6 +225,7 @@ impl Dashboard {
         std::iter::once(source).chain(variables).collect()
     }
 
+    /// Completes the queries of a panel. Returns the panel and the metrics that its queries name.
     fn complete_panel<'c>(
         &self,
         catalogue: &'c Catalogue,
@@ -232,29 +239,32 @@ impl Dashboard {
                 completed.unwrap_or_else(|error| panic!("panel {:?}: {error}", panel.title));
             queries.push(((*legend).to_owned(), completed.text));
             for metric in completed.metrics {
-                if !metrics.iter().any(|known| known.name == metric.name) {
+                if !metrics.iter().any(|added| added.name == metric.name) {
                     metrics.push(metric);
                 }
             }
         }
         let help: Vec<String> =
             metrics.iter().map(|metric| format!("`{}`: {}", metric.name, metric.help)).collect();
-        let drawn = CompletePanel {
+        let complete_panel = CompletePanel {
             title: panel.title.to_owned(),
             description: help.join("\n\n"),
             shape: panel.shape,
             unit: panel.unit,
             queries,
         };
-        (drawn, metrics)
+        (complete_panel, metrics)
     }
 
-    /// Returns a panel for a metric that no declared panel names.
-    fn panel_of_metric(&self, catalogue: &Catalogue, metric: &Metric) -> CompletePanel {
+    /// Generates a panel for a metric that no declared panel names.
+    fn generate_panel(&self, catalogue: &Catalogue, metric: &Metric) -> CompletePanel {
         let Metric { name, kind, labels, .. } = metric;
-        let by = |more: &[&str]| {
-            let all = [labels.as_slice(), more].concat();
-            if all.is_empty() { String::new() } else { format!(" by ({})", all.join(", ")) }
+        let by_clause = |extra_labels: &[&str]| {
+            let by_labels = [labels.as_slice(), extra_labels].concat();
+            match by_labels.is_empty() {
+                true => String::new(),
+                false => format!(" by ({})", by_labels.join(", ")),
+            }
         };
         let (query, unit) = match kind {
             Kind::Counter => {
@@ -262,15 +272,16 @@ impl Dashboard {
                     "bytes" => Unit::BytesPerSecond,
                     _ => Unit::PerSecond,
                 };
-                (format!("sum{} (rate({name}[$__rate_interval]))", by(&[])), unit)
+                (format!("sum{} (rate({name}[$__rate_interval]))", by_clause(&[])), unit)
             }
             Kind::Histogram => {
-                let rate = format!("sum{} (rate({name}_bucket[$__rate_interval]))", by(&["le"]));
+                let rate =
+                    format!("sum{} (rate({name}_bucket[$__rate_interval]))", by_clause(&["le"]));
                 (format!("histogram_quantile(0.99, {rate})"), Unit::Seconds)
             }
             Kind::Distribution => {
-                let native = format!("sum{} (rate({name}[$__rate_interval]))", by(&[]));
-                let gauge = format!("max{} ({name}_p99)", by(&[]));
+                let native = format!("sum{} (rate({name}[$__rate_interval]))", by_clause(&[]));
+                let gauge = format!("max{} ({name}_p99)", by_clause(&[]));
                 (format!("histogram_quantile(0.99, {native}) or {gauge}"), Unit::Seconds)
             }
             Kind::Gauge | Kind::Info => {
@@ -280,7 +291,7 @@ impl Dashboard {
                     "ratio" => Unit::Share,
                     _ => Unit::Count,
                 };
-                (format!("sum{} ({name})", by(&[])), unit)
+                (format!("sum{} ({name})", by_clause(&[])), unit)
             }
         };
         let legend = match labels.as_slice() {
@@ -301,37 +312,39 @@ impl Dashboard {
     }
 }
 
-/// Adds a heading and its panels below `top`. The panels of a collapsed row are inside of it.
+/// Adds a row (a heading and its panels) at the grid line `top`, and moves `top` below the row.
+/// Grafana stores the panels of a collapsed row inside of the row, and other panels beside it.
 fn push_row(
     panels: &mut Vec<Value>,
     top: &mut u64,
     title: &str,
-    drawn: Vec<CompletePanel>,
+    row_panels: Vec<CompletePanel>,
     collapsed: bool,
 ) {
     let heading_top = *top;
     *top += 1;
-    let (mut left, mut height) = (0, 0);
-    let mut placed = Vec::new();
-    for panel in drawn {
-        let (width, own_height) = panel.shape.size();
+    let (mut left, mut line_height) = (0, 0);
+    let mut placed_panels = Vec::new();
+    for panel in row_panels {
+        let (width, height) = panel.shape.size();
         if left + width > GRID_WIDTH {
-            (left, *top, height) = (0, *top + height, 0);
+            (left, *top, line_height) = (0, *top + line_height, 0);
         }
-        placed.push(panel.json(left, *top));
+        placed_panels.push(panel.json(left, *top));
         left += width;
-        height = height.max(own_height);
+        line_height = line_height.max(height);
     }
-    *top += height;
-    let (inside, beside) = if collapsed { (placed, Vec::new()) } else { (Vec::new(), placed) };
+    *top += line_height;
+    let (inner_panels, following_panels) =
+        if collapsed { (placed_panels, Vec::new()) } else { (Vec::new(), placed_panels) };
     panels.push(json!({
         "type": "row",
         "title": title,
         "collapsed": collapsed,
         "gridPos": { "x": 0, "y": heading_top, "w": GRID_WIDTH, "h": 1 },
-        "panels": inside,
+        "panels": inner_panels,
     }));
-    panels.extend(beside);
+    panels.extend(following_panels);
     if collapsed {
         *top = heading_top + 1;
     }
@@ -397,7 +410,7 @@ impl CompletePanel {
     }
 }
 
-/// The data source that the dashboard's user selects.
+/// Returns the reference to the data source that the dashboard's user selects.
 fn datasource() -> Value {
     json!({ "type": "prometheus", "uid": "${datasource}" })
 }

@@ -16,8 +16,8 @@ pub(super) fn dashboard() -> Dashboard {
             Variable { label: "chain", title: "Chain", metric: "weir_upstream_state" },
         ],
         matchers: &[
-            Matcher { label: "instance", text: "instance=~\"$instance\"", everywhere: true },
-            Matcher { label: "chain", text: "chain=~\"$chain\"", everywhere: false },
+            Matcher { label: "instance", text: "instance=~\"$instance\"", on_every_series: true },
+            Matcher { label: "chain", text: "chain=~\"$chain\"", on_every_series: false },
         ],
         rows: ROWS,
     }

@@ -1,7 +1,8 @@
 //! The panels of the dashboard of a load run, which pushes its metrics by remote write.
 //!
-//! A distribution is a native histogram or one gauge for each statistic, as `--metric-trends` says.
-//! Its queries take the histogram and, if there is none, the gauges.
+//! `--metric-trends` decides if a distribution is a native histogram or one gauge for each
+//! statistic. So queries of a distribution use the histogram, or the gauges if there is no
+//! histogram.
 
 use super::dashboard::{Dashboard, Panel, Row, Unit, Variable};
 use super::query::Matcher;
@@ -20,7 +21,11 @@ pub(super) fn dashboard() -> Dashboard {
             title: "Run",
             metric: "weir_lab_run_passed_seconds",
         }],
-        matchers: &[Matcher { label: "testid", text: "testid=~\"$testid\"", everywhere: true }],
+        matchers: &[Matcher {
+            label: "testid",
+            text: "testid=~\"$testid\"",
+            on_every_series: true,
+        }],
         rows: ROWS,
     }
 }

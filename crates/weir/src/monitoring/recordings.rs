@@ -1,7 +1,8 @@
-//! The recording rules: shares and rates that several alerts need or that people often ask for.
+//! The recording rules: shares and rates that several alerts need or that operators often query.
 //!
-//! Names follow Prometheus' scheme LEVEL:METRIC:OPERATION, where the level is the list of remaining
-//! labels besides the gateway's: <https://prometheus.io/docs/practices/rules/>
+//! Names follow Prometheus' scheme LEVEL:METRIC:OPERATION. The level lists the labels that remain
+//! after aggregation, without those of the gateway:
+//! <https://prometheus.io/docs/practices/rules/>
 
 /// A recording rule.
 #[derive(Debug)]

@@ -1,18 +1,17 @@
-//! The file of rules for Prometheus, and `docs/alerts.md`, which says what each alert means and
-//! what to do.
+//! Renders the file of rules for Prometheus, and `docs/alerts.md`, which explains each alert.
 
 use super::alerts::{ALERTS, Alert};
 use super::catalogue::{self, Catalogue, Kind, Metric};
 use super::recordings::RECORDINGS;
 
-/// The page without its sections.
+/// Template of the page, with placeholders for its generated parts.
 const PAGE: &str = include_str!("alerts.md");
 
 /// Default address of the page about alerts: a placeholder, because the documentation has no public
 /// address. The chart's `prometheusRule.runbookUrl` has the same default.
 pub(crate) const DEFAULT_RUNBOOK_URL: &str = "https://weir.example/docs/alerts.html";
 
-/// Builds the catalogue of the metrics of the gateway and the series that recording rules store.
+/// Builds a catalogue of the gateway's metrics and of the series that recording rules store.
 ///
 /// # Panics
 /// Panics if a recording rule names a metric or a label that is not declared.
@@ -35,7 +34,7 @@ pub(super) fn build_catalogue() -> Catalogue {
 }
 
 /// Returns the text of `deploy/prometheus/weir.rules.yml`. `runbook_url` is the address of the page
-/// about alerts; each alert links to its section.
+/// about alerts. Each alert links to its section of that page.
 ///
 /// # Panics
 /// Panics if an alert names a metric or a label that is not declared.
@@ -87,17 +86,17 @@ pub(crate) fn render_alerts_page() -> String {
     let overview = ALERTS.iter().map(|alert| {
         let Alert { name, hold, severity, meaning, .. } = alert;
         let anchor = name.to_ascii_lowercase();
-        let first = meaning.split_inclusive(". ").next().unwrap_or(meaning).trim();
-        format!("| [{name}](#{anchor}) | {} | {hold} | {first} |\n", severity.as_str())
+        let first_sentence = meaning.split_inclusive(". ").next().unwrap_or(meaning).trim();
+        format!("| [{name}](#{anchor}) | {} | {hold} | {first_sentence} |\n", severity.as_str())
     });
     let sections = ALERTS.iter().map(|alert| {
         let Alert { name, query, hold, severity, meaning, look, act, .. } = alert;
-        let after = match *hold {
+        let delay_text = match *hold {
             "0m" => "at once".to_owned(),
             hold => format!("after {hold}"),
         };
         format!(
-            "\n## {name}\n\nSeverity {}, {after}.\n\n```text\n{query}\n```\n\n{meaning}\n\n\
+            "\n## {name}\n\nSeverity {}, {delay_text}.\n\n```text\n{query}\n```\n\n{meaning}\n\n\
              Look at:\n\n{}\nDo:\n\n{}",
             severity.as_str(),
             bullet_list(look),

@@ -2,7 +2,7 @@
 //! alert has cases in which it fires and in which it does not. Method: queries with planted
 //! mistakes; promtool with the files of `deploy/prometheus`; a walk over the dashboards.
 //!
-//! Needs promtool; see `test_support::programs` for what happens without.
+//! Needs promtool. `test_support::programs` documents what happens if it is not installed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use super::query::Matcher;
 use super::{DEFAULT_RUNBOOK_URL, catalogue, gateway_dashboard, lab_dashboard, rules};
 
 const MATCHERS: &[Matcher] = &[
-    Matcher { label: "instance", text: "instance=~\"$instance\"", everywhere: true },
-    Matcher { label: "chain", text: "chain=~\"$chain\"", everywhere: false },
+    Matcher { label: "instance", text: "instance=~\"$instance\"", on_every_series: true },
+    Matcher { label: "chain", text: "chain=~\"$chain\"", on_every_series: false },
 ];
 
-fn deploy() -> PathBuf {
+fn deploy_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
@@ -69,10 +69,11 @@ fn queries_with_unknown_names_are_refused() {
 fn promtool(arguments: &[&str]) {
     let Some(program) = programs::require("promtool") else { return };
     let mut command = Command::new(program);
-    let output = command.args(arguments).current_dir(deploy().join("prometheus")).output().unwrap();
+    let output =
+        command.args(arguments).current_dir(deploy_folder().join("prometheus")).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success(), "promtool {arguments:?}: {said}");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "promtool {arguments:?}: {printed}");
 }
 
 #[test]
@@ -97,30 +98,31 @@ fn each_alert_links_to_its_section() {
     }
     assert_eq!(rules.matches("runbook_url: ").count(), ALERTS.len());
     // The chart replaces the default by its own value, which has the same default.
-    let values = std::fs::read_to_string(deploy().join("helm/weir/values.yaml")).unwrap();
+    let values = std::fs::read_to_string(deploy_folder().join("helm/weir/values.yaml")).unwrap();
     assert!(values.contains(&format!("\n  runbookUrl: {DEFAULT_RUNBOOK_URL}\n")), "{values}");
 }
 
 /// Returns the alerts that fire, and those that stay silent, in the cases of the file.
 fn cases(text: &str) -> [BTreeSet<&str>; 2] {
-    let mut found = [BTreeSet::new(), BTreeSet::new()];
+    let mut alerts = [BTreeSet::new(), BTreeSet::new()];
     let mut alert = "";
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix("alertname: ") {
             alert = name;
         }
         match line {
-            "exp_alerts:" => found[0].insert(alert),
-            "exp_alerts: []" => found[1].insert(alert),
+            "exp_alerts:" => alerts[0].insert(alert),
+            "exp_alerts: []" => alerts[1].insert(alert),
             _ => false,
         };
     }
-    found
+    alerts
 }
 
 #[test]
 fn each_alert_has_cases_of_both_kinds_and_a_section() {
-    let text = std::fs::read_to_string(deploy().join("prometheus/weir.rules.test.yml")).unwrap();
+    let text =
+        std::fs::read_to_string(deploy_folder().join("prometheus/weir.rules.test.yml")).unwrap();
     let declared: BTreeSet<&str> = ALERTS.iter().map(|alert| alert.name).collect();
     assert_eq!(declared.len(), ALERTS.len(), "no name occurs twice");
     let [firing, silent] = cases(&text);
@@ -144,8 +146,10 @@ fn matchers_name_values_that_the_page_of_metrics_lists() {
     {
         for part in text.split(['{', ',']) {
             let matcher = part.split(['}', '\n']).next().unwrap_or_default();
-            let Some((label, rest)) = matcher.split_once(['=', '!']) else { continue };
-            let value = rest.trim_start_matches(['=', '~']);
+            let Some((label, operator_and_value)) = matcher.split_once(['=', '!']) else {
+                continue;
+            };
+            let value = operator_and_value.trim_start_matches(['=', '~']);
             let Some((value, _)) = value.strip_prefix('"').and_then(|rest| rest.split_once('"'))
             else {
                 continue;
@@ -165,15 +169,15 @@ fn matchers_name_values_that_the_page_of_metrics_lists() {
 /// `cargo xtask check` builds the program from `xtask/grafana`, which has Grafana's own schema.
 #[test]
 fn dashboards_are_valid_by_grafanas_schema() {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/grafana");
-    if !programs::require_folder(&built) {
+    let folder_of_program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/grafana");
+    if !programs::require_folder(&folder_of_program) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let check = |text: &str| {
         let file = folder.path().join("dashboard.json");
         std::fs::write(&file, text).unwrap();
-        let output = Command::new(built.join("grafana")).arg(&file).output().unwrap();
+        let output = Command::new(folder_of_program.join("grafana")).arg(&file).output().unwrap();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
     for text in [gateway_dashboard(), lab_dashboard()] {
@@ -197,8 +201,9 @@ fn panels(dashboard: &Value) -> Vec<&Value> {
 
 #[test]
 fn dashboards_show_every_metric_and_no_panel_covers_another() {
-    let both = [(gateway_dashboard(), catalogue::gateway()), (lab_dashboard(), catalogue::lab())];
-    for (text, catalogue) in both {
+    let dashboards =
+        [(gateway_dashboard(), catalogue::gateway()), (lab_dashboard(), catalogue::lab())];
+    for (text, catalogue) in dashboards {
         let dashboard: Value = serde_json::from_str(&text).unwrap();
         for metric in catalogue.metrics() {
             assert!(text.contains(&metric.name), "no panel has {}", metric.name);

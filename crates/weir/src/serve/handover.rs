@@ -22,7 +22,7 @@ use rustix::net::{
 };
 use socket2::Socket;
 
-/// Environment variable of a process that is started to replace another one.
+/// Environment variable that tells a new process to replace the process that started it.
 const TAKEOVER_VARIABLE: &str = "WEIR_TAKES_OVER";
 /// Tag of a listening socket for clients in plain text.
 const TAG_CLIENTS: u8 = b'c';
@@ -48,13 +48,13 @@ const REASON_BYTES_MAX: u64 = 64 * 1024;
 /// Message of a new process that serves.
 const READY: &str = "ready";
 
-/// Returns the path of the program for a new process. It is the path that this process was started
-/// with, so that a symbolic link to a newer version is followed.
+/// Returns the path of the program for a new process. Prefers the path that started this process:
+/// it may be a symbolic link that points to a newer version by now.
 pub(super) fn program_path() -> io::Result<PathBuf> {
     let invoked_path = std::env::args_os().next().map(PathBuf::from);
     match invoked_path {
         Some(path) if path.components().count() > 1 && path.exists() => std::path::absolute(path),
-        // The program was found in `PATH`, which may change.
+        // The shell found the program in `PATH`, which may have changed.
         _ => std::env::current_exe(),
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn hand_over(program: &Path, sockets: &Sockets) -> Result<u32, String
             reap(&mut child);
             Err(reason)
         }
-        // A timeout is such an error: the new process is alive but has reported nothing.
+        // For example a timeout: the new process is alive but has reported nothing.
         Err(error) if !is_disconnect(&error) => {
             reap(&mut child);
             Err(format!("the new process did not report that it is ready: {error}"))
@@ -88,7 +88,7 @@ pub(super) fn hand_over(program: &Path, sockets: &Sockets) -> Result<u32, String
     }
 }
 
-/// Returns true if the peer closed the connection, in contrast to a timeout.
+/// Returns true if the peer closed the connection; false for a timeout.
 fn is_disconnect(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
@@ -102,7 +102,7 @@ fn reap(child: &mut Child) -> String {
         }
         std::thread::park_timeout(Duration::from_millis(10));
     }
-    // This fails only if the process has just exited.
+    // `kill` fails only if the process has just exited.
     let _ = child.kill();
     child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
 }
@@ -127,7 +127,7 @@ fn send_sockets(stream: &UnixStream, sockets: &Sockets) -> io::Result<()> {
 }
 
 /// Reads one message of the new process. A message ends at a zero byte, at [`REASON_BYTES_MAX`], or
-/// when the process exits. It is empty if the process exits without sending anything.
+/// when the process exits. An empty message means that the process exited without sending one.
 fn read_message(stream: &UnixStream) -> io::Result<String> {
     stream.set_read_timeout(Some(READY_TIMEOUT))?;
     let mut message = Vec::new();
@@ -140,7 +140,7 @@ fn read_message(stream: &UnixStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&message).trim().to_owned())
 }
 
-/// Connection to the process that this one replaces.
+/// Connection to the old process, which this process replaces.
 pub(super) struct OldProcess {
     stream: UnixStream,
 }
@@ -203,7 +203,7 @@ impl OldProcess {
     fn send(mut self, text: &str) {
         let mut message = text.replace('\0', " ").into_bytes();
         message.push(0);
-        // This fails only if the old process has exited. Then nobody needs the message.
+        // The write fails only if the old process has exited. Then no process needs the message.
         let _ = self.stream.write_all(&message);
     }
 }

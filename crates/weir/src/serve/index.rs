@@ -43,8 +43,8 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_secs(15);
 const REOPEN_DELAY: Duration = Duration::from_secs(1);
 /// Delay before a sync that failed restarts.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
-/// Delay before a sync restarts when another process holds the write lock. That process may be
-/// about to end.
+/// Delay before a sync restarts when another process holds the write lock. The delay is short,
+/// because that process may be about to end.
 const LOCKED_RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time for which the gateway's shutdown waits for the sync thread.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Readers {
     chain: String,
     /// Chain id of the index plus one; 0 before a reader has opened the index.
-    id: Arc<AtomicU64>,
+    chain_id_plus_one: Arc<AtomicU64>,
     /// True if the chain mismatch has been logged.
     mismatch_logged: AtomicBool,
     queue: Arc<Queue>,
@@ -66,17 +66,18 @@ impl Index for Readers {
         &self.chain
     }
 
-    fn is_of_chain(&self, id: u64) -> bool {
-        let Some(index_id) = self.id.load(Ordering::Acquire).checked_sub(1) else { return false };
-        let is_same = index_id == id;
-        if !is_same && !self.mismatch_logged.swap(true, Ordering::Relaxed) {
+    fn is_of_chain(&self, upstream_id: u64) -> bool {
+        let chain_id_plus_one = self.chain_id_plus_one.load(Ordering::Acquire);
+        let Some(index_id) = chain_id_plus_one.checked_sub(1) else { return false };
+        let is_same_chain = index_id == upstream_id;
+        if !is_same_chain && !self.mismatch_logged.swap(true, Ordering::Relaxed) {
             let chain = &self.chain;
             tracing::error!(
-                "the index is of chain {index_id}, the upstreams of `{chain}` of chain {id}; the \
+                "the index is of chain {index_id}, the upstreams of `{chain}` of chain {upstream_id}; the \
                  index is not used"
             );
         }
-        is_same
+        is_same_chain
     }
 
     fn serves(&self, method: &str) -> bool {
@@ -111,8 +112,8 @@ impl Follower {
 }
 
 impl Drop for Follower {
-    /// Waits for the write in progress, but does not wait for a node that does not respond. The
-    /// next sync fetches interrupted blocks again.
+    /// Waits for the write in progress, but at most [`SHUTDOWN_TIMEOUT`], because a node may not
+    /// respond. The next sync fetches interrupted blocks again.
     fn drop(&mut self) {
         self.stop();
         // The channel carries no message; it disconnects when the thread ends.
@@ -132,24 +133,24 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     let settings =
         Settings { mmap_bytes: index_config.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
     let queue = Arc::new(Queue::default());
-    let id = Arc::new(AtomicU64::new(0));
+    let chain_id_plus_one = Arc::new(AtomicU64::new(0));
     let context = Arc::new(ReaderContext {
         queue: Arc::clone(&queue),
-        id: Arc::clone(&id),
+        chain_id_plus_one: Arc::clone(&chain_id_plus_one),
         location: location.clone(),
         settings,
         logs_max: index_config.logs_max,
     });
-    let mut exists = true;
+    let mut index_exists = true;
     for number in 0..index_config.readers {
         let opened = match index_config.follow {
             false => context.open_at_start().context("index")?,
             // The sync thread may have to create the index first. The reader thread retries and
             // logs errors.
-            true if exists => context.open().ok().flatten(),
+            true if index_exists => context.open().ok().flatten(),
             true => None,
         };
-        exists &= opened.is_some();
+        index_exists &= opened.is_some();
         // The reader registers before the gateway accepts the first call.
         if opened.is_some() {
             queue.add_reader();
@@ -162,14 +163,16 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
     let settings = Settings { query_timeout: FOLLOW_TIMEOUT, ..defaults };
     let follower =
         index_config.follow.then(|| start_follower(config, &location, settings)).transpose()?;
-    let readers = Readers { chain, id, mismatch_logged: AtomicBool::new(false), queue };
+    let mismatch_logged = AtomicBool::new(false);
+    let readers = Readers { chain, chain_id_plus_one, mismatch_logged, queue };
     Ok(Some((Arc::new(readers), follower)))
 }
 
 /// State that the reader threads share.
 struct ReaderContext {
     queue: Arc<Queue>,
-    id: Arc<AtomicU64>,
+    /// The same value as in [`Readers`].
+    chain_id_plus_one: Arc<AtomicU64>,
     location: Location,
     settings: Settings,
     logs_max: u64,
@@ -191,8 +194,8 @@ impl ReaderContext {
     fn open(&self) -> Result<Option<Reader>, ReadError> {
         let opened = Reader::open(&self.location, self.settings)?;
         if let Some(reader) = &opened {
-            let id = reader.metadata().chain.id.parse().unwrap_or(0_u64);
-            self.id.store(id.saturating_add(1), Ordering::Release);
+            let chain_id = reader.metadata().chain.id.parse().unwrap_or(0_u64);
+            self.chain_id_plus_one.store(chain_id.saturating_add(1), Ordering::Release);
         }
         Ok(opened)
     }
@@ -255,7 +258,7 @@ impl ReaderContext {
 /// often.
 #[derive(Default)]
 struct ErrorLog {
-    /// True if the last logged state of the database server is unreachable.
+    /// True if the log says that the database server is unreachable.
     unreachable_logged: bool,
     /// True if an error of another class has been logged. It stays true after the index is opened
     /// again, because damaged data would log an error for each lookup.
@@ -330,9 +333,10 @@ fn start_follower(config: &Config, location: &Location, settings: Settings) -> R
     };
     let stop = Arc::new(AtomicBool::new(false));
     let (stop_flag, location) = (Arc::clone(&stop), location.clone());
-    let (running, ended) = sync_channel(0);
+    let (ended_sender, ended) = sync_channel(0);
     let work = move || {
-        let _running: SyncSender<()> = running;
+        // The end of the thread drops the sender, which disconnects the channel.
+        let _ended_sender: SyncSender<()> = ended_sender;
         sync_until_stopped(&location, &options, &stop_flag);
     };
     let thread = std::thread::Builder::new().name("weir-index-sync".to_owned()).spawn(work)?;
@@ -344,7 +348,7 @@ fn sync_until_stopped(location: &Location, options: &Options, stop: &AtomicBool)
     while !stop.load(Ordering::Relaxed) {
         let delay = match sync_once(location, options, stop) {
             Ok(()) => RESTART_DELAY,
-            // The process that this one replaces still holds the lock.
+            // During an upgrade, the old process still holds the lock.
             Err(SyncError::Store(StoreError::Locked(_))) => LOCKED_RESTART_DELAY,
             Err(error) => {
                 tracing::error!(%error, "the sync of the index failed");

@@ -3,11 +3,11 @@
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends this state, lines of `NAME=VALUE`, to the service manager if there is one.
+/// Sends a state to the service manager, if there is one. The state is lines of `NAME=VALUE`.
 pub(super) fn send(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match name.as_encoded_bytes() {
-        [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
+        [b'@', abstract_name @ ..] => SocketAddr::from_abstract_name(abstract_name),
         _ => SocketAddr::from_pathname(&name),
     };
     let sent = address.and_then(|address| {

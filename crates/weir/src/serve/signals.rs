@@ -66,8 +66,8 @@ impl OperatorRequests {
         }
     }
 
-    /// Records the current state of the files. The caller reads them directly afterwards. Only
-    /// later changes request a reload.
+    /// Records the current state of the files, just before the caller reads them. Only later
+    /// changes request a reload.
     pub(super) fn record_file_states(&mut self) {
         if let Some(files) = &mut self.files {
             for (path, file) in &mut files.watched {
@@ -76,8 +76,9 @@ impl OperatorRequests {
         }
     }
 
-    /// Sets the files to watch in addition to the configuration file: those that it names. A file
-    /// that was watched before keeps its state, so that an earlier change still requests a reload.
+    /// Sets the files to watch in addition to the configuration file. `paths` are the files that
+    /// the configuration names. A file that was watched before keeps its state, so an earlier
+    /// change still requests a reload.
     pub(super) fn watch_files(&mut self, paths: &[PathBuf]) {
         if let Some(files) = &mut self.files {
             files.watch_files(paths);
@@ -85,8 +86,8 @@ impl OperatorRequests {
     }
 }
 
-/// Polls files by path. This also detects a file that is renamed over another, as editors and
-/// deployments do.
+/// Polls files by path. This also detects a file that an editor or a deployment renames over
+/// another.
 struct FileWatch {
     /// The configuration file comes first.
     watched: Vec<(PathBuf, WatchedFile)>,
@@ -163,10 +164,10 @@ impl WatchedFile {
 
     /// Records a poll, and returns true if a change is due.
     fn poll(&mut self, current: Option<Stamp>) -> bool {
-        let stable = current.is_some() && current == self.polled;
+        let is_stable = current.is_some() && current == self.polled;
         self.polled = current;
-        // A missing file is not due: it may be about to be replaced.
-        if !stable || current == self.loaded {
+        // A missing file is never due, because a new version may be about to replace it.
+        if !is_stable || current == self.loaded {
             return false;
         }
         self.loaded = current;

@@ -47,18 +47,19 @@ struct FormatOption {
     source: Source,
 }
 
-/// The variants' formats, with the order of options and variants on the command line.
+/// The variants' formats, with the positions of options and variants on the command line.
 pub(super) struct InputArgs {
     /// True if the variants are running nodes.
     pub(super) rpc: bool,
-    /// The options, each with its place on the command line.
+    /// The format options with their positions, in the order of the command line.
     options: Vec<(usize, FormatOption)>,
-    /// The places of the variants.
+    /// The positions of the variants.
     variants: Vec<usize>,
 }
 
 impl InputArgs {
-    /// Returns the format of each variant; `None` if they are not files.
+    /// Returns the format of each variant. `None` means that no format option was given, so that
+    /// the variants are nodes or a study file.
     ///
     /// # Errors
     /// Describes a variant without a format, or an option without a variant.
@@ -66,19 +67,22 @@ impl InputArgs {
         let format = |option: &FormatOption| (option.form, option.source);
         match self.options.as_slice() {
             [] => return Ok(None),
-            [(_, only)] => return Ok(Some(vec![format(only); self.variants.len()])),
+            [(_, single_option)] => {
+                return Ok(Some(vec![format(single_option); self.variants.len()]));
+            }
             _ => {}
         }
         let mut used = vec![false; self.options.len()];
         let mut formats = Vec::with_capacity(self.variants.len());
         for variant in &self.variants {
-            let Some(last) = self.options.iter().rposition(|(place, _)| place < variant) else {
+            let preceding = self.options.iter().rposition(|(position, _)| position < variant);
+            let Some(option_index) = preceding else {
                 return Err("with several of --log, --csv and --samples, each variant must stand \
                             after the option of its file"
                     .to_owned());
             };
-            used[last] = true;
-            formats.push(format(&self.options[last].1));
+            used[option_index] = true;
+            formats.push(format(&self.options[option_index].1));
         }
         match used.iter().position(|used| !used) {
             Some(unused) => {
@@ -89,42 +93,56 @@ impl InputArgs {
         }
     }
 
-    fn read(args: FormatArgs, (logs, csv, samples, variants): Places) -> InputArgs {
+    fn new(args: FormatArgs, positions: Positions) -> InputArgs {
         let option = |name, form, source| FormatOption { name, form, source };
-        let log = |(place, name): (usize, String)| {
-            Some((place, option("--log", Form::log(&name)?, Source::Logs)))
+        let log_option = |(position, name): (usize, String)| {
+            Some((position, option("--log", Form::log(&name)?, Source::Logs)))
         };
         let mut options: Vec<(usize, FormatOption)> =
-            logs.into_iter().zip(args.log).filter_map(log).collect();
-        options.extend(csv.map(|place| (place, option("--csv", Form::Table, Source::Tables))));
-        let of_samples = option("--samples", Form::Samples, Source::Samples);
-        options.extend(samples.map(|place| (place, of_samples)));
-        options.sort_by_key(|(place, _)| *place);
-        InputArgs { rpc: args.rpc, options, variants }
+            positions.logs.into_iter().zip(args.log).filter_map(log_option).collect();
+        let csv_option = option("--csv", Form::Table, Source::Tables);
+        options.extend(positions.csv.map(|position| (position, csv_option)));
+        let samples_option = option("--samples", Form::Samples, Source::Samples);
+        options.extend(positions.samples.map(|position| (position, samples_option)));
+        options.sort_by_key(|(position, _)| *position);
+        InputArgs { rpc: args.rpc, options, variants: positions.variants }
     }
 }
 
-/// The places of `--log`, `--csv`, `--samples` and of the variants on the command line.
-type Places = (Vec<usize>, Option<usize>, Option<usize>, Vec<usize>);
+/// Positions of options and variants on the command line.
+struct Positions {
+    /// Positions of the values of `--log`.
+    logs: Vec<usize>,
+    csv: Option<usize>,
+    samples: Option<usize>,
+    variants: Vec<usize>,
+}
 
-fn places(matches: &ArgMatches) -> Places {
-    let places_of = |id: &str| -> Vec<usize> {
-        let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
-        matches.indices_of(id).filter(|_| is_given).into_iter().flatten().collect()
-    };
-    let place_of = |id: &str| places_of(id).first().copied();
-    (places_of("log"), place_of("csv"), place_of("samples"), places_of(VARIANTS))
+impl Positions {
+    fn new(matches: &ArgMatches) -> Positions {
+        let positions_of = |id: &str| -> Vec<usize> {
+            let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
+            matches.indices_of(id).filter(|_| is_given).into_iter().flatten().collect()
+        };
+        let first_position_of = |id: &str| positions_of(id).first().copied();
+        Positions {
+            logs: positions_of("log"),
+            csv: first_position_of("csv"),
+            samples: first_position_of("samples"),
+            variants: positions_of(VARIANTS),
+        }
+    }
 }
 
 impl FromArgMatches for InputArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<InputArgs, clap::Error> {
-        let places = places(matches);
-        Ok(InputArgs::read(FormatArgs::from_arg_matches(matches)?, places))
+        let positions = Positions::new(matches);
+        Ok(InputArgs::new(FormatArgs::from_arg_matches(matches)?, positions))
     }
 
     fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<InputArgs, clap::Error> {
-        let places = places(matches);
-        Ok(InputArgs::read(FormatArgs::from_arg_matches_mut(matches)?, places))
+        let positions = Positions::new(matches);
+        Ok(InputArgs::new(FormatArgs::from_arg_matches_mut(matches)?, positions))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -118,8 +118,8 @@ fn parse_share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "allowed: a share from 0.001 to 1".to_owned())
 }
 
-/// Smallest number of rounds for an interval between them.
-const COMPARED_MIN: usize = 2;
+/// Minimum number of rounds that a comparison needs: one round has no spread.
+const ROUNDS_COMPARED_MIN: usize = 2;
 
 impl LoadStudy {
     pub(super) fn run(self) -> Result<ExitCode> {
@@ -145,8 +145,8 @@ impl LoadStudy {
             study.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
         }
         if let Some(dir) = &self.out {
-            let cannot = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(cannot)?;
+            let context = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(context)?;
         }
         let folder = RunFolder::new(self.out.as_deref())?;
         let store = match Store::open(&folder.path, &study) {
@@ -162,17 +162,17 @@ impl LoadStudy {
             .flat_map(|plan| std::iter::once(&plan.comparison).chain(&plan.control))
             .flat_map(self_check::check_comparison)
             .collect();
-        let sound = report_self_check(&faults);
+        let is_sound = report_self_check(&faults);
         self.write(&result)?;
-        Ok(ExitCode::from(if sound { exit_code(&result) } else { EXIT_SELF_CHECK }))
+        Ok(ExitCode::from(if is_sound { exit_code(&result) } else { EXIT_SELF_CHECK }))
     }
 
-    /// Runs the rounds that the folder does not have.
+    /// Runs the rounds whose results are not in the store yet.
     fn run_rounds(&self, study: &Study, store: &Store) -> Result<LoadStudyRuns, StudyFault> {
-        let fault = |error: &dyn std::fmt::Display| StudyFault::Operation(error.to_string());
-        let weir_binary = std::env::current_exe().map_err(|error| fault(&error))?;
+        let to_fault = |error: &dyn std::fmt::Display| StudyFault::Operation(error.to_string());
+        let weir_binary = std::env::current_exe().map_err(|error| to_fault(&error))?;
         let (stop, groups) = (Arc::new(Stop::new()), ProcessGroups::default());
-        stop_study_on_signals(&stop, &groups).map_err(|error| fault(&error))?;
+        stop_study_on_signals(&stop, &groups).map_err(|error| to_fault(&error))?;
         let progress = ProgressOutput::new(self.quiet);
         let mut write_run = |dir: &Path, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
             let written = report::write_folder(dir, run, totals, methods);
@@ -193,18 +193,18 @@ impl LoadStudy {
     /// Overrides limits of the study file with those of the command line.
     fn override_limits(&self, study: &mut Study) -> Result<(), String> {
         let file = &mut study.file;
-        let shown = "from the command line".to_owned();
+        let value_source = "from the command line".to_owned();
         if let Some(rounds) = self.rounds_min {
-            file.rounds_min.set(rounds, shown.clone());
+            file.rounds_min.set(rounds, value_source.clone());
         }
         if let Some(rounds) = self.rounds_max {
-            file.rounds_max.set(rounds, shown.clone());
+            file.rounds_max.set(rounds, value_source.clone());
         }
         if let Some(precision) = self.precision {
-            file.precision.set(precision, shown.clone());
+            file.precision.set(precision, value_source.clone());
         }
         if let Some(time) = self.time_max {
-            file.time_max.set(time, shown);
+            file.time_max.set(time, value_source);
         }
         if *file.rounds_min > *file.rounds_max {
             return Err(format!(
@@ -237,27 +237,29 @@ impl LoadStudy {
 fn exit_code(result: &LoadStudyResult) -> u8 {
     match result.end {
         EndReason::Interrupted => EXIT_INTERRUPTED,
-        _ if result.plans.iter().any(|plan| plan.rounds < COMPARED_MIN) => EXIT_INVALID,
+        _ if result.plans.iter().any(|plan| plan.rounds < ROUNDS_COMPARED_MIN) => EXIT_INVALID,
         _ => 0,
     }
 }
 
-/// Shows an event of the study.
+/// Prints an event of the study as progress.
 fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
     match event {
-        Event::Continues(rounds) => progress.line(format_args!("continues after round {rounds}")),
+        Event::Continues(rounds) => {
+            progress.print_line(format_args!("continues after round {rounds}"))
+        }
         Event::RoundBegins { round: None, variants } => {
-            progress.line(format_args!("warm-up: {}", variants.join(", ")));
+            progress.print_line(format_args!("warm-up: {}", variants.join(", ")));
         }
         Event::RoundBegins { round: Some(round), variants } => {
-            progress.line(format_args!("round {round}: {}", variants.join(", ")));
+            progress.print_line(format_args!("round {round}: {}", variants.join(", ")));
         }
         Event::RunBegins { plan, variant } => {
-            progress.message(format!("{variant}, {plan}"));
+            progress.set_message(format!("{variant}, {plan}"));
         }
         Event::Second(second) => {
             let (elapsed, total) = (second.elapsed.as_secs(), second.duration.as_secs());
-            progress.message(format!("{elapsed} of {total} s"));
+            progress.set_message(format!("{elapsed} of {total} s"));
         }
         Event::RunEnded { plan, variant, result, left_out } => {
             let measured = result.map_or_else(String::new, |result| {
@@ -270,12 +272,14 @@ fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
                 )
             });
             let left_out =
-                left_out.as_ref().map_or_else(String::new, |why| format!(" left out: {why}"));
-            progress.line(format_args!("  {variant}, {plan}:{measured}{left_out}"));
+                left_out.as_ref().map_or_else(String::new, |reason| format!(" left out: {reason}"));
+            progress.print_line(format_args!("  {variant}, {plan}:{measured}{left_out}"));
         }
         Event::RoundEnded { round, precision: Some(width) } => {
-            progress
-                .line(format_args!("after round {round}: intervals of ±{:.1} %", width * 100.0));
+            progress.print_line(format_args!(
+                "after round {round}: intervals of ±{:.1} %",
+                width * 100.0
+            ));
         }
         Event::RoundEnded { precision: None, .. } => {}
     }

@@ -10,13 +10,13 @@ use lab::study::read::{Form, read_run};
 /// Maximum number of runs of one variant.
 const RUNS_MAX: usize = 64;
 
-/// Reads variants from files, each with its format. The outer error is a file that cannot be read;
-/// the inner one describes an error in the arguments.
+/// Reads variants from files. `forms` has the format of each argument. The outer error reports an
+/// unreadable file; the inner error describes a wrong argument.
 pub(super) fn read_variants(
     arguments: &[String],
     forms: &[Form],
 ) -> Result<Result<Vec<VariantRuns>, String>> {
-    let mut named: Vec<(String, Vec<PathBuf>)> = Vec::new();
+    let mut named_paths: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for text in arguments {
         let (name, list) = split_name(text);
         let paths: Vec<PathBuf> =
@@ -28,14 +28,15 @@ pub(super) fn read_variants(
             )));
         }
         let name = name.map_or_else(|| variant_name(&paths[0]), str::to_owned);
-        named.push((name, paths));
+        named_paths.push((name, paths));
     }
-    make_names_unique(&mut named);
-    let read = |((name, paths), form): ((String, Vec<PathBuf>), &Form)| -> Result<VariantRuns> {
-        let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, *form)).collect();
-        Ok(VariantRuns { name, runs: runs? })
-    };
-    named.into_iter().zip(forms).map(read).collect::<Result<_>>().map(Ok)
+    make_names_unique(&mut named_paths);
+    let read_variant =
+        |((name, paths), form): ((String, Vec<PathBuf>), &Form)| -> Result<VariantRuns> {
+            let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, *form)).collect();
+            Ok(VariantRuns { name, runs: runs? })
+        };
+    named_paths.into_iter().zip(forms).map(read_variant).collect::<Result<_>>().map(Ok)
 }
 
 /// Parses nodes given as `NAME=URL` or `URL`.
@@ -43,14 +44,14 @@ pub(super) fn read_variants(
 /// # Errors
 /// Describes the first error.
 pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
-    let node = |text: &String| {
+    let parse_node = |text: &String| {
         let (name, url) = split_name(text);
-        // A URL may contain a key, even in its host.
+        // The default name is the masked host, because even a host may contain a key.
         let host = || {
-            let shown = settings::url::mask_url(url);
-            let rest = shown.split_once("://").map_or(&*shown, |(_, rest)| rest);
-            let host = rest.split(['/', '?']).next().unwrap_or(rest);
-            host.rsplit('@').next().unwrap_or(host).to_owned()
+            let masked_url = settings::url::mask_url(url);
+            let after_scheme = masked_url.split_once("://").map_or(&*masked_url, |parts| parts.1);
+            let authority = after_scheme.split(['/', '?']).next().unwrap_or(after_scheme);
+            authority.rsplit('@').next().unwrap_or(authority).to_owned()
         };
         match url.starts_with("http://") || url.starts_with("https://") {
             true => Ok(Node { name: name.map_or_else(host, str::to_owned), url: url.to_owned() }),
@@ -61,13 +62,14 @@ pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
             }
         }
     };
-    arguments.iter().map(node).collect()
+    arguments.iter().map(parse_node).collect()
 }
 
-/// Splits `NAME=REST`. An equals sign after a slash is part of a path or URL.
+/// Splits `NAME=VALUE`. Returns `None` and the whole text if there is no name. An equals sign after
+/// a slash is part of a path or URL.
 pub(crate) fn split_name(text: &str) -> (Option<&str>, &str) {
     match text.split_once('=') {
-        Some((name, rest)) if !name.is_empty() && !name.contains('/') => (Some(name), rest),
+        Some((name, value)) if !name.is_empty() && !name.contains('/') => (Some(name), value),
         _ => (None, text),
     }
 }
@@ -78,10 +80,10 @@ pub(crate) fn variant_name(path: &Path) -> String {
         .map_or_else(|| "variant".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Adds the folder to the names of files that have the same name.
-fn make_names_unique(named: &mut [(String, Vec<PathBuf>)]) {
-    let names: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
-    for (name, paths) in named.iter_mut() {
+/// Adds the folder to the names of variants that have the same name.
+fn make_names_unique(named_paths: &mut [(String, Vec<PathBuf>)]) {
+    let names: Vec<String> = named_paths.iter().map(|(name, _)| name.clone()).collect();
+    for (name, paths) in named_paths.iter_mut() {
         if names.iter().filter(|other| *other == name).count() > 1 {
             let folder = paths[0].parent().and_then(Path::file_name);
             if let Some(folder) = folder {

@@ -16,13 +16,16 @@ use ratatui::widgets::Paragraph;
 
 use super::view::{ChainView, GroupView, UpstreamView, View};
 
-/// Maximum width of a name and of a state, in cells. A longer one ends with `…`.
+/// Maximum width of a name, in cells. A longer name is shortened and ends with `…`.
 const NAME_WIDTH_MAX: usize = 28;
+/// Maximum width of a state, in cells.
 const STATE_WIDTH_MAX: usize = 28;
 /// Width of the space between two columns or items.
 const GAP: usize = 2;
-/// Text of a value that is not known.
-const NONE: &str = "–";
+/// Number of columns of the table that are aligned to the left: names and states.
+const LEFT_COLUMNS: usize = 2;
+/// Text of an unknown value.
+const UNKNOWN: &str = "–";
 
 /// Style of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,7 @@ enum Tone {
 }
 
 impl Tone {
-    /// Yellow is not used, because it is unreadable on a light background.
+    /// Returns the style on the terminal. Avoids yellow, which is unreadable on a light background.
     fn style(self, colour: bool) -> Style {
         let coloured = |tint| if colour { Style::new().fg(tint) } else { Style::new() };
         match self {
@@ -50,12 +53,12 @@ impl Tone {
     }
 }
 
-/// A line of styled texts. Prints its text only.
+/// A line of styled texts. `Display` writes the text without styles.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Line(Vec<(Tone, String)>);
 
 impl Line {
-    fn of(tone: Tone, text: impl Into<String>) -> Line {
+    fn new(tone: Tone, text: impl Into<String>) -> Line {
         Line(vec![(tone, text.into())])
     }
 
@@ -104,7 +107,8 @@ impl Order {
         }
     }
 
-    /// Returns the value by which upstreams are sorted, in descending order.
+    /// Returns the value by which upstreams are sorted, in descending order. An unknown value sorts
+    /// last.
     fn key(self, upstream: &UpstreamView) -> f64 {
         let key = match self {
             Order::Configured => None,
@@ -117,23 +121,31 @@ impl Order {
     }
 }
 
-/// The last view, and what the user has chosen to see of it.
+/// The newest view, with the order and the scroll position that the user has chosen.
 #[derive(Debug)]
 pub(super) struct Screen {
     admin: SocketAddr,
     view: View,
-    /// Why the last status could not be read, and the age of the view.
+    /// The reason why the newest status could not be read, and the age of the view. `None` if the
+    /// status was read.
     error: Option<(String, Duration)>,
     /// True if the gateway was restarted since the previous view.
     restarted: bool,
     order: Order,
-    /// Number of lines that are scrolled out of sight.
-    scrolled: u16,
+    /// Number of lines about chains that are hidden above the first visible line.
+    scrolled_lines: u16,
 }
 
 impl Screen {
     pub(super) fn new(admin: SocketAddr, view: View) -> Screen {
-        Screen { admin, view, error: None, restarted: false, order: Order::Configured, scrolled: 0 }
+        Screen {
+            admin,
+            view,
+            error: None,
+            restarted: false,
+            order: Order::Configured,
+            scrolled_lines: 0,
+        }
     }
 
     pub(super) fn update(&mut self, view: View) {
@@ -153,67 +165,83 @@ impl Screen {
     }
 
     pub(super) fn scroll(&mut self, lines: i16) {
-        self.scrolled = self.scrolled.saturating_add_signed(lines);
+        self.scrolled_lines = self.scrolled_lines.saturating_add_signed(lines);
     }
 
     /// Returns all lines as text.
     pub(super) fn text(&self, width: u16) -> Vec<String> {
         let width = usize::from(width);
-        let lines = self.head_lines(width).into_iter().chain(self.chain_lines(width));
+        let lines = self.gateway_lines(width).into_iter().chain(self.chain_lines(width));
         lines.map(|line| line.to_string()).collect()
     }
 
-    /// Draws as many lines as fit. The sums stay at the top and the keys at the bottom.
+    /// Draws as many lines as fit. The lines about the gateway stay at the top, and the help for
+    /// keys at the bottom.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>, colour: bool) {
         let area = frame.area();
         let width = usize::from(area.width);
-        let mut lines = self.head_lines(width);
-        let chains = self.chain_lines(width);
-        let room = usize::from(area.height).saturating_sub(lines.len() + 1);
-        let scrolled_max = chains.len().saturating_sub(room);
-        self.scrolled = self.scrolled.min(u16::try_from(scrolled_max).unwrap_or(u16::MAX));
-        let below = scrolled_max - usize::from(self.scrolled);
-        lines.extend(chains.into_iter().skip(usize::from(self.scrolled)).take(room));
+        let mut lines = self.gateway_lines(width);
+        let chain_lines = self.chain_lines(width);
+        let visible_lines = usize::from(area.height).saturating_sub(lines.len() + 1);
+        let scrolled_max = chain_lines.len().saturating_sub(visible_lines);
+        self.scrolled_lines =
+            self.scrolled_lines.min(u16::try_from(scrolled_max).unwrap_or(u16::MAX));
+        let lines_below = scrolled_max - usize::from(self.scrolled_lines);
+        lines.extend(
+            chain_lines.into_iter().skip(usize::from(self.scrolled_lines)).take(visible_lines),
+        );
         lines.truncate(usize::from(area.height.saturating_sub(1)));
-        let drawn = lines.iter().map(|line| {
+        let terminal_lines = lines.iter().map(|line| {
             let spans = line.0.iter().map(|(tone, text)| Span::styled(&**text, tone.style(colour)));
             TerminalLine::from_iter(spans)
         });
-        frame.render_widget(Paragraph::new(drawn.collect::<Vec<_>>()), area);
+        frame.render_widget(Paragraph::new(terminal_lines.collect::<Vec<_>>()), area);
         if area.height > 1 {
             let bottom = Rect { y: area.bottom() - 1, height: 1, ..area };
             let mut keys = format!("q quit   s sort: {}", self.order.name());
             if scrolled_max > 0 {
-                keys = format!("{keys}   ↑↓ {below} more");
+                keys = format!("{keys}   ↑↓ {lines_below} more");
             }
             frame.render_widget(Paragraph::new(keys).style(Tone::Quiet.style(colour)), bottom);
         }
     }
 
     /// Returns the lines about the gateway as a whole.
-    fn head_lines(&self, width: usize) -> Vec<Line> {
+    fn gateway_lines(&self, width: usize) -> Vec<Line> {
         let view = &self.view;
-        let mut title = Line::of(Tone::Strong, format!("weir {}", view.version));
+        let mut title = Line::new(Tone::Strong, format!("weir {}", view.version));
         title.push(Tone::Plain, self.admin.to_string());
         title.push(Tone::Quiet, format!("up {}", number::span(view.uptime_seconds.round())));
         title.push(Tone::Quiet, format!("configuration {}", view.config_generation));
         let mut lines = vec![title];
         if let Some((error, age)) = &self.error {
             let age = number::span(age.as_secs() as f64);
-            lines.push(Line::of(Tone::Bad, format!("no status for {age}: {}", printable(error))));
+            lines.push(Line::new(
+                Tone::Bad,
+                format!("no status for {age}: {}", replace_controls(error)),
+            ));
         } else if self.restarted {
-            lines.push(Line::of(Tone::Doubtful, "the gateway was restarted"));
+            lines.push(Line::new(Tone::Doubtful, "the gateway was restarted"));
         }
-        let problem = |rate: Option<f64>| {
+        let tone_of_failures = |rate: Option<f64>| {
             if rate.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain }
         };
         let items = [
-            (Tone::Strong, format!("calls {}", rate(view.calls_rate))),
-            (Tone::Plain, format!("errors {}", rate(view.errors_rate))),
-            (problem(view.failed_rate), format!("failed {}", rate(view.failed_rate))),
-            (problem(view.refused_rate), format!("refused {}", rate(view.refused_rate))),
-            (Tone::Plain, format!("retries {}", rate(view.retries_rate))),
-            (Tone::Plain, format!("cache hits {}", or_none(view.hit_share, number::percent))),
+            (Tone::Strong, format!("calls {}", format_rate(view.calls_rate))),
+            (Tone::Plain, format!("errors {}", format_rate(view.errors_rate))),
+            (
+                tone_of_failures(view.failed_rate),
+                format!("failed {}", format_rate(view.failed_rate)),
+            ),
+            (
+                tone_of_failures(view.refused_rate),
+                format!("refused {}", format_rate(view.refused_rate)),
+            ),
+            (Tone::Plain, format!("retries {}", format_rate(view.retries_rate))),
+            (
+                Tone::Plain,
+                format!("cache hits {}", format_or_unknown(view.hit_share, number::percent)),
+            ),
             (Tone::Plain, format!("in flight {}", number::count(view.in_flight))),
             (Tone::Plain, format!("waiting {}", number::count(view.waiting))),
             (Tone::Plain, format!("connections {}", number::count(view.connections))),
@@ -226,7 +254,7 @@ impl Screen {
                 ),
             ),
         ];
-        lines.extend(flow(items, width));
+        lines.extend(wrap_items(items, width));
         lines
     }
 
@@ -236,7 +264,7 @@ impl Screen {
     }
 
     fn lines_of_chain(&self, chain: &ChainView, width: usize) -> Vec<Line> {
-        let mut title = Line::of(Tone::Strong, format!("chain {}", printable(&chain.name)));
+        let mut title = Line::new(Tone::Strong, format!("chain {}", replace_controls(&chain.name)));
         match chain.head {
             Some(head) => title.push(Tone::Plain, format!("head {}", number::count(head))),
             None => title.push(Tone::Bad, "no head"),
@@ -252,8 +280,9 @@ impl Screen {
             if let Some(reason) =
                 upstream.cordon.as_ref().and_then(|cordon| cordon.reason.as_deref())
             {
-                let text = format!("{}: {}", printable(&upstream.name), printable(reason));
-                lines.push(Line::of(Tone::Doubtful, truncated(&text, width)));
+                let text =
+                    format!("{}: {}", replace_controls(&upstream.name), replace_controls(reason));
+                lines.push(Line::new(Tone::Doubtful, truncate(&text, width)));
             }
         }
         lines.extend(chain.groups.iter().flat_map(|group| group_lines(group, width)));
@@ -269,18 +298,18 @@ struct Column {
     cell: fn(&UpstreamView) -> (Tone, String),
 }
 
-/// The columns in their order. The first two are aligned to the left.
+/// The columns in their order.
 const COLUMNS: [Column; 9] = [
     Column {
         name: "upstream",
         rank: 0,
-        cell: |upstream| (Tone::Plain, truncated(&printable(&upstream.name), NAME_WIDTH_MAX)),
+        cell: |upstream| (Tone::Plain, truncate(&replace_controls(&upstream.name), NAME_WIDTH_MAX)),
     },
-    Column { name: "state", rank: 0, cell: state },
+    Column { name: "state", rank: 0, cell: state_cell },
     Column {
         name: "calls/s",
         rank: 1,
-        cell: |upstream| (Tone::Plain, or_none(upstream.attempts_rate, number::short)),
+        cell: |upstream| (Tone::Plain, format_or_unknown(upstream.attempts_rate, number::short)),
     },
     Column {
         name: "failed/s",
@@ -288,18 +317,18 @@ const COLUMNS: [Column; 9] = [
         cell: |upstream| {
             let is_failing = upstream.failed_rate.is_some_and(|rate| rate > 0.0);
             let tone = if is_failing { Tone::Bad } else { Tone::Plain };
-            (tone, or_none(upstream.failed_rate, number::short))
+            (tone, format_or_unknown(upstream.failed_rate, number::short))
         },
     },
     Column {
         name: "p50 ms",
         rank: 6,
-        cell: |upstream| (Tone::Plain, or_none(upstream.p50_ms, number::short)),
+        cell: |upstream| (Tone::Plain, format_or_unknown(upstream.p50_ms, number::short)),
     },
     Column {
         name: "p99 ms",
         rank: 4,
-        cell: |upstream| (Tone::Plain, or_none(upstream.p99_ms, number::short)),
+        cell: |upstream| (Tone::Plain, format_or_unknown(upstream.p99_ms, number::short)),
     },
     Column {
         name: "in flight",
@@ -309,7 +338,7 @@ const COLUMNS: [Column; 9] = [
     Column {
         name: "head",
         rank: 7,
-        cell: |upstream| (Tone::Plain, or_none(upstream.head, number::count)),
+        cell: |upstream| (Tone::Plain, format_or_unknown(upstream.head, number::count)),
     },
     Column {
         name: "lag",
@@ -317,16 +346,16 @@ const COLUMNS: [Column; 9] = [
         cell: |upstream| {
             let tone =
                 if upstream.lag.unwrap_or_default() > 0 { Tone::Doubtful } else { Tone::Plain };
-            (tone, or_none(upstream.lag, number::count))
+            (tone, format_or_unknown(upstream.lag, number::count))
         },
     },
 ];
 
-fn state(upstream: &UpstreamView) -> (Tone, String) {
-    let state = printable(&upstream.state);
+fn state_cell(upstream: &UpstreamView) -> (Tone, String) {
+    let state = replace_controls(&upstream.state);
     if let Some(cordon) = &upstream.cordon {
-        let text = format!("cordoned {}, {state}", short_span(cordon.ends_seconds));
-        return (Tone::Doubtful, truncated(&text, STATE_WIDTH_MAX));
+        let text = format!("cordoned {}, {state}", format_short_span(cordon.ends_seconds));
+        return (Tone::Doubtful, truncate(&text, STATE_WIDTH_MAX));
     }
     let tone = match &*state {
         "healthy" => Tone::Good,
@@ -334,13 +363,13 @@ fn state(upstream: &UpstreamView) -> (Tone, String) {
         _ => Tone::Doubtful,
     };
     let text = match upstream.state_ends_seconds {
-        Some(seconds) => format!("{state} {}", short_span(seconds)),
+        Some(seconds) => format!("{state} {}", format_short_span(seconds)),
         None => state,
     };
-    (tone, truncated(&text, STATE_WIDTH_MAX))
+    (tone, truncate(&text, STATE_WIDTH_MAX))
 }
 
-/// A column with the cells of all rows. The first cell is the head.
+/// A column with the cells of all rows. The first cell is the heading.
 struct FilledColumn {
     rank: u8,
     width: usize,
@@ -349,9 +378,9 @@ struct FilledColumn {
 
 impl FilledColumn {
     fn new(column: &Column, upstreams: &[&UpstreamView]) -> FilledColumn {
-        let head = std::iter::once((Tone::Quiet, column.name.to_owned()));
+        let heading = std::iter::once((Tone::Quiet, column.name.to_owned()));
         let cells: Vec<(Tone, String)> =
-            head.chain(upstreams.iter().map(|upstream| (column.cell)(upstream))).collect();
+            heading.chain(upstreams.iter().map(|upstream| (column.cell)(upstream))).collect();
         let widths = cells.iter().map(|(_, text)| text.chars().count());
         FilledColumn { rank: column.rank, width: widths.max().unwrap_or_default(), cells }
     }
@@ -361,34 +390,37 @@ impl FilledColumn {
 fn table(upstreams: &[&UpstreamView], width: usize) -> Vec<Line> {
     let mut columns: Vec<FilledColumn> =
         COLUMNS.iter().map(|column| FilledColumn::new(column, upstreams)).collect();
-    let total = |columns: &[FilledColumn]| {
+    let table_width = |columns: &[FilledColumn]| {
         columns.iter().map(|column| column.width + GAP).sum::<usize>().saturating_sub(GAP)
     };
-    while total(&columns) > width
+    while table_width(&columns) > width
         && let Some(index) = (0..columns.len())
             .filter(|index| columns[*index].rank > 0)
             .max_by_key(|index| columns[*index].rank)
     {
         columns.remove(index);
     }
-    let row = |row: usize| {
+    let row_line = |row: usize| {
         let mut line = Line::default();
         for (index, FilledColumn { width, cells, .. }) in columns.iter().enumerate() {
             let (tone, text) = &cells[row];
-            let padded =
-                if index < 2 { format!("{text:<width$}") } else { format!("{text:>width$}") };
+            let padded = if index < LEFT_COLUMNS {
+                format!("{text:<width$}")
+            } else {
+                format!("{text:>width$}")
+            };
             line.push(*tone, padded);
         }
         line
     };
-    (0..=upstreams.len()).map(row).collect()
+    (0..=upstreams.len()).map(row_line).collect()
 }
 
 fn group_lines(view: &GroupView, width: usize) -> Vec<Line> {
     let group = &view.group;
     let candidates = match group.candidates.len() {
         0 => "no upstream".to_owned(),
-        _ => printable(&group.candidates.join(", ")),
+        _ => replace_controls(&group.candidates.join(", ")),
     };
     let tone = if group.candidates.is_empty() { Tone::Bad } else { Tone::Quiet };
     let in_flight = match group.in_flight_limit {
@@ -400,19 +432,19 @@ fn group_lines(view: &GroupView, width: usize) -> Vec<Line> {
     };
     let is_shedding = view.shed_rate.is_some_and(|rate| rate > 0.0);
     let shed_tone = if is_shedding { Tone::Bad } else { Tone::Quiet };
-    let name = printable(&group.name);
-    let title = format!("group {name}, {}: {candidates}", printable(&group.balance));
+    let name = replace_controls(&group.name);
+    let title = format!("group {name}, {}: {candidates}", replace_controls(&group.balance));
     let items = [
-        (tone, truncated(&title, width)),
+        (tone, truncate(&title, width)),
         (Tone::Quiet, in_flight),
         (Tone::Quiet, format!("queued {}", number::count(group.queued))),
-        (shed_tone, format!("shed {}", rate(view.shed_rate))),
+        (shed_tone, format!("shed {}", format_rate(view.shed_rate))),
     ];
-    flow(items, width)
+    wrap_items(items, width)
 }
 
-/// Puts items side by side, and continues on the next line if one does not fit.
-fn flow(items: impl IntoIterator<Item = (Tone, String)>, width: usize) -> Vec<Line> {
+/// Puts items side by side. An item that does not fit starts the next line.
+fn wrap_items(items: impl IntoIterator<Item = (Tone, String)>, width: usize) -> Vec<Line> {
     let mut lines = vec![Line::default()];
     for (tone, text) in items {
         let mut line = lines.pop().unwrap_or_default();
@@ -426,16 +458,17 @@ fn flow(items: impl IntoIterator<Item = (Tone, String)>, width: usize) -> Vec<Li
     lines
 }
 
-fn rate(rate: Option<f64>) -> String {
-    or_none(rate, |rate| format!("{}/s", number::short(rate)))
+/// Formats a rate per second.
+fn format_rate(rate: Option<f64>) -> String {
+    format_or_unknown(rate, |rate| format!("{}/s", number::short(rate)))
 }
 
-fn or_none<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
-    value.map_or_else(|| NONE.to_owned(), format)
+fn format_or_unknown<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), format)
 }
 
-/// Formats a time in its largest unit: `12s`, `29m`, `5h`, `3d`.
-fn short_span(seconds: f64) -> String {
+/// Formats a duration in its largest unit: `12s`, `29m`, `5h`, `3d`.
+fn format_short_span(seconds: f64) -> String {
     match seconds.max(0.0) {
         seconds if seconds < 60.0 => format!("{seconds:.0}s"),
         seconds if seconds < 3600.0 => format!("{:.0}m", seconds / 60.0),
@@ -445,12 +478,12 @@ fn short_span(seconds: f64) -> String {
 }
 
 /// Replaces control characters, which could change the terminal.
-fn printable(text: &str) -> String {
+fn replace_controls(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
 /// Shortens a text to a width.
-fn truncated(text: &str, width: usize) -> String {
+fn truncate(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

@@ -1,7 +1,7 @@
 //! The values of `/status` that `weir top` shows. Other values are ignored.
 //!
-//! `gateway::admin::status` documents the values. They are read from JSON, because the gateway may
-//! be of another version.
+//! `gateway::admin::status` documents the values. This file parses the JSON with types of its own,
+//! because the gateway may be of another version.
 
 use serde::Deserialize;
 

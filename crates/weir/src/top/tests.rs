@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::draw::Screen;
 use super::status::Status;
 use super::view::View;
-use super::{Command, command, handle, parse};
+use super::{Command, command_of_key, handle_event, parse};
 
 /// Returns a status. All counters grow by `seconds`.
 fn status(seconds: u64) -> Value {
@@ -66,15 +66,19 @@ fn status(seconds: u64) -> Value {
     })
 }
 
-fn at(seconds: u64) -> Status {
+fn status_after(seconds: u64) -> Status {
     parse(status(seconds)).unwrap()
 }
 
 fn screen() -> Screen {
-    Screen::new("127.0.0.1:8646".parse().unwrap(), View::new(&at(12), Some(&at(10))))
+    Screen::new(
+        "127.0.0.1:8646".parse().unwrap(),
+        View::new(&status_after(12), Some(&status_after(10))),
+    )
 }
 
-fn drawn(screen: &mut Screen, width: u16, height: u16) -> String {
+/// Draws the screen and returns its rows as text.
+fn draw_text(screen: &mut Screen, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| screen.draw(frame, true)).unwrap();
     let buffer = terminal.backend().buffer();
@@ -86,11 +90,11 @@ fn drawn(screen: &mut Screen, width: u16, height: u16) -> String {
 }
 
 fn check(screen: &mut Screen, width: u16, height: u16, expected: Expect) {
-    expected.assert_eq(&drawn(screen, width, height));
+    expected.assert_eq(&draw_text(screen, width, height));
 }
 
 fn press(screen: &mut Screen, code: KeyCode) -> bool {
-    handle(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)), screen)
+    handle_event(&Event::Key(KeyEvent::new(code, KeyModifiers::NONE)), screen)
 }
 
 #[test]
@@ -196,9 +200,9 @@ fn a_narrow_and_low_terminal_shows_the_state_and_scrolls() {
     "#]],
     );
     press(&mut screen, KeyCode::Up);
-    assert!(drawn(&mut screen, 44, 12).contains("↑↓ 1 more"));
+    assert!(draw_text(&mut screen, 44, 12).contains("↑↓ 1 more"));
     for (width, height) in [(1, 1), (5, 2), (20, 3), (300, 1)] {
-        drawn(&mut screen, width, height);
+        draw_text(&mut screen, width, height);
     }
 }
 
@@ -206,7 +210,7 @@ fn a_narrow_and_low_terminal_shows_the_state_and_scrolls() {
 fn a_key_sorts_the_upstreams() {
     let mut screen = screen();
     let mut order = || {
-        let text = drawn(&mut screen, 120, 18);
+        let text = draw_text(&mut screen, 120, 18);
         press(&mut screen, KeyCode::Char('s'));
         let names = text.lines().filter(|line| line.starts_with("node-") && !line.contains(": "));
         let names = names.map(|line| line[5..9].to_owned()).collect::<Vec<_>>().join(" ");
@@ -223,7 +227,7 @@ fn a_key_sorts_the_upstreams() {
 
 #[test]
 fn rates_are_of_the_interval_and_unknown_after_a_restart() {
-    let (first, second) = (at(10), at(12));
+    let (first, second) = (status_after(10), status_after(12));
     let view = View::new(&second, Some(&first));
     let upstreams = &view.chains[0].upstreams;
     assert_eq!(view.calls_rate, Some(5000.0));
@@ -242,7 +246,7 @@ fn rates_are_of_the_interval_and_unknown_after_a_restart() {
     assert_eq!(view.hit_share, Some(4000.0 / 5000.0));
     let mut screen = screen();
     screen.update(view);
-    let text = drawn(&mut screen, 80, 18);
+    let text = draw_text(&mut screen, 80, 18);
     assert!(text.contains("the gateway was restarted") && text.contains("calls –"), "{text}");
     // A status of the same age has no rates, and neither has an upstream that a reload has added.
     assert_eq!(View::new(&second, Some(&second)).calls_rate, None);
@@ -250,7 +254,7 @@ fn rates_are_of_the_interval_and_unknown_after_a_restart() {
     added["chains"][0]["upstreams"][0]["name"] = "new".into();
     let view = View::new(&parse(added).unwrap(), Some(&first));
     let rates: Vec<bool> =
-        view.chains[0].upstreams.iter().map(|known| known.attempts_rate.is_some()).collect();
+        view.chains[0].upstreams.iter().map(|upstream| upstream.attempts_rate.is_some()).collect();
     assert_eq!(rates, [false, true, true]);
 }
 
@@ -258,11 +262,11 @@ fn rates_are_of_the_interval_and_unknown_after_a_restart() {
 fn an_unreachable_gateway_is_reported_until_it_responds_again() {
     let mut screen = screen();
     screen.report_error("connection \u{1b}[2Jrefused", Duration::from_secs(12));
-    let text = drawn(&mut screen, 80, 18);
+    let text = draw_text(&mut screen, 80, 18);
     assert!(text.contains("no status for 12 s: connection ?[2Jrefused"), "{text}");
     assert!(text.contains("node-fast"), "the last values stay: {text}");
-    screen.update(View::new(&at(14), Some(&at(12))));
-    assert!(!drawn(&mut screen, 80, 18).contains("no status"));
+    screen.update(View::new(&status_after(14), Some(&status_after(12))));
+    assert!(!draw_text(&mut screen, 80, 18).contains("no status"));
 }
 
 #[test]
@@ -271,7 +275,7 @@ fn keys_quit() {
         assert!(press(&mut screen(), code));
     }
     let control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
-    assert_eq!(command(control('c')), Some(Command::Quit));
-    assert_eq!(command(control('s')), None);
+    assert_eq!(command_of_key(control('c')), Some(Command::Quit));
+    assert_eq!(command_of_key(control('s')), None);
     assert!(!press(&mut screen(), KeyCode::Char('x')));
 }

@@ -1,9 +1,9 @@
-//! The values that are shown, with rates from two statuses. Nothing here is formatted.
+//! Computes the values that `weir top` shows, with rates from two statuses. `draw.rs` formats them.
 
 use super::status::{Chain, Cordon, Group, Process, Status, Upstream};
 
-/// The values of one interval. A rate is `None` if the counter was not read before, or if the
-/// gateway was restarted since, because its counters then start at 0.
+/// The values of one interval. A rate is `None` if there is no earlier value of the counter. After
+/// a restart of the gateway there is none, because the counters start again at 0.
 #[derive(Debug, Clone)]
 pub(super) struct View {
     pub(super) version: String,
@@ -15,8 +15,8 @@ pub(super) struct View {
     pub(super) failed_rate: Option<f64>,
     pub(super) refused_rate: Option<f64>,
     pub(super) retries_rate: Option<f64>,
-    /// Cache hits as a share of cacheable calls: of the interval, or since the start if the
-    /// interval had none. `None` if the cache is off or there was no cacheable call.
+    /// Cache hits divided by cacheable calls in the interval, or since the start if the interval
+    /// had no cacheable call. `None` if the cache is off or there was no cacheable call at all.
     pub(super) hit_share: Option<f64>,
     pub(super) connections: u64,
     pub(super) in_flight: u64,
@@ -64,7 +64,8 @@ struct Rates<'s> {
 }
 
 impl Rates<'_> {
-    /// Returns the growth per second of the counter that `read` finds in a status.
+    /// Returns the growth per second of a counter. `read` gets the counter's value from the
+    /// previous status.
     fn rate(&self, current: u64, read: impl Fn(&Status) -> Option<u64>) -> Option<f64> {
         let growth = current.checked_sub(read(self.previous?)?)?;
         Some(growth as f64 / self.seconds)
@@ -115,9 +116,9 @@ fn hit_share(status: &Status, previous: Option<&Status>) -> Option<f64> {
         (cache.hits, cache.hits + cache.misses + cache.coalesced)
     };
     let (hits, cacheable) = counts(status);
-    let (hits_before, cacheable_before) = previous.map_or((0, 0), counts);
+    let (old_hits, old_cacheable) = previous.map_or((0, 0), counts);
     let share = |hits: u64, cacheable: u64| (cacheable > 0).then(|| hits as f64 / cacheable as f64);
-    share(hits.saturating_sub(hits_before), cacheable.saturating_sub(cacheable_before))
+    share(hits.saturating_sub(old_hits), cacheable.saturating_sub(old_cacheable))
         .or_else(|| share(hits, cacheable))
 }
 
@@ -138,19 +139,19 @@ impl ChainView {
 impl UpstreamView {
     fn new(chain: &Chain, upstream: &Upstream, rates: &Rates<'_>) -> UpstreamView {
         let failures = |upstream: &Upstream| upstream.failed + upstream.rate_limited;
-        let find = |status: &Status, read: &dyn Fn(&Upstream) -> u64| {
-            let chain = status.chains.iter().find(|known| known.name == chain.name)?;
-            chain.upstreams.iter().find(|known| known.name == upstream.name).map(read)
+        let find_counter = |status: &Status, read: &dyn Fn(&Upstream) -> u64| {
+            let old_chain = status.chains.iter().find(|old| old.name == chain.name)?;
+            old_chain.upstreams.iter().find(|old| old.name == upstream.name).map(read)
         };
-        let attempts =
-            rates.rate(upstream.attempts, |status| find(status, &|known| known.attempts));
+        let attempts_rate =
+            rates.rate(upstream.attempts, |status| find_counter(status, &|old| old.attempts));
         UpstreamView {
             name: upstream.name.clone(),
             state: upstream.state.clone(),
             state_ends_seconds: upstream.state_ends_seconds,
             cordon: upstream.cordon.clone(),
-            attempts_rate: attempts,
-            failed_rate: rates.rate(failures(upstream), |status| find(status, &failures)),
+            attempts_rate,
+            failed_rate: rates.rate(failures(upstream), |status| find_counter(status, &failures)),
             p50_ms: upstream.latency_p50_ms,
             p99_ms: upstream.latency_p99_ms,
             in_flight: upstream.in_flight,
@@ -162,10 +163,10 @@ impl UpstreamView {
 
 impl GroupView {
     fn new(chain: &Chain, group: &Group, rates: &Rates<'_>) -> GroupView {
-        let find = |status: &Status| {
-            let chain = status.chains.iter().find(|known| known.name == chain.name)?;
-            chain.groups.iter().find(|known| known.name == group.name).map(|known| known.shed)
+        let find_shed = |status: &Status| {
+            let old_chain = status.chains.iter().find(|old| old.name == chain.name)?;
+            old_chain.groups.iter().find(|old| old.name == group.name).map(|old| old.shed)
         };
-        GroupView { group: group.clone(), shed_rate: rates.rate(group.shed, find) }
+        GroupView { group: group.clone(), shed_rate: rates.rate(group.shed, find_shed) }
     }
 }

@@ -1,5 +1,5 @@
-//! Goal: a reference to a block is parsed exactly as nodes do, or rejected. Method: tables of
-//! values by format, and recorded results.
+//! Goal: a reference to a block is parsed as nodes parse it, or rejected. Method: tables of values
+//! by format, and recorded results.
 use super::*;
 
 const HASH: &str = "0xd226371d0b1551adb03fb52b71f08e3e11247fe9b1af994768af8cdaa8e7dcd7";

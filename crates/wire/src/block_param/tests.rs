@@ -7,7 +7,7 @@ fn method(name: &str) -> &'static Method {
     Family::ALL.iter().find_map(|family| methods_of(*family).method(name)).unwrap()
 }
 
-/// The block of a call, and the parameters with block 4096 in its place.
+/// Returns the block of a call, and the parameters with block 4096 in its place.
 fn replace_block(
     name: &str,
     params: Params<'_>,

@@ -1,5 +1,5 @@
-//! Goal: each form of call is read as sent or refused with the right code and id. Method: tables
-//! of bodies, recorded traffic, and random ids.
+//! Goal: each form of a call is decoded without changes, or rejected with the right code and id.
+//! Method: tables of bodies, recorded traffic, and random ids.
 use proptest::prelude::*;
 
 use super::*;
@@ -23,6 +23,8 @@ fn show(item: &Result<Call<'_>, Rejection<'_>>) -> String {
     }
 }
 
+/// Checks that decoding a body has this output. The output starts with `batch` for a batch, and
+/// with `whole` if the whole body is rejected.
 fn check(body: &str, expected: &[&str]) {
     let output = match decode(body.as_bytes(), &small_limits()) {
         Ok(Body::Single(item)) => vec![show(&item)],
@@ -65,7 +67,7 @@ fn ids_keep_their_bytes() {
 }
 
 #[test]
-fn refusals_keep_a_usable_id() {
+fn rejections_keep_a_usable_id() {
     for (members, expected) in [
         (
             r#""jsonrpc":"3.0","method":"m""#,
@@ -111,7 +113,7 @@ fn refusals_keep_a_usable_id() {
 }
 
 #[test]
-fn faults_of_the_whole_body() {
+fn invalid_bodies_are_rejected_as_a_whole() {
     for (body, expected) in [
         ("", "-32700 [-] empty body where a json-rpc call is needed"),
         ("{", "-32700 [-] text ends too early at byte 1"),

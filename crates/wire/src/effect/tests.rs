@@ -6,13 +6,13 @@ use crate::method::{Repeat, methods_of};
 
 #[test]
 fn methods_that_write_have_an_effect() {
-    let mut writing = 0;
+    let mut writing_rows = 0;
     for family in Family::ALL {
         for method in methods_of(family).methods() {
             let effect = method.effect;
             assert_eq!(effect, effect_of(family, method.name));
             if method.write {
-                writing += 1;
+                writing_rows += 1;
                 assert_ne!(effect, Effect::Read, "{} of {}", method.name, family.as_str());
             }
             if method.repeat == Repeat::Broadcast {
@@ -20,7 +20,7 @@ fn methods_that_write_have_an_effect() {
             }
         }
     }
-    assert!(writing > 30, "only {writing} rows change something");
+    assert!(writing_rows > 30, "only {writing_rows} rows change something");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub trait Visitor {
 
 impl Visitor for () {}
 
-/// A position in raw JSON.
+/// A position in raw JSON. `V` is the type of the visitor; `()` ignores all strings and whitespace.
 #[derive(Debug, Clone)]
 pub struct Cursor<'a, V = ()> {
     raw: &'a [u8],
@@ -152,8 +152,8 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         let first_byte = self.peek();
         let start = self.offset;
         let end = match first_byte {
-            Some(b'"') => self.string(),
-            Some(b'{' | b'[') => self.nested(),
+            Some(b'"') => self.skip_string_value(),
+            Some(b'{' | b'[') => self.skip_nested_value(),
             Some(_) => skip_literal(self.raw, start),
             None => None,
         };
@@ -161,8 +161,9 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         Ok(&self.raw[start..self.offset])
     }
 
+    /// Skips a string and returns its end. Returns `None` if the string does not end.
     #[inline]
-    fn string(&mut self) -> Option<usize> {
+    fn skip_string_value(&mut self) -> Option<usize> {
         let start = self.offset + 1;
         let (end, _) = skip_string(self.raw, self.offset)?;
         self.offset = end;
@@ -170,12 +171,13 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         Some(end)
     }
 
-    fn nested(&mut self) -> Option<usize> {
+    /// Skips an array or object and returns its end. Returns `None` if the JSON ends before.
+    fn skip_nested_value(&mut self) -> Option<usize> {
         let mut depth = 0usize;
         loop {
             match self.peek()? {
                 b'"' => {
-                    self.string()?;
+                    self.skip_string_value()?;
                     continue;
                 }
                 b'{' | b'[' => depth += 1,
@@ -189,6 +191,7 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         }
     }
 
+    /// Returns an error at the cursor.
     fn malformed(&self) -> Malformed {
         Malformed { offset: self.offset }
     }
@@ -196,8 +199,8 @@ impl<'a, V: Visitor> Cursor<'a, V> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: a cursor reads what `walk` reads, visits all strings of a value, and ends on any
-    //! bytes. Method: written and mutated texts.
+    //! Goal: a cursor reads the same values as `walk`, visits all strings of a value, and ends on
+    //! any bytes. Method: texts written by hand, and mutated texts.
 
     use super::*;
     use crate::json::walk;
@@ -219,8 +222,8 @@ mod tests {
         }
     }
 
-    /// The members of an object, by a cursor.
-    fn members(raw: &[u8]) -> Result<Vec<(JsonString<'_>, &[u8])>, Malformed> {
+    /// Reads the members of an object with a cursor.
+    fn read_members(raw: &[u8]) -> Result<Vec<(JsonString<'_>, &[u8])>, Malformed> {
         let mut cursor = Cursor::new(raw);
         let mut members = Vec::new();
         if cursor.open(b'{') {
@@ -239,7 +242,7 @@ mod tests {
             r#"{"a":null,"a":[[]],"":{}}"#,
         ] {
             let expected: Vec<_> = walk::members(text.as_bytes()).collect();
-            assert_eq!(members(text.as_bytes()).unwrap(), expected, "{text}");
+            assert_eq!(read_members(text.as_bytes()).unwrap(), expected, "{text}");
         }
     }
 
@@ -261,12 +264,12 @@ mod tests {
     fn ends_on_any_bytes() {
         let seeds = crate::fuzz::seeds();
         let read_all = |bytes: &[u8]| {
-            let _ = (members(bytes), Cursor::new(bytes).value());
+            let _ = (read_members(bytes), Cursor::new(bytes).value());
         };
         crate::fuzz::mutate_all(&seeds, read_all, 7, &mut |tried| tried < 20_000);
         for text in ["{\"a\":", "{\"a\"", "{\"a\":1,", "{1:2}", "{\"a\":1", "", "[", "\""] {
-            let read = members(text.as_bytes());
-            assert!(read.is_err() || read.unwrap().is_empty(), "{text}");
+            let result = read_members(text.as_bytes());
+            assert!(result.is_err() || result.unwrap().is_empty(), "{text}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! A validating scanner for a response that arrives in chunks. It keeps only the envelope: the
-//! response with a short placeholder instead of its result.
+//! A validating scanner for a response that arrives in chunks. The scanner stores only the
+//! envelope: the response with a short placeholder for each value except `id` and `error`, and
+//! without whitespace outside of these two values.
 //!
 //! Nearly all bytes of a large body belong to `result`, which the caller does not read. The scanner
-//! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` parses
-//! the envelope instead of the whole body. It returns the same responses except for their results,
-//! or an error at the same offset. `scanner.rs` implements the same grammar for a whole text. Tests
-//! compare both.
+//! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` then
+//! parses the envelope instead of the whole body. It returns the same responses except for their
+//! results, or an error of the same kind. `scanner.rs` implements the same grammar for a text that
+//! is completely in memory. Tests compare both.
 
 use super::fast_scanner::FastScanner;
 use super::scanner::DEPTH_CEILING;
@@ -17,8 +18,8 @@ mod tests;
 /// The members of a response whose values the envelope contains.
 const COPIED_MEMBERS: [&[u8]; 2] = [b"id", b"error"];
 
-/// This byte stands for an invalid byte of the text, so the envelope is invalid at the same offset.
-/// No JSON text contains it.
+/// The scanner appends this byte to the envelope when it finds an invalid byte in the text. JSON
+/// never contains this byte, so a parser rejects the envelope too.
 const INVALID: u8 = 0;
 
 /// The scanner of one text. It holds the state between two chunks.
@@ -28,84 +29,91 @@ const INVALID: u8 = 0;
 pub struct EnvelopeScanner {
     envelope: Vec<u8>,
     state: State,
-    target: Target,
+    copy_mode: CopyMode,
     /// The number of open arrays and objects.
     depth: usize,
     /// One bit per open array or object: 1 for an object.
-    objects: [u64; DEPTH_CEILING / 64],
+    object_bits: [u64; DEPTH_CEILING / 64],
     /// The depth of a response's members: 1 in a single response, 2 in a batch.
     members_depth: usize,
-    /// The depth of the value that is copied or replaced.
+    /// The depth of the value that is copied unchanged or replaced by a placeholder.
     value_depth: usize,
-    /// The offset of the last name in the envelope, at its opening quote.
+    /// The envelope's offset of the last name that was copied, at the opening quote.
     name_offset: usize,
 }
 
-/// The state of the grammar: what the next byte belongs to.
+/// The state of the grammar: the parts of JSON to which the next byte may belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A value.
     Value,
-    /// The first value of an array, or its end.
-    Element,
-    /// The first name of an object, or its end.
-    Member,
-    /// A name.
-    Name,
+    /// The first value of an array, or the end of the array.
+    FirstElement,
+    /// The first name of an object, or the end of the object.
+    FirstName,
+    /// A name after a comma.
+    NextName,
     /// The colon after a name.
     Colon,
     /// A comma or the end of the array or object.
     AfterValue,
     /// Only whitespace: the text is complete.
     Done,
-    /// A string, which is a name or a value.
-    String { is_name: bool, position: InString },
-    /// A number.
-    Number(InNumber),
-    /// The rest of `true`, `false` or `null`.
+    /// The inside of a string. `is_name` is true if the string is the name of a member.
+    String { is_name: bool, position: StringPosition },
+    /// A further byte of a number, or the byte after the number.
+    Number(NumberPosition),
+    /// The missing bytes of `true`, `false` or `null`.
     Literal(&'static [u8]),
     /// The text is invalid.
     Invalid,
 }
 
-/// A position in a string.
+/// The position between two bytes of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InString {
+enum StringPosition {
+    /// Between two characters.
     Plain,
     /// After a backslash.
     Escape,
-    /// Before this number of hexadecimal digits.
+    /// Within `\uXXXX`, before this number of hexadecimal digits.
     Digits(u8),
-    /// Before the last `left` bytes of a character. The next byte must be within these bounds.
-    Character {
-        left: u8,
-        min: u8,
-        max: u8,
-    },
+    /// Within a character that is not ASCII, before its last `remaining` bytes. The next byte must
+    /// lie between `min` and `max`.
+    Character { remaining: u8, min: u8, max: u8 },
 }
 
-/// A position in a number (RFC 8259, section 6).
+/// The position between two bytes of a number, named after the last byte (RFC 8259, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InNumber {
+enum NumberPosition {
+    /// After the minus of the whole number.
     Minus,
+    /// After a leading `0`, which no further digit may follow.
     Zero,
+    /// After a digit before the decimal point.
     Whole,
+    /// After the decimal point.
     Point,
+    /// After a digit behind the decimal point.
     Fraction,
+    /// After the `e` of the exponent.
     E,
+    /// After the sign of the exponent.
     Sign,
+    /// After a digit of the exponent.
     Exponent,
 }
 
-/// The target of the current bytes.
+/// The treatment of the current bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    /// The envelope, without whitespace.
-    Envelope,
-    /// The envelope, with whitespace: the value of a member that the envelope contains.
-    Member,
-    /// Nowhere, because the envelope contains another value instead.
-    Dropped,
+enum CopyMode {
+    /// The bytes are copied to the envelope without whitespace.
+    Compact,
+    /// The bytes are copied to the envelope with whitespace. They belong to the value of one of the
+    /// [`COPIED_MEMBERS`].
+    Verbatim,
+    /// The bytes are not copied. The envelope contains a placeholder instead.
+    Skip,
 }
 
 impl Default for EnvelopeScanner {
@@ -113,9 +121,9 @@ impl Default for EnvelopeScanner {
         EnvelopeScanner {
             envelope: Vec::new(),
             state: State::Value,
-            target: Target::Envelope,
+            copy_mode: CopyMode::Compact,
             depth: 0,
-            objects: [0; DEPTH_CEILING / 64],
+            object_bits: [0; DEPTH_CEILING / 64],
             members_depth: usize::MAX,
             value_depth: 0,
             name_offset: 0,
@@ -126,25 +134,27 @@ impl Default for EnvelopeScanner {
 impl EnvelopeScanner {
     /// Reads the next chunk. The cost is proportional to its length.
     pub fn feed(&mut self, bytes: &[u8]) {
-        // Here the scanner only finds special bytes, so its limits do not matter.
-        let mut fast = FastScanner::new(bytes, 0, 0);
+        // The fast scanner only finds special bytes here, so its depth limits do not matter.
+        let mut fast_scanner = FastScanner::new(bytes, 0, 0);
         let mut offset = 0;
         while let Some(&byte) = bytes.get(offset) {
             offset = match self.state {
                 State::Invalid => return,
                 State::String { is_name, position } => {
-                    self.read_string(&mut fast, offset, is_name, position)
+                    self.read_string(&mut fast_scanner, offset, is_name, position)
                 }
                 State::Number(position) => self.read_number(byte, offset, position),
-                State::Literal(rest) => self.read_literal(byte, offset, rest),
+                State::Literal(missing) => self.read_literal(byte, offset, missing),
                 _ if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') => {
-                    if self.target == Target::Member {
+                    if self.copy_mode == CopyMode::Verbatim {
                         self.envelope.push(byte);
                     }
                     offset + 1
                 }
-                State::Value | State::Element => self.read_value(byte, offset),
-                State::Member | State::Name => self.read_name(&mut fast, byte, offset),
+                State::Value | State::FirstElement => self.read_value(byte, offset),
+                State::FirstName | State::NextName => {
+                    self.read_name(&mut fast_scanner, byte, offset)
+                }
                 State::Colon => self.read_colon(byte, offset),
                 State::AfterValue => self.read_after_value(byte, offset),
                 State::Done => self.mark_invalid(offset),
@@ -152,75 +162,83 @@ impl EnvelopeScanner {
         }
     }
 
-    /// Returns the envelope of the text so far. The envelope is valid JSON if and only if the text
-    /// so far is valid JSON.
+    /// Returns the envelope of the chunks so far. The envelope is valid JSON if and only if the
+    /// chunks so far are valid JSON.
     pub fn envelope(&self) -> &[u8] {
         &self.envelope
     }
 
+    /// Appends bytes to the envelope, unless they are skipped.
     fn copy(&mut self, bytes: &[u8]) {
-        if self.target != Target::Dropped {
+        if self.copy_mode != CopyMode::Skip {
             self.envelope.extend_from_slice(bytes);
         }
     }
 
+    /// Marks the envelope as invalid at this offset, which it returns. Further bytes of the text
+    /// are ignored.
     fn mark_invalid(&mut self, offset: usize) -> usize {
         self.envelope.push(INVALID);
         self.state = State::Invalid;
         offset
     }
 
-    fn mark_invalid_in_string(&mut self, before: &[u8], offset: usize) -> usize {
-        self.copy(before);
+    /// Copies the valid part of a string, and marks the envelope as invalid after that part.
+    fn mark_invalid_in_string(&mut self, valid_part: &[u8], offset: usize) -> usize {
+        self.copy(valid_part);
         self.mark_invalid(offset)
     }
 
+    /// Reads the first byte of a value. Like every `read_` function, returns the offset of the next
+    /// byte to read.
     fn read_value(&mut self, byte: u8, offset: usize) -> usize {
-        if byte == b']' && self.state == State::Element {
+        if byte == b']' && self.state == State::FirstElement {
             return self.close(byte, offset);
         }
-        if self.target == Target::Envelope {
-            self.choose_target(byte);
+        if self.copy_mode == CopyMode::Compact {
+            self.choose_copy_mode(byte);
         }
         self.state = match byte {
             b'{' | b'[' if self.depth == DEPTH_CEILING => return self.mark_invalid(offset),
             b'{' | b'[' => {
                 let bit = 1 << (self.depth % 64);
-                let word = &mut self.objects[self.depth / 64];
+                let word = &mut self.object_bits[self.depth / 64];
                 *word = if byte == b'{' { *word | bit } else { *word & !bit };
                 self.depth += 1;
-                if byte == b'{' { State::Member } else { State::Element }
+                if byte == b'{' { State::FirstName } else { State::FirstElement }
             }
-            b'"' => State::String { is_name: false, position: InString::Plain },
+            b'"' => State::String { is_name: false, position: StringPosition::Plain },
             b't' => State::Literal(b"rue"),
             b'f' => State::Literal(b"alse"),
             b'n' => State::Literal(b"ull"),
-            b'-' => State::Number(InNumber::Minus),
-            b'0' => State::Number(InNumber::Zero),
-            b'1'..=b'9' => State::Number(InNumber::Whole),
+            b'-' => State::Number(NumberPosition::Minus),
+            b'0' => State::Number(NumberPosition::Zero),
+            b'1'..=b'9' => State::Number(NumberPosition::Whole),
             _ => return self.mark_invalid(offset),
         };
         self.copy(&[byte]);
         offset + 1
     }
 
-    /// Chooses where the next value is copied. `byte` is its first byte.
-    fn choose_target(&mut self, byte: u8) {
+    /// Chooses the copy mode of the next value. `byte` is the first byte of the value.
+    fn choose_copy_mode(&mut self, byte: u8) {
         match (self.depth, byte) {
             (0, b'{') => self.members_depth = 1,
             (0, b'[') => self.members_depth = 2,
+            // A response of a batch.
             (1, b'{') if self.members_depth == 2 => {}
             _ => {
                 self.value_depth = self.depth;
-                // A text that is neither an array nor an object is not a response. The envelope
-                // contains it unchanged.
+                // A text that is neither an array nor an object is not a response. The scanner
+                // copies such a text unchanged.
                 if self.depth == 0 || (self.depth == self.members_depth && self.is_copied_member())
                 {
-                    self.target = Target::Member;
+                    self.copy_mode = CopyMode::Verbatim;
                 } else {
-                    // A response may have a result and an error if one of them is null.
+                    // The placeholder of null is null, because a response may have both a result
+                    // and an error if one of them is null.
                     self.envelope.extend_from_slice(if byte == b'n' { b"null" } else { b"0" });
-                    self.target = Target::Dropped;
+                    self.copy_mode = CopyMode::Skip;
                 }
             }
         }
@@ -234,14 +252,15 @@ impl EnvelopeScanner {
         COPIED_MEMBERS.contains(&&*JsonString::new(name).decode())
     }
 
-    /// Ends a value.
+    /// Ends a value. After a copied or replaced value, compact copying resumes.
     fn end_value(&mut self) {
         self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
         if self.depth == self.value_depth {
-            self.target = Target::Envelope;
+            self.copy_mode = CopyMode::Compact;
         }
     }
 
+    /// Ends an array or object.
     fn close(&mut self, byte: u8, offset: usize) -> usize {
         self.copy(&[byte]);
         self.depth -= 1;
@@ -249,19 +268,24 @@ impl EnvelopeScanner {
         offset + 1
     }
 
-    fn read_name(&mut self, fast: &mut FastScanner<'_>, byte: u8, mut offset: usize) -> usize {
+    fn read_name(
+        &mut self,
+        fast_scanner: &mut FastScanner<'_>,
+        byte: u8,
+        mut offset: usize,
+    ) -> usize {
         match byte {
             b'"' => {
-                if self.target == Target::Envelope {
+                if self.copy_mode == CopyMode::Compact {
                     self.name_offset = self.envelope.len();
-                } else if self.target == Target::Dropped {
-                    offset = fast.skip_string_members(offset);
+                } else if self.copy_mode == CopyMode::Skip {
+                    offset = fast_scanner.skip_string_members(offset);
                 }
                 self.copy(&[byte]);
-                self.state = State::String { is_name: true, position: InString::Plain };
+                self.state = State::String { is_name: true, position: StringPosition::Plain };
                 offset + 1
             }
-            b'}' if self.state == State::Member => self.close(byte, offset),
+            b'}' if self.state == State::FirstName => self.close(byte, offset),
             _ => self.mark_invalid(offset),
         }
     }
@@ -276,10 +300,10 @@ impl EnvelopeScanner {
     }
 
     fn read_after_value(&mut self, byte: u8, offset: usize) -> usize {
-        let innermost = self.depth - 1;
-        let is_object = self.objects[innermost / 64] >> (innermost % 64) & 1 == 1;
+        let innermost_depth = self.depth - 1;
+        let is_object = self.object_bits[innermost_depth / 64] >> (innermost_depth % 64) & 1 == 1;
         self.state = match (byte, is_object) {
-            (b',', true) => State::Name,
+            (b',', true) => State::NextName,
             (b',', false) => State::Value,
             (b'}', true) | (b']', false) => return self.close(byte, offset),
             _ => return self.mark_invalid(offset),
@@ -288,12 +312,12 @@ impl EnvelopeScanner {
         offset + 1
     }
 
-    fn read_literal(&mut self, byte: u8, offset: usize, rest: &'static [u8]) -> usize {
-        match rest.split_first() {
-            Some((expected, rest)) if *expected == byte => {
+    fn read_literal(&mut self, byte: u8, offset: usize, missing: &'static [u8]) -> usize {
+        match missing.split_first() {
+            Some((expected, missing)) if *expected == byte => {
                 self.copy(&[byte]);
-                self.state = State::Literal(rest);
-                if rest.is_empty() {
+                self.state = State::Literal(missing);
+                if missing.is_empty() {
                     self.end_value();
                 }
                 offset + 1
@@ -302,8 +326,8 @@ impl EnvelopeScanner {
         }
     }
 
-    fn read_number(&mut self, byte: u8, offset: usize, position: InNumber) -> usize {
-        use InNumber::{E, Exponent, Fraction, Minus, Point, Sign, Whole, Zero};
+    fn read_number(&mut self, byte: u8, offset: usize, position: NumberPosition) -> usize {
+        use NumberPosition::{E, Exponent, Fraction, Minus, Point, Sign, Whole, Zero};
         let next = match (position, byte) {
             (Minus, b'0') => Zero,
             (Minus | Whole, b'0'..=b'9') => Whole,
@@ -312,7 +336,7 @@ impl EnvelopeScanner {
             (Zero | Whole | Fraction, b'e' | b'E') => E,
             (E, b'+' | b'-') => Sign,
             (E | Sign | Exponent, b'0'..=b'9') => Exponent,
-            // The number ended before the byte.
+            // The number ended before this byte, which is read again in the next state.
             (Zero | Whole | Fraction | Exponent, _) => {
                 self.end_value();
                 return offset;
@@ -324,23 +348,23 @@ impl EnvelopeScanner {
         offset + 1
     }
 
-    /// Reads a string up to its end or the end of the chunk.
+    /// Reads a string from `start` up to its end or the end of the chunk.
     fn read_string(
         &mut self,
-        fast: &mut FastScanner<'_>,
+        fast_scanner: &mut FastScanner<'_>,
         start: usize,
         is_name: bool,
-        mut position: InString,
+        mut position: StringPosition,
     ) -> usize {
-        let bytes = fast.bytes;
+        let bytes = fast_scanner.bytes;
         let mut offset = start;
         loop {
-            if position == InString::Plain {
-                offset = fast.next_special(offset).min(bytes.len());
+            if position == StringPosition::Plain {
+                offset = fast_scanner.next_special(offset).min(bytes.len());
             }
             let Some(&byte) = bytes.get(offset) else { break };
             position = match (position, byte) {
-                (InString::Plain, b'"') => {
+                (StringPosition::Plain, b'"') => {
                     self.copy(&bytes[start..=offset]);
                     if is_name {
                         self.state = State::Colon;
@@ -349,23 +373,32 @@ impl EnvelopeScanner {
                     }
                     return offset + 1;
                 }
-                (InString::Plain, b'\\') => InString::Escape,
-                (InString::Plain, _) => match InString::after_first_byte(byte) {
+                (StringPosition::Plain, b'\\') => StringPosition::Escape,
+                (StringPosition::Plain, _) => match StringPosition::after_first_byte(byte) {
                     Some(position) => position,
                     None => return self.mark_invalid_in_string(&bytes[start..offset], offset),
                 },
-                (InString::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                    InString::Plain
+                (
+                    StringPosition::Escape,
+                    b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
+                ) => StringPosition::Plain,
+                (StringPosition::Escape, b'u') => StringPosition::Digits(4),
+                (StringPosition::Digits(remaining), _) if byte.is_ascii_hexdigit() => {
+                    match remaining {
+                        1 => StringPosition::Plain,
+                        _ => StringPosition::Digits(remaining - 1),
+                    }
                 }
-                (InString::Escape, b'u') => InString::Digits(4),
-                (InString::Digits(left), _) if byte.is_ascii_hexdigit() => match left {
-                    1 => InString::Plain,
-                    _ => InString::Digits(left - 1),
-                },
-                (InString::Character { left, min, max }, _) if (min..=max).contains(&byte) => {
-                    match left {
-                        1 => InString::Plain,
-                        _ => InString::Character { left: left - 1, min: 0x80, max: 0xbf },
+                (StringPosition::Character { remaining, min, max }, _)
+                    if (min..=max).contains(&byte) =>
+                {
+                    match remaining {
+                        1 => StringPosition::Plain,
+                        _ => StringPosition::Character {
+                            remaining: remaining - 1,
+                            min: 0x80,
+                            max: 0xbf,
+                        },
                     }
                 }
                 _ => return self.mark_invalid_in_string(&bytes[start..offset], offset),
@@ -378,11 +411,11 @@ impl EnvelopeScanner {
     }
 }
 
-impl InString {
-    /// Returns the state after the first byte of a character that is not ASCII (RFC 3629, section
-    /// 4).
-    fn after_first_byte(byte: u8) -> Option<InString> {
-        let (left, min, max) = match byte {
+impl StringPosition {
+    /// Returns the position after the first byte of a character that is not ASCII (RFC 3629,
+    /// section 4). Returns `None` if no character starts with this byte.
+    fn after_first_byte(byte: u8) -> Option<StringPosition> {
+        let (remaining, min, max) = match byte {
             0xc2..=0xdf => (1, 0x80, 0xbf),
             0xe0 => (2, 0xa0, 0xbf),
             0xe1..=0xec | 0xee..=0xef => (2, 0x80, 0xbf),
@@ -392,6 +425,6 @@ impl InString {
             0xf4 => (3, 0x80, 0x8f),
             _ => return None,
         };
-        Some(InString::Character { left, min, max })
+        Some(StringPosition::Character { remaining, min, max })
     }
 }

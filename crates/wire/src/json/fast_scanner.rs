@@ -1,9 +1,11 @@
-//! A fast path of the scanner: finds the end of a valid and simple value.
+//! The fast path of the scanner: finds the end of a valid and simple value.
 //!
-//! Most bytes belong to values that no caller reads. The fast path skips them at a few instructions
-//! per member. The fast path gives up on invalid values, on names with escapes and on very many
-//! names. `scanner.rs` then scans the value again and names the error. The fast path never accepts
-//! a value that the scanner rejects, and finds the same repeated names; tests compare both.
+//! Most bytes belong to values that no caller reads. The fast path skips these values at the cost
+//! of a few instructions per member. The fast path gives up on an invalid value. It also gives up
+//! on an object whose names it checks, if a name has special bytes or there are more than
+//! [`NAMES_MAX`] names. `scanner.rs` then scans the value again, and returns the error if there is
+//! one. The fast path accepts only values that the scanner accepts, and finds the same repeated
+//! names. Tests compare both.
 //!
 //! A byte of a string is special if it is a quote, a backslash, a control character or not ASCII.
 
@@ -18,12 +20,12 @@ use super::syntax_error::{SyntaxError, SyntaxErrorKind};
 /// objects. Blocks, receipts and transactions have up to 30 names.
 pub(super) const NAMES_MAX: usize = 32;
 
-/// Number of bytes examined at once. One bit of a 64-bit word marks each special byte.
+/// Number of bytes examined at once: one for each bit of a 64-bit word, which marks special bytes.
 const BLOCK_BYTES: usize = 64;
 
-/// A Bloom filter over the names of one open object.
+/// A Bloom filter over the names of one open object. An object is open between its two brackets.
 pub(super) struct NameFilter {
-    /// The position of the object's first name among the names of all open objects.
+    /// The index of the object's first name in [`FastScanner::names`].
     pub(super) start: usize,
     /// Each name sets one bit, and two names can share a bit. A name whose bit is 0 is new.
     pub(super) bits: u64,
@@ -35,21 +37,26 @@ pub(super) struct Member {
     pub(super) value: Range<usize>,
 }
 
-/// The text, the limits, and the names of the open objects.
+/// The fast scanner of one text.
+///
+/// The `end_of_` functions return the offset after a value, or `None` if they give up. Their
+/// parameter `depth` is the number of open arrays and objects around the value.
 pub(super) struct FastScanner<'a> {
+    /// The text.
     pub(super) bytes: &'a [u8],
-    /// The highest number of nested arrays and objects.
+    /// Maximum number of nested arrays and objects.
     pub(super) depth_max: usize,
-    /// The depth up to which objects are searched for repeated names.
+    /// The depth up to which names of objects are checked for repetitions.
     pub(super) names_depth_max: usize,
     /// The names of all open objects, the innermost object last.
     pub(super) names: SmallVec<[&'a [u8]; NAMES_MAX]>,
-    /// The offset of the first name that occurs twice in its object.
-    pub(super) repeated: Option<usize>,
-    /// The offset of the block whose special bytes are known.
-    block: usize,
-    /// One bit per special byte of the block.
-    special: u64,
+    /// The offset of the first name that repeats an earlier name of its object; `None` if no name
+    /// does.
+    pub(super) repeated_offset: Option<usize>,
+    /// The offset of the current block: the [`BLOCK_BYTES`] bytes that were examined last.
+    block_offset: usize,
+    /// One bit per special byte of the current block.
+    special_bits: u64,
 }
 
 impl<'a> FastScanner<'a> {
@@ -63,26 +70,25 @@ impl<'a> FastScanner<'a> {
             depth_max,
             names_depth_max,
             names: SmallVec::new(),
-            repeated: None,
-            // No offset is within this block.
-            block: usize::MAX - BLOCK_BYTES,
-            special: 0,
+            repeated_offset: None,
+            // This block contains no offset of the text.
+            block_offset: usize::MAX - BLOCK_BYTES,
+            special_bits: 0,
         }
     }
 
-    /// Returns the end of the value that starts at `offset`, within `depth` open arrays and
-    /// objects. If the value is invalid or not simple, returns `None` and removes the names that it
-    /// has added. No whitespace is skipped.
+    /// Returns the end of the value that starts at `offset`. If the value is invalid or not simple,
+    /// returns `None` and leaves the names and the repeated name as they were.
     #[inline]
     pub(super) fn end_of_value(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if self.bytes.get(offset) == Some(&b'"') {
             return self.end_of_string(offset + 1);
         }
-        let (name_count, repeated) = (self.names.len(), self.repeated);
-        let end = self.end_of_other(offset, depth);
+        let (name_count, repeated_offset) = (self.names.len(), self.repeated_offset);
+        let end = self.end_of_non_string(offset, depth);
         if end.is_none() {
             self.names.truncate(name_count);
-            self.repeated = repeated;
+            self.repeated_offset = repeated_offset;
         }
         end
     }
@@ -92,40 +98,42 @@ impl<'a> FastScanner<'a> {
     #[inline(always)]
     pub(super) fn next_special(&mut self, offset: usize) -> usize {
         // If `offset` is before the block, the subtraction wraps to a large number.
-        let bit_index = offset.wrapping_sub(self.block);
+        let bit_index = offset.wrapping_sub(self.block_offset);
         if bit_index < BLOCK_BYTES {
-            let hits = self.special >> bit_index;
-            if hits != 0 {
-                return offset + hits.trailing_zeros() as usize;
+            let remaining_bits = self.special_bits >> bit_index;
+            if remaining_bits != 0 {
+                return offset + remaining_bits.trailing_zeros() as usize;
             }
         }
         self.next_special_beyond(offset)
     }
 
-    /// Continues [`FastScanner::next_special`] beyond the current block. It is a separate function,
-    /// so the path within a block needs few registers.
+    /// Continues [`FastScanner::next_special`] beyond the current block. The function is separate,
+    /// because the common path within a block then needs few registers.
     #[inline(never)]
     fn next_special_beyond(&mut self, mut offset: usize) -> usize {
-        if offset.wrapping_sub(self.block) < BLOCK_BYTES {
-            offset = self.block + BLOCK_BYTES;
+        if offset.wrapping_sub(self.block_offset) < BLOCK_BYTES {
+            offset = self.block_offset + BLOCK_BYTES;
         }
-        (self.block, self.special) = special_block(self.bytes, offset);
-        self.block + self.special.trailing_zeros() as usize
+        (self.block_offset, self.special_bits) = find_special_block(self.bytes, offset);
+        self.block_offset + self.special_bits.trailing_zeros() as usize
     }
 
+    /// Returns the end of a value within an array or object. If the function gives up, its caller
+    /// gives up too, and [`FastScanner::end_of_value`] restores the state.
     #[inline(always)]
-    fn value(&mut self, offset: usize, depth: usize) -> Option<usize> {
+    fn end_of_inner_value(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if self.bytes.get(offset)? == &b'"' {
             self.end_of_string(offset + 1)
         } else {
-            self.end_of_other(offset, depth)
+            self.end_of_non_string(offset, depth)
         }
     }
 
     /// Returns the end of a value other than a string.
-    fn end_of_other(&mut self, offset: usize, depth: usize) -> Option<usize> {
+    fn end_of_non_string(&mut self, offset: usize, depth: usize) -> Option<usize> {
         match self.bytes.get(offset)? {
-            b'{' if depth < self.names_depth_max => self.end_of_searched_object(offset + 1, depth),
+            b'{' if depth < self.names_depth_max => self.end_of_checked_object(offset + 1, depth),
             b'{' => self.end_of_object(offset + 1, depth),
             b'[' => self.end_of_array(offset + 1, depth),
             b't' => end_of_literal(self.bytes, offset, b"true"),
@@ -135,7 +143,8 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Returns the end of an object. `offset` is the offset after its opening bracket.
+    /// Returns the end of an object without checking its names for repetitions. `offset` is the
+    /// offset after the opening bracket.
     fn end_of_object(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
@@ -154,8 +163,8 @@ impl<'a> FastScanner<'a> {
             if *bytes.get(offset)? != b':' {
                 return None;
             }
-            offset =
-                skip_whitespace(bytes, self.value(skip_whitespace(bytes, offset + 1), depth + 1)?);
+            let value_start = skip_whitespace(bytes, offset + 1);
+            offset = skip_whitespace(bytes, self.end_of_inner_value(value_start, depth + 1)?);
             match *bytes.get(offset)? {
                 b',' => offset = skip_whitespace(bytes, offset + 1),
                 b'}' => return Some(offset + 1),
@@ -164,29 +173,30 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Skips members with a plain string as value, as long as another member follows. Plain strings
-    /// have no special bytes. The argument and the result are offsets of the quote before a name.
+    /// Skips members whose name and value are strings without special bytes, as long as another
+    /// member follows without whitespace. `name_quote` and the result are offsets of the quote
+    /// before a name.
     #[inline(always)]
-    pub(super) fn skip_string_members(&mut self, mut opening: usize) -> usize {
+    pub(super) fn skip_string_members(&mut self, mut name_quote: usize) -> usize {
         let bytes = self.bytes;
-        let next_three =
+        let three_bytes_at =
             |offset: usize| bytes.get(offset..).and_then(|rest| rest.first_chunk::<3>());
         loop {
-            let name_end = self.next_special(opening + 1);
-            if next_three(name_end) != Some(b"\":\"") {
-                return opening;
+            let name_end = self.next_special(name_quote + 1);
+            if three_bytes_at(name_end) != Some(b"\":\"") {
+                return name_quote;
             }
             let value_end = self.next_special(name_end + 3);
-            if next_three(value_end) != Some(b"\",\"") {
-                return opening;
+            if three_bytes_at(value_end) != Some(b"\",\"") {
+                return name_quote;
             }
-            opening = value_end + 2;
+            name_quote = value_end + 2;
         }
     }
 
-    /// Returns the end of an object, and searches the object for repeated names. `offset` is the
-    /// offset after its opening bracket.
-    fn end_of_searched_object(&mut self, offset: usize, depth: usize) -> Option<usize> {
+    /// Returns the end of an object, and checks its names for repetitions. `offset` is the offset
+    /// after the opening bracket.
+    fn end_of_checked_object(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
         }
@@ -200,10 +210,8 @@ impl<'a> FastScanner<'a> {
             if *bytes.get(offset)? != b'"' {
                 return None;
             }
-            offset = skip_whitespace(
-                bytes,
-                self.searched_member(offset, depth + 1, &mut filter)?.value.end,
-            );
+            let member = self.read_member(offset, depth + 1, &mut filter)?;
+            offset = skip_whitespace(bytes, member.value.end);
             match *bytes.get(offset)? {
                 b',' => offset = skip_whitespace(bytes, offset + 1),
                 b'}' => break,
@@ -214,6 +222,7 @@ impl<'a> FastScanner<'a> {
         Some(offset + 1)
     }
 
+    /// Returns the end of an array. `offset` is the offset after the opening bracket.
     fn end_of_array(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
@@ -224,7 +233,7 @@ impl<'a> FastScanner<'a> {
             return Some(offset + 1);
         }
         loop {
-            offset = skip_whitespace(bytes, self.value(offset, depth + 1)?);
+            offset = skip_whitespace(bytes, self.end_of_inner_value(offset, depth + 1)?);
             match *bytes.get(offset)? {
                 b',' => offset = skip_whitespace(bytes, offset + 1),
                 b']' => return Some(offset + 1),
@@ -233,11 +242,11 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Reads a member of an object that is searched for repeated names. The member starts with the
-    /// opening quote of its name. `depth` counts the open arrays and objects, including this
+    /// Reads a member, and checks its name for a repetition. `offset` is the offset of the opening
+    /// quote of the name. `depth` counts the open arrays and objects, including the member's
     /// object.
     #[inline(always)]
-    fn searched_member(
+    fn read_member(
         &mut self,
         offset: usize,
         depth: usize,
@@ -254,23 +263,23 @@ impl<'a> FastScanner<'a> {
             return None;
         }
         let start = skip_whitespace(bytes, colon + 1);
-        let value = start..self.value(start, depth)?;
+        let value = start..self.end_of_inner_value(start, depth)?;
         Some(Member { name, value })
     }
 
-    /// Reads a member as [`FastScanner::searched_member`] does. If it returns `None`, the state is
-    /// unchanged, and the caller can read the member.
-    pub(super) fn try_member(
+    /// Reads a member as [`FastScanner::read_member`] does. If the function returns `None`, the
+    /// names and the repeated name are unchanged, and the scanner can read the member instead.
+    pub(super) fn try_read_member(
         &mut self,
         offset: usize,
         depth: usize,
         filter: &mut NameFilter,
     ) -> Option<Member> {
-        let (name_count, repeated) = (self.names.len(), self.repeated);
-        let member = self.searched_member(offset, depth, filter);
+        let (name_count, repeated_offset) = (self.names.len(), self.repeated_offset);
+        let member = self.read_member(offset, depth, filter);
         if member.is_none() {
             self.names.truncate(name_count);
-            self.repeated = repeated;
+            self.repeated_offset = repeated_offset;
         }
         member
     }
@@ -281,7 +290,7 @@ impl<'a> FastScanner<'a> {
     fn insert_name(&mut self, name: &'a [u8], offset: usize, filter: &mut NameFilter) -> bool {
         let bit = 1 << string::hash_name(name);
         if filter.bits & bit != 0 {
-            self.check_repeated(name, offset, filter);
+            self.record_if_repeated(name, offset, filter);
         }
         filter.bits |= bit;
         if self.names.len() - filter.start == NAMES_MAX {
@@ -291,12 +300,12 @@ impl<'a> FastScanner<'a> {
         true
     }
 
-    /// Records the offset of a name if the object already has the name. The caller has found the
-    /// name's bit set.
+    /// Records the offset of a name if the object already has the name and no repeated name is
+    /// recorded yet. Call it only if the name's bit in the filter is set.
     #[inline(never)]
-    fn check_repeated(&mut self, name: &'a [u8], offset: usize, filter: &NameFilter) {
-        if self.names[filter.start..].contains(&name) && self.repeated.is_none() {
-            self.repeated = Some(offset);
+    fn record_if_repeated(&mut self, name: &'a [u8], offset: usize, filter: &NameFilter) {
+        if self.names[filter.start..].contains(&name) && self.repeated_offset.is_none() {
+            self.repeated_offset = Some(offset);
         }
     }
 
@@ -313,28 +322,29 @@ impl<'a> FastScanner<'a> {
 }
 
 #[cfg(target_arch = "x86_64")]
-use super::simd::special_block;
+use super::simd::find_special_block;
 #[cfg(not(target_arch = "x86_64"))]
-use portable::special_block;
+use portable::find_special_block;
 
 /// Searches for special bytes on processors other than x86-64.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
     use super::BLOCK_BYTES;
 
-    pub(super) fn special_block(bytes: &[u8], mut offset: usize) -> (usize, u64) {
+    /// Returns the same as `simd::find_special_block`.
+    pub(super) fn find_special_block(bytes: &[u8], mut offset: usize) -> (usize, u64) {
         loop {
             let rest = bytes.get(offset..).unwrap_or_default();
-            let special = special_bits(&rest[..rest.len().min(BLOCK_BYTES)]);
-            if special != 0 {
-                return (offset, special);
+            let bits = special_bits(&rest[..rest.len().min(BLOCK_BYTES)]);
+            if bits != 0 {
+                return (offset, bits);
             }
             offset += BLOCK_BYTES;
         }
     }
 
-    /// Returns a word with one bit per special byte. The bits beyond the end of the input are set
-    /// too.
+    /// Returns a word with one bit per special byte of a block. If the block is shorter than 64
+    /// bytes, the bits beyond its end are set too.
     fn special_bits(block: &[u8]) -> u64 {
         let special_bit = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
         let bits_beyond = u64::MAX.checked_shl(block.len() as u32).unwrap_or(0);
@@ -369,10 +379,11 @@ pub(super) fn end_of_special_string(
             },
             Some(byte) if *byte < 0x20 => SyntaxErrorKind::Control(*byte),
             Some(_) => {
-                let run = rest.iter().position(|byte| *byte < 0x80).unwrap_or(rest.len());
-                match std::str::from_utf8(&rest[..run]) {
+                let non_ascii_bytes =
+                    rest.iter().position(|byte| *byte < 0x80).unwrap_or(rest.len());
+                match std::str::from_utf8(&rest[..non_ascii_bytes]) {
                     Ok(_) => {
-                        offset = string::find_special(bytes, offset + run);
+                        offset = string::find_special(bytes, offset + non_ascii_bytes);
                         continue;
                     }
                     Err(error) => {
@@ -393,29 +404,30 @@ fn end_of_literal(bytes: &[u8], offset: usize, text: &[u8]) -> Option<usize> {
 /// Returns the end of a number (RFC 8259, section 6). A number has no leading zeros, and has digits
 /// before the point, after the point and after the `e`.
 pub(super) fn end_of_number(bytes: &[u8], offset: usize) -> Option<usize> {
-    let digits = |from: usize| {
+    let end_of_digits = |from: usize| {
         let rest = bytes.get(from..).unwrap_or_default();
         from + rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())
     };
     let start = offset + usize::from(bytes.get(offset) == Some(&b'-'));
-    let mut end = digits(start);
+    let mut end = end_of_digits(start);
     if end == start || (bytes[start] == b'0' && end > start + 1) {
         return None;
     }
     if bytes.get(end) == Some(&b'.') {
-        let fraction = digits(end + 1);
-        if fraction == end + 1 {
+        let fraction_end = end_of_digits(end + 1);
+        if fraction_end == end + 1 {
             return None;
         }
-        end = fraction;
+        end = fraction_end;
     }
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-        let exponent = digits(end + 1 + sign);
-        if exponent == end + 1 + sign {
+        let sign_bytes = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+        let exponent_start = end + 1 + sign_bytes;
+        let exponent_end = end_of_digits(exponent_start);
+        if exponent_end == exponent_start {
             return None;
         }
-        end = exponent;
+        end = exponent_end;
     }
     Some(end)
 }
@@ -424,7 +436,7 @@ pub(super) fn end_of_number(bytes: &[u8], offset: usize) -> Option<usize> {
 #[inline(always)]
 pub(super) fn skip_whitespace(bytes: &[u8], offset: usize) -> usize {
     match bytes.get(offset) {
-        // In nearly all cases this comparison suffices.
+        // Nodes seldom write whitespace, so the byte is usually above the space.
         Some(byte) if *byte > b' ' => offset,
         _ => skip_long_whitespace(bytes, offset),
     }

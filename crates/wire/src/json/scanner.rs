@@ -5,8 +5,8 @@
 //! object, at any depth and after decoding escapes. It returns slices of the text and builds no
 //! tree.
 //!
-//! `fast_scanner.rs` skips valid and simple values, and nearly all values are. This scanner checks
-//! every rule and reports the error.
+//! `fast_scanner.rs` skips valid and simple values, which are nearly all values. If the fast
+//! scanner gives up on a value, this scanner checks every rule and returns the error.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,32 +22,34 @@ use super::syntax_error::{SyntaxError, SyntaxErrorKind};
 #[cfg(test)]
 mod tests;
 
-/// The upper bound of all nesting limits, in levels. The scanner recurses once per level. The
-/// levels need a fraction of 2 MiB, the smallest common stack of a thread.
+/// The upper bound of all nesting limits, in levels. The scanner recurses once per level. This
+/// number of levels needs a fraction of 2 MiB, the smallest common stack of a thread.
 pub const DEPTH_CEILING: usize = 512;
 
 /// A scanner at a position in a text. All bytes before the position are valid.
 ///
 /// [`Scanner::peek`] returns the first byte of the next value. [`Scanner::value`],
-/// [`Scanner::members`] and [`Scanner::elements`] read one value, and [`Scanner::finish`] checks
-/// that nothing follows. A repeated member name does not end the scan; [`Scanner::take_repeated`]
-/// returns it.
+/// [`Scanner::members`] and [`Scanner::elements`] read one value. [`Scanner::finish`] checks that
+/// nothing follows. A repeated member name does not end the scan; [`Scanner::take_repeated`]
+/// returns its offset.
 pub struct Scanner<'a> {
     bytes: &'a [u8],
     offset: usize,
+    /// The number of open arrays and objects.
     depth: usize,
-    fast: FastScanner<'a>,
-    /// True within a value that the fast scanner could not skip. The parts of the value do not use
-    /// the fast scanner, because the cost would grow with the nesting.
+    /// The fast scanner of the same text. It also holds the limits and the names of open objects.
+    fast_scanner: FastScanner<'a>,
+    /// True within a value on which the fast scanner gave up. The fast scanner is not tried on the
+    /// parts of that value, because the cost would grow with the nesting.
     pub(super) is_slow: bool,
 }
 
 /// The member names of one open object.
-struct Names<'a> {
+struct OpenObjectNames<'a> {
     filter: NameFilter,
     /// True if a name has an escape. Names are then compared in decoded form.
     has_escapes: bool,
-    /// All decoded names, if there are more than [`NAMES_MAX`].
+    /// All decoded names; `None` while there are at most [`NAMES_MAX`] names.
     set: Option<HashSet<Cow<'a, [u8]>, RandomState>>,
 }
 
@@ -59,15 +61,15 @@ impl<'a> Scanner<'a> {
     }
 
     /// Creates a scanner that reports repeated names only in the outer `names_depth_max` levels.
-    /// The search for repeated names is half the cost of a scan. No decision depends on the names
-    /// of inner levels.
+    /// Checking names is half the cost of a scan, and callers make no decision by the names of
+    /// inner levels.
     pub fn with_names_depth(
         bytes: &'a [u8],
         depth_max: usize,
         names_depth_max: usize,
     ) -> Scanner<'a> {
-        let fast = FastScanner::new(bytes, depth_max.min(DEPTH_CEILING), names_depth_max);
-        Scanner { bytes, offset: 0, depth: 0, fast, is_slow: false }
+        let fast_scanner = FastScanner::new(bytes, depth_max.min(DEPTH_CEILING), names_depth_max);
+        Scanner { bytes, offset: 0, depth: 0, fast_scanner, is_slow: false }
     }
 
     /// Returns the offset of the next byte.
@@ -82,7 +84,7 @@ impl<'a> Scanner<'a> {
 
     /// Returns the offset of the first repeated member name since the last call.
     pub fn take_repeated(&mut self) -> Option<usize> {
-        self.fast.repeated.take()
+        self.fast_scanner.repeated_offset.take()
     }
 
     /// Skips whitespace and returns the first byte of the next value.
@@ -120,28 +122,29 @@ impl<'a> Scanner<'a> {
         // `self.offset` is unchanged, because `peek` uses it to recognize an empty text.
         let start = skip_whitespace(self.bytes, self.offset);
         if !self.is_slow {
-            if let Some(end) = self.fast.end_of_value(start, self.depth) {
+            if let Some(end) = self.fast_scanner.end_of_value(start, self.depth) {
                 self.offset = end;
                 return Ok(&self.bytes[start..end]);
             }
             self.is_slow = true;
-            self.value_slow()?;
+            self.read_value_slowly()?;
             self.is_slow = false;
         } else {
-            self.value_slow()?;
+            self.read_value_slowly()?;
         }
         Ok(&self.bytes[start..self.offset])
     }
 
-    fn value_slow(&mut self) -> Result<(), SyntaxError> {
+    /// Reads a value without the fast scanner.
+    fn read_value_slowly(&mut self) -> Result<(), SyntaxError> {
         match self.peek()? {
-            b'"' => self.string().map(|_| ()),
+            b'"' => self.read_string().map(|_| ()),
             b'{' => self.members(|_, _| {}),
             b'[' => self.elements(|scanner| scanner.value().map(|_| true)),
-            b't' => self.literal(b"true"),
-            b'f' => self.literal(b"false"),
-            b'n' => self.literal(b"null"),
-            b'-' | b'0'..=b'9' => self.number(),
+            b't' => self.read_literal(b"true"),
+            b'f' => self.read_literal(b"false"),
+            b'n' => self.read_literal(b"null"),
+            b'-' | b'0'..=b'9' => self.read_number(),
             other => Err(self.error(SyntaxErrorKind::Unexpected(other))),
         }
     }
@@ -155,9 +158,9 @@ impl<'a> Scanner<'a> {
         mut visit: impl FnMut(JsonString<'a>, &'a [u8]),
     ) -> Result<(), SyntaxError> {
         self.open(b'{')?;
-        let filter = NameFilter { start: self.fast.names.len(), bits: 0 };
-        let mut names = Names { filter, has_escapes: false, set: None };
-        let is_searched = self.depth <= self.fast.names_depth_max;
+        let filter = NameFilter { start: self.fast_scanner.names.len(), bits: 0 };
+        let mut names = OpenObjectNames { filter, has_escapes: false, set: None };
+        let checks_names = self.depth <= self.fast_scanner.names_depth_max;
         if self.next_byte() == Some(b'}') {
             return self.close();
         }
@@ -165,9 +168,10 @@ impl<'a> Scanner<'a> {
             if self.next_byte() != Some(b'"') {
                 return Err(self.unexpected());
             }
+            // The fast scanner compares raw names, and only a small number of them.
             let is_simple = !names.has_escapes && names.set.is_none();
-            let member = if is_searched && is_simple && !self.is_slow {
-                self.fast.try_member(self.offset, self.depth, &mut names.filter)
+            let member = if checks_names && is_simple && !self.is_slow {
+                self.fast_scanner.try_read_member(self.offset, self.depth, &mut names.filter)
             } else {
                 None
             };
@@ -177,7 +181,7 @@ impl<'a> Scanner<'a> {
                     let name = JsonString { raw: &self.bytes[member.name], escaped: false };
                     (name, &self.bytes[member.value])
                 }
-                None => self.member(&mut names)?,
+                None => self.read_member(&mut names)?,
             };
             visit(name, value);
             match self.next_byte() {
@@ -186,17 +190,23 @@ impl<'a> Scanner<'a> {
                 _ => return Err(self.unexpected()),
             }
         }
-        self.fast.names.truncate(names.filter.start);
+        self.fast_scanner.names.truncate(names.filter.start);
         self.close()
     }
 
-    /// Reads a member from the opening quote of its name.
-    fn member(&mut self, names: &mut Names<'a>) -> Result<(JsonString<'a>, &'a [u8]), SyntaxError> {
+    /// Reads a member without the fast scanner. The next byte is the opening quote of its name.
+    fn read_member(
+        &mut self,
+        names: &mut OpenObjectNames<'a>,
+    ) -> Result<(JsonString<'a>, &'a [u8]), SyntaxError> {
         let name_offset = self.offset;
-        let name = self.string()?;
-        let is_searched = self.depth <= self.fast.names_depth_max;
-        if is_searched && self.insert_name(names, name) && self.fast.repeated.is_none() {
-            self.fast.repeated = Some(name_offset);
+        let name = self.read_string()?;
+        let checks_names = self.depth <= self.fast_scanner.names_depth_max;
+        if checks_names
+            && self.insert_name(names, name)
+            && self.fast_scanner.repeated_offset.is_none()
+        {
+            self.fast_scanner.repeated_offset = Some(name_offset);
         }
         if self.next_byte() != Some(b':') {
             return Err(self.unexpected());
@@ -241,10 +251,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Returns an error at the current offset.
     fn error(&self, kind: SyntaxErrorKind) -> SyntaxError {
         SyntaxError { offset: self.offset, kind }
     }
 
+    /// Returns the error for the next byte, which the grammar does not allow.
     fn unexpected(&self) -> SyntaxError {
         match self.bytes.get(self.offset) {
             Some(byte) => self.error(SyntaxErrorKind::Unexpected(*byte)),
@@ -252,54 +264,59 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Skips whitespace and returns the next byte. The position stays before that byte.
     #[inline]
     fn next_byte(&mut self) -> Option<u8> {
         self.offset = skip_whitespace(self.bytes, self.offset);
         self.bytes.get(self.offset).copied()
     }
 
+    /// Enters an array or object. The next byte must be its opening bracket.
     fn open(&mut self, bracket: u8) -> Result<(), SyntaxError> {
         if self.next_byte() != Some(bracket) {
             return Err(self.unexpected());
         }
-        if self.depth >= self.fast.depth_max {
-            return Err(self.error(SyntaxErrorKind::TooDeep(self.fast.depth_max)));
+        if self.depth >= self.fast_scanner.depth_max {
+            return Err(self.error(SyntaxErrorKind::TooDeep(self.fast_scanner.depth_max)));
         }
         self.depth += 1;
         self.offset += 1;
         Ok(())
     }
 
+    /// Leaves an array or object. The next byte is its closing bracket.
     fn close(&mut self) -> Result<(), SyntaxError> {
         self.depth -= 1;
         self.offset += 1;
         Ok(())
     }
 
-    fn literal(&mut self, word: &'static [u8]) -> Result<(), SyntaxError> {
-        let rest = &self.bytes[self.offset..];
-        if rest.starts_with(word) {
+    fn read_literal(&mut self, word: &'static [u8]) -> Result<(), SyntaxError> {
+        let remaining = &self.bytes[self.offset..];
+        if remaining.starts_with(word) {
             self.offset += word.len();
             return Ok(());
         }
-        let matching = rest.iter().zip(word).take_while(|(a, b)| a == b).count();
-        self.offset += matching;
+        let matching_bytes =
+            remaining.iter().zip(word).take_while(|(byte, expected)| byte == expected).count();
+        self.offset += matching_bytes;
         Err(self.unexpected())
     }
 
-    fn number(&mut self) -> Result<(), SyntaxError> {
-        let invalid = self.error(SyntaxErrorKind::Number);
-        self.offset = end_of_number(self.bytes, self.offset).ok_or(invalid)?;
+    fn read_number(&mut self) -> Result<(), SyntaxError> {
+        let error = self.error(SyntaxErrorKind::Number);
+        self.offset = end_of_number(self.bytes, self.offset).ok_or(error)?;
         Ok(())
     }
 
+    /// Reads a string without whitespace before it. The next byte is its opening quote.
     #[inline]
-    fn string(&mut self) -> Result<JsonString<'a>, SyntaxError> {
+    fn read_string(&mut self) -> Result<JsonString<'a>, SyntaxError> {
         let start = self.offset + 1;
-        let special = self.fast.next_special(start);
-        let (end, escaped) = match self.bytes.get(special) {
-            Some(b'"') => (special + 1, false),
-            _ => end_of_special_string(self.bytes, special)?,
+        let special_offset = self.fast_scanner.next_special(start);
+        let (end, escaped) = match self.bytes.get(special_offset) {
+            Some(b'"') => (special_offset + 1, false),
+            _ => end_of_special_string(self.bytes, special_offset)?,
         };
         self.offset = end;
         Ok(JsonString { raw: &self.bytes[start..end - 1], escaped })
@@ -307,15 +324,16 @@ impl<'a> Scanner<'a> {
 
     /// Adds a name to the names of the open object. Returns true if the object already has the
     /// name.
-    fn insert_name(&mut self, names: &mut Names<'a>, name: JsonString<'a>) -> bool {
+    fn insert_name(&mut self, names: &mut OpenObjectNames<'a>, name: JsonString<'a>) -> bool {
         if let Some(set) = &mut names.set {
             return !set.insert(name.decode());
         }
+        // Equal names may have different escapes, so this name must be compared with all others.
         let bit = if name.escaped { u64::MAX } else { 1 << string::hash_name(name.raw) };
         let may_repeat = names.filter.bits & bit != 0;
         names.filter.bits |= bit;
         names.has_escapes |= name.escaped;
-        let known_names = &self.fast.names[names.filter.start..];
+        let known_names = &self.fast_scanner.names[names.filter.start..];
         let is_repeated = may_repeat
             && if names.has_escapes {
                 known_names.iter().any(|known| JsonString::new(known).decode() == name.decode())
@@ -328,7 +346,7 @@ impl<'a> Scanner<'a> {
             set.insert(name.decode());
             names.set = Some(set);
         }
-        self.fast.names.push(name.raw);
+        self.fast_scanner.names.push(name.raw);
         is_repeated
     }
 }

@@ -13,11 +13,11 @@ use std::arch::x86_64::{
     _mm256_set_epi64x, _mm256_set1_epi8, _mm256_xor_si256,
 };
 
-/// Flipping this bit moves the quote next to the control characters: 0x22 becomes 0x20. Then all
-/// control characters and the quote are below 0x21, and no other ASCII byte is.
+/// Flipping this bit of every byte turns the quote from 0x22 into 0x20. Only the quote and the
+/// control characters are then below 0x21 among the ASCII bytes.
 const QUOTE_BIT: i8 = 2;
-/// With the bit flipped, all special bytes except the backslash are below this value. Bytes that
-/// are not ASCII are negative as signed bytes.
+/// With [`QUOTE_BIT`] flipped, all special bytes except the backslash are below this value. Bytes
+/// that are not ASCII are negative as signed bytes.
 const FLIPPED_PLAIN_MIN: i8 = 0x21;
 const BACKSLASH: i8 = b'\\' as i8;
 
@@ -25,7 +25,7 @@ const BACKSLASH: i8 = b'\\' as i8;
 ///
 /// # Errors
 /// If no block of sixteen bytes has a special byte. The error is the offset of the remaining bytes,
-/// of which there are fewer than sixteen.
+/// which are fewer than sixteen.
 #[inline]
 pub(super) fn find_special(bytes: &[u8], offset: usize) -> Result<usize, usize> {
     // SAFETY: SSE2 belongs to the x86-64 baseline (System V ABI, AMD64 supplement, section 1).
@@ -35,19 +35,19 @@ pub(super) fn find_special(bytes: &[u8], offset: usize) -> Result<usize, usize> 
 /// Returns the offset of the first 64-byte block with a special byte, and one bit per special byte.
 /// The first block starts at `offset`. Bytes beyond the end count as special.
 #[inline]
-pub(super) fn special_block(bytes: &[u8], offset: usize) -> (usize, u64) {
+pub(super) fn find_special_block(bytes: &[u8], offset: usize) -> (usize, u64) {
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the line above checks that the processor supports AVX2.
-        unsafe { special_block_avx2(bytes, offset) }
+        unsafe { find_special_block_avx2(bytes, offset) }
     } else {
-        special_block_baseline(bytes, offset)
+        find_special_block_baseline(bytes, offset)
     }
 }
 
-/// Implements [`special_block`] for every x86-64 processor.
-pub(super) fn special_block_baseline(bytes: &[u8], offset: usize) -> (usize, u64) {
+/// Implements [`find_special_block`] for every x86-64 processor.
+pub(super) fn find_special_block_baseline(bytes: &[u8], offset: usize) -> (usize, u64) {
     // SAFETY: SSE2 belongs to the x86-64 baseline, as in `find_special`.
-    unsafe { special_block_sse2(bytes, offset) }
+    unsafe { find_special_block_sse2(bytes, offset) }
 }
 
 #[inline]
@@ -64,8 +64,8 @@ fn find_special_sse2(bytes: &[u8], mut offset: usize) -> Result<usize, usize> {
 }
 
 #[target_feature(enable = "avx2")]
-fn special_block_avx2(bytes: &[u8], offset: usize) -> (usize, u64) {
-    first_special_block(bytes, offset, |block| {
+fn find_special_block_avx2(bytes: &[u8], offset: usize) -> (usize, u64) {
+    find_special_block_with(bytes, offset, |block| {
         let (halves, _) = block.as_chunks::<32>();
         let bits = |index: usize| u64::from(special_bits_32(&halves[index])) << (32 * index);
         bits(0) | bits(1)
@@ -73,16 +73,18 @@ fn special_block_avx2(bytes: &[u8], offset: usize) -> (usize, u64) {
 }
 
 #[target_feature(enable = "sse2")]
-fn special_block_sse2(bytes: &[u8], offset: usize) -> (usize, u64) {
-    first_special_block(bytes, offset, |block| {
+fn find_special_block_sse2(bytes: &[u8], offset: usize) -> (usize, u64) {
+    find_special_block_with(bytes, offset, |block| {
         let (quarters, _) = block.as_chunks::<16>();
         let bits = |index: usize| u64::from(special_bits_16(&quarters[index])) << (16 * index);
         bits(0) | bits(1) | bits(2) | bits(3)
     })
 }
 
+/// Implements [`find_special_block`] with a function that returns one bit per special byte of a
+/// block.
 #[inline(always)]
-fn first_special_block(
+fn find_special_block_with(
     bytes: &[u8],
     mut offset: usize,
     special_bits: impl Fn(&[u8; 64]) -> u64,
@@ -94,19 +96,21 @@ fn first_special_block(
         }
         offset += 64;
     }
-    let rest = bytes.len().saturating_sub(offset);
+    // Fewer than 64 bytes remain. If the input is long enough, its last 64 bytes contain them.
+    let remaining_bytes = bytes.len().saturating_sub(offset);
     let special = match bytes.last_chunk() {
-        _ if rest == 0 => 0,
-        Some(block) => special_bits(block) >> (64 - rest),
+        _ if remaining_bytes == 0 => 0,
+        Some(block) => special_bits(block) >> (64 - remaining_bytes),
         None => {
             let mut block = [0; 64];
-            block[..rest].copy_from_slice(&bytes[offset..]);
+            block[..remaining_bytes].copy_from_slice(&bytes[offset..]);
             special_bits(&block)
         }
     };
-    (offset, special | u64::MAX << rest)
+    (offset, special | u64::MAX << remaining_bytes)
 }
 
+/// Returns one bit per special byte of 16 bytes.
 #[inline]
 #[target_feature(enable = "sse2")]
 fn special_bits_16(block: &[u8; 16]) -> u32 {
@@ -118,12 +122,14 @@ fn special_bits_16(block: &[u8; 16]) -> u32 {
     _mm_movemask_epi8(_mm_or_si128(backslash, quote_control_or_non_ascii)) as u32
 }
 
+/// Returns one bit per special byte of 32 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn special_bits_32(block: &[u8; 32]) -> u32 {
     let (words, _) = block.as_chunks::<8>();
-    let [a, b, c, d] = [0, 1, 2, 3].map(|index| i64::from_le_bytes(words[index]));
-    let block = _mm256_set_epi64x(d, c, b, a);
+    let [word_0, word_1, word_2, word_3] =
+        [0, 1, 2, 3].map(|index| i64::from_le_bytes(words[index]));
+    let block = _mm256_set_epi64x(word_3, word_2, word_1, word_0);
     let backslash = _mm256_cmpeq_epi8(block, _mm256_set1_epi8(BACKSLASH));
     let flipped = _mm256_xor_si256(block, _mm256_set1_epi8(QUOTE_BIT));
     let quote_control_or_non_ascii =

@@ -1,8 +1,8 @@
 //! Splits a stream of JSON values. Nodes write such a stream on a local socket, with or without
 //! whitespace between the values.
 //!
-//! The splitter finds the end of an object or array by its brackets and strings and validates
-//! nothing else. It continues where the last chunk ended, so it reads each byte of a long value
+//! The splitter finds the end of an object or array by its brackets and strings, and validates
+//! nothing else. The splitter keeps its state between chunks, so it reads each byte of a long value
 //! only once.
 
 use super::string;
@@ -14,11 +14,11 @@ pub struct Splitter {
     depth: u64,
     /// True if the next byte belongs to a string.
     in_string: bool,
-    /// True if the next byte belongs to an escape sequence.
+    /// True if the last chunk ended after a backslash, so the next byte is escaped.
     escaped: bool,
 }
 
-/// The content of the start of a chunk.
+/// The result of reading a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
     /// A value ends after this number of bytes. The next value follows.
@@ -34,8 +34,8 @@ pub enum Split {
 pub struct UnexpectedByte(pub usize);
 
 impl Splitter {
-    /// Reads the next chunk of the stream up to the end of a value. Call it again with the bytes
-    /// after that end.
+    /// Reads the next chunk of the stream up to the end of a value. Call this function again with
+    /// the bytes after that end.
     ///
     /// # Errors
     /// If a value of the stream is neither an object nor an array.
@@ -100,14 +100,16 @@ impl Splitter {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the stream is split at the ends of its values, whatever the chunks are.
+    //! Goal: the stream is split at the ends of its values, for chunks of any size.
 
     use super::*;
 
-    fn values(stream: &[u8], step: usize) -> Result<Vec<Vec<u8>>, Vec<Vec<u8>>> {
+    /// Splits a stream that arrives in chunks of `chunk_bytes`. Returns the values before an
+    /// unexpected byte as error.
+    fn split_stream(stream: &[u8], chunk_bytes: usize) -> Result<Vec<Vec<u8>>, Vec<Vec<u8>>> {
         let mut splitter = Splitter::default();
         let mut values = vec![Vec::new()];
-        for mut chunk in stream.chunks(step) {
+        for mut chunk in stream.chunks(chunk_bytes) {
             loop {
                 match splitter.next(chunk) {
                     Ok(Split::End(end)) => {
@@ -128,11 +130,11 @@ mod tests {
     }
 
     fn check(stream: &str, expected: &[&str]) {
-        for step in 1..=stream.len() {
-            let read = values(stream.as_bytes(), step).unwrap();
-            let read: Vec<_> =
-                read.iter().map(|value| std::str::from_utf8(value).unwrap()).collect();
-            assert_eq!(read, expected, "in chunks of {step}");
+        for chunk_bytes in 1..=stream.len() {
+            let values = split_stream(stream.as_bytes(), chunk_bytes).unwrap();
+            let values: Vec<_> =
+                values.iter().map(|value| std::str::from_utf8(value).unwrap()).collect();
+            assert_eq!(values, expected, "in chunks of {chunk_bytes}");
         }
     }
 
@@ -153,8 +155,8 @@ mod tests {
     #[test]
     fn rejects_other_values() {
         for stream in ["1", "{} x", "{}]", "\"a\"", "\u{feff}{}", "{}}"] {
-            for step in 1..=stream.len() {
-                assert!(values(stream.as_bytes(), step).is_err(), "{stream}");
+            for chunk_bytes in 1..=stream.len() {
+                assert!(split_stream(stream.as_bytes(), chunk_bytes).is_err(), "{stream}");
             }
         }
     }

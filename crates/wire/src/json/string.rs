@@ -28,15 +28,15 @@ impl<'a> JsonString<'a> {
         }
     }
 
-    /// Returns the string with decoded escapes. The grammar allows a surrogate without its partner.
-    /// It becomes three bytes that are not UTF-8, so different strings never decode to the same
+    /// Returns the string with decoded escapes. The grammar allows half of a surrogate pair, which
+    /// becomes three bytes that are not UTF-8. Different strings therefore never decode to the same
     /// bytes.
     #[inline]
     pub fn decode(self) -> Cow<'a, [u8]> {
         if self.escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 
-    /// Returns the string as Unicode, or `None` if it has a surrogate without its partner.
+    /// Returns the string as Unicode, or `None` if it contains half of a surrogate pair.
     #[inline]
     pub fn to_str(self) -> Option<Cow<'a, str>> {
         match self.decode() {
@@ -46,7 +46,9 @@ impl<'a> JsonString<'a> {
     }
 }
 
+/// A word of eight bytes in which the lowest bit of each byte is set.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+/// A word of eight bytes in which the highest bit of each byte is set.
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Returns the offset of the first special byte at or after `offset`, or the length of `bytes`. A
@@ -56,22 +58,23 @@ pub(crate) fn find_special(bytes: &[u8], offset: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     let offset = match super::simd::find_special(bytes, offset) {
         Ok(end) => return end,
-        Err(rest) => rest,
+        Err(remaining_offset) => remaining_offset,
     };
     find_special_in_words(bytes, offset)
 }
 
-/// Implements [`find_special`] with eight bytes at a time. Subtracting from a word borrows only
-/// from bytes above the first hit, so the lowest flagged byte is exact (Hacker's Delight, 2nd ed.,
-/// section 6-1; serde_json does the same).
+/// Implements [`find_special`] with eight bytes at a time. A special byte sets the highest bit of
+/// its byte in `hits`. By a borrow, a subtraction may also set this bit of later bytes, but never
+/// of earlier bytes. The first hit is therefore exact (Hacker's Delight, 2nd ed., section 6-1;
+/// serde_json does the same).
 #[inline]
 fn find_special_in_words(bytes: &[u8], mut offset: usize) -> usize {
-    while let Some(word) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word_value = u64::from_le_bytes(*word);
-        let quote = (word_value ^ (LOW_BITS * b'"' as u64)).wrapping_sub(LOW_BITS);
-        let backslash = (word_value ^ (LOW_BITS * b'\\' as u64)).wrapping_sub(LOW_BITS);
-        let control = word_value.wrapping_sub(LOW_BITS * 0x20);
-        let hits = (quote | backslash | control | word_value) & HIGH_BITS;
+    while let Some(chunk) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*chunk);
+        let quote = (word ^ (LOW_BITS * b'"' as u64)).wrapping_sub(LOW_BITS);
+        let backslash = (word ^ (LOW_BITS * b'\\' as u64)).wrapping_sub(LOW_BITS);
+        let control = word.wrapping_sub(LOW_BITS * 0x20);
+        let hits = (quote | backslash | control | word) & HIGH_BITS;
         if hits != 0 {
             return offset + (hits.trailing_zeros() / 8) as usize;
         }
@@ -115,29 +118,32 @@ pub(crate) fn hash_name(name: &[u8]) -> u32 {
     ((folded ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u32
 }
 
+/// Decodes the escapes of a string.
 fn unescape(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len());
     let mut offset = 0;
     while let Some(length) = memchr::memchr(b'\\', &raw[offset..]) {
         out.extend_from_slice(&raw[offset..offset + length]);
         offset += length;
-        let Some(letter) = raw.get(offset + 1) else { break };
+        let Some(escape) = raw.get(offset + 1) else { break };
         offset += 2;
-        match letter {
+        match escape {
             b'b' => out.push(0x08),
             b'f' => out.push(0x0c),
             b'n' => out.push(b'\n'),
             b'r' => out.push(b'\r'),
             b't' => out.push(b'\t'),
             b'u' => {
-                let unit = unit_at(raw, offset);
+                let unit = utf16_unit_at(raw, offset);
                 offset = (offset + 4).min(raw.len());
-                let low = if (0xd800..0xdc00).contains(&unit) && raw[offset..].starts_with(b"\\u") {
-                    Some(unit_at(raw, offset + 2)).filter(|low| (0xdc00..0xe000).contains(low))
+                let is_high_surrogate = (0xd800..0xdc00).contains(&unit);
+                let low_surrogate = if is_high_surrogate && raw[offset..].starts_with(b"\\u") {
+                    let next_unit = utf16_unit_at(raw, offset + 2);
+                    (0xdc00..0xe000).contains(&next_unit).then_some(next_unit)
                 } else {
                     None
                 };
-                match low {
+                match low_surrogate {
                     Some(low) => {
                         offset = (offset + 6).min(raw.len());
                         push_scalar(&mut out, 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00));
@@ -154,18 +160,19 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
 
 /// Returns the UTF-16 unit of the four hexadecimal digits at `offset`. A missing or invalid digit
 /// counts as zero.
-fn unit_at(raw: &[u8], offset: usize) -> u32 {
+fn utf16_unit_at(raw: &[u8], offset: usize) -> u32 {
     (offset..offset + 4).fold(0, |sum, index| {
         let digit = raw.get(index).and_then(|byte| (*byte as char).to_digit(16)).unwrap_or(0);
         sum << 4 | digit
     })
 }
 
+/// Appends a character in UTF-8, given its code point. A lone surrogate becomes three bytes.
 fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     match char::from_u32(scalar) {
         Some(character) => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
-        // Only a lone surrogate is not a scalar value. Its three bytes never occur in valid UTF-8,
-        // so no other string decodes to these bytes.
+        // Only a lone surrogate is not a character. Its three bytes never occur in valid UTF-8, so
+        // no other string decodes to these bytes.
         None => out.extend_from_slice(&[
             0xe0 | (scalar >> 12) as u8,
             0x80 | (scalar >> 6 & 0x3f) as u8,
@@ -174,8 +181,8 @@ fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     }
 }
 
-/// Appends a member to the raw object in `out`, which still lacks its closing bracket. `name` is
-/// the content of the quotes.
+/// Appends a member to the raw object at the end of `out`, which still lacks its closing bracket.
+/// `name` is the raw name without quotes.
 pub fn write_member(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if out.last() != Some(&b'{') {
         out.push(b',');
@@ -191,16 +198,16 @@ pub fn write_member(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 pub fn write(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    let (mut copied, mut offset) = (0, find_special(bytes, 0));
+    let (mut copied_to, mut offset) = (0, find_special(bytes, 0));
     while let Some(byte) = bytes.get(offset) {
         if let Some(escape) = escape_of(*byte) {
-            out.extend_from_slice(&bytes[copied..offset]);
+            out.extend_from_slice(&bytes[copied_to..offset]);
             out.extend_from_slice(&escape);
-            copied = offset + 1;
+            copied_to = offset + 1;
         }
         offset = find_special(bytes, offset + 1);
     }
-    out.extend_from_slice(&bytes[copied..]);
+    out.extend_from_slice(&bytes[copied_to..]);
     out.push(b'"');
 }
 
@@ -215,7 +222,7 @@ pub fn written_bytes(text: &str) -> usize {
     length
 }
 
-/// Returns the escape sequence of a byte that must be escaped in a string.
+/// Returns the escape sequence of a byte, or `None` if a string may contain the byte unescaped.
 fn escape_of(byte: u8) -> Option<SmallVec<[u8; 6]>> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let letter = match byte {

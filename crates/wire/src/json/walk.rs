@@ -1,7 +1,8 @@
 //! Iterators over the members and elements of validated JSON.
 //!
-//! They are faster than the scanner because they validate nothing. On invalid JSON they end early
-//! or return wrong slices, but they never panic and always end.
+//! The iterators are faster than the scanner because they validate nothing. On invalid JSON they
+//! end early or return wrong slices, but they never panic and always end. A span is the byte range
+//! of a value within the raw JSON.
 
 use std::ops::Range;
 
@@ -34,16 +35,16 @@ pub fn member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
     members(raw).find(|(name, _)| *name.decode() == *member.as_bytes()).map(|(_, value)| value)
 }
 
-/// Returns the rest of a raw object, starting at the value of this member. The end of the value is
-/// not searched, which saves a pass for callers that iterate over the value.
+/// Returns the rest of a raw object, starting at the value of this member. The function does not
+/// search for the end of the value, which saves a pass for callers that iterate over the value.
 pub fn from_member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
     let mut members = member_spans(raw);
     loop {
-        let (name, start) = members.name()?;
+        let (name, start) = members.read_name()?;
         if *name.decode() == *member.as_bytes() {
             return raw.get(start..);
         }
-        members.value(start)?;
+        members.skip_value(start)?;
     }
 }
 
@@ -51,15 +52,15 @@ pub fn from_member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
 /// member is `None`. The search stops when all members are found.
 pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
     let mut values = [None; N];
-    let mut missing = N;
+    let mut missing_count = N;
     for (name, value) in members(raw) {
         let name = name.decode();
-        let Some(index) = names.iter().position(|known| *name == *known.as_bytes()) else {
+        let Some(index) = names.iter().position(|wanted| *name == *wanted.as_bytes()) else {
             continue;
         };
         if values[index].replace(value).is_none() {
-            missing -= 1;
-            if missing == 0 {
+            missing_count -= 1;
+            if missing_count == 0 {
                 break;
             }
         }
@@ -75,7 +76,7 @@ pub fn first_and_last(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((first, elements.last().unwrap_or(first)))
 }
 
-/// Iterator of [`spans`].
+/// The iterator that [`spans`] returns.
 #[derive(Debug, Clone)]
 pub struct Spans<'a> {
     raw: &'a [u8],
@@ -94,17 +95,19 @@ impl Iterator for Spans<'_> {
     }
 }
 
-/// Iterator of [`member_spans`].
+/// The iterator that [`member_spans`] returns.
 #[derive(Debug, Clone)]
 pub struct MemberSpans<'a> {
     raw: &'a [u8],
+    /// The offset at which the next member may start; `None` at the end.
     offset: Option<usize>,
 }
 
 impl<'a> MemberSpans<'a> {
-    /// Returns the next name and the offset of the member's value.
+    /// Returns the next name and the offset of the member's value. The next call must be
+    /// [`MemberSpans::skip_value`].
     #[inline]
-    fn name(&mut self) -> Option<(JsonString<'a>, usize)> {
+    fn read_name(&mut self) -> Option<(JsonString<'a>, usize)> {
         let name_start = skip_space(self.raw, self.offset.take()?);
         if self.raw.get(name_start) != Some(&b'"') {
             return None;
@@ -117,7 +120,7 @@ impl<'a> MemberSpans<'a> {
 
     /// Skips the value at this offset and returns its end.
     #[inline]
-    fn value(&mut self, start: usize) -> Option<usize> {
+    fn skip_value(&mut self, start: usize) -> Option<usize> {
         let end = skip_value(self.raw, start)?;
         self.offset = offset_after_comma(self.raw, end);
         Some(end)
@@ -128,17 +131,20 @@ impl<'a> Iterator for MemberSpans<'a> {
     type Item = (JsonString<'a>, Range<usize>);
 
     fn next(&mut self) -> Option<(JsonString<'a>, Range<usize>)> {
-        let (name, start) = self.name()?;
-        let end = self.value(start)?;
+        let (name, start) = self.read_name()?;
+        let end = self.skip_value(start)?;
         Some((name, start..end))
     }
 }
 
+/// Returns the offset after the opening bracket, or `None` if the raw value does not start with
+/// this bracket.
 fn offset_after_opening(raw: &[u8], bracket: u8) -> Option<usize> {
     let offset = skip_space(raw, 0);
     (raw.get(offset) == Some(&bracket)).then_some(offset + 1)
 }
 
+/// Returns the offset after the comma at `offset`, or `None` if no comma follows.
 fn offset_after_comma(raw: &[u8], offset: usize) -> Option<usize> {
     let offset = skip_space(raw, offset);
     (raw.get(offset) == Some(&b',')).then_some(offset + 1)
@@ -163,12 +169,13 @@ fn skip_value(raw: &[u8], offset: usize) -> Option<usize> {
 /// Returns the offset after the number or literal at `offset`, or `None` if there is neither.
 #[inline]
 pub(super) fn skip_literal(raw: &[u8], offset: usize) -> Option<usize> {
-    let rest = &raw[offset..];
+    let remaining = &raw[offset..];
     let is_end = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t');
-    let len = rest.iter().position(is_end).unwrap_or(rest.len());
-    (len > 0).then_some(offset + len)
+    let length = remaining.iter().position(is_end).unwrap_or(remaining.len());
+    (length > 0).then_some(offset + length)
 }
 
+/// Returns the offset after the array or object at `offset`, or `None` if it does not end.
 fn skip_nested(raw: &[u8], mut offset: usize) -> Option<usize> {
     let mut depth = 0usize;
     loop {

@@ -1,5 +1,5 @@
 //! Goal: two calls have the same key if and only if they have the same meaning. Method: tables, and
-//! random calls whose meaning a second, naive implementation writes out from a tree.
+//! random calls. A second, naive implementation describes the meaning of each random call as text.
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -77,7 +77,7 @@ fn calls_that_differ_have_their_own_keys() {
         ("eth_getBalance", r#"["0xab","0x11"]"#),
         ("eth_getBalance", r#"["0xab","latest"]"#),
         ("eth_getBalance", r#"["0xab","safe"]"#),
-        // No default is fixed for it.
+        // The method has no default block.
         ("eth_getBalance", r#"["0xab"]"#),
         ("eth_getBalance", r#"["0xab",null]"#),
         ("eth_getBalance", r#"["0xab","0x010"]"#),
@@ -91,7 +91,7 @@ fn calls_that_differ_have_their_own_keys() {
         ("eth_getBlockByNumber", r#"["0x10","true"]"#),
         ("hmy_getBlockByNumber", "[16,true]"),
         ("hmyv2_getBlockByNumber", "[16,true]"),
-        // Bech32 keeps its case.
+        // The letter case of a bech32 address is significant.
         ("hmyv2_getBalance", r#"["one1AB"]"#),
         ("hmyv2_getBalance", r#"["one1ab"]"#),
         ("hmyv2_getBalance", r#"[1]"#),
@@ -112,7 +112,7 @@ fn calls_that_differ_have_their_own_keys() {
         ("eth_getLogs", "[{}]"),
         ("eth_getLogs", r#"[{"fromBlock":"0x1"}]"#),
         ("eth_getLogs", r#"[{"toBlock":"0x1"}]"#),
-        // Where a value ends is part of the key.
+        // The end of each value is part of the key.
         ("web3_clientVersion", "[[1],2]"),
         ("web3_clientVersion", "[[1,2]]"),
         ("web3_clientVersion", "[1,2]"),
@@ -129,7 +129,7 @@ fn calls_that_differ_have_their_own_keys() {
         ("web3_clientVersion", "[1,null]"),
         ("web3_clientVersion", r#"[{"ana":1}]"#),
         ("eth_getLogs", r#"[{"topics":["0xa"],"x":["0xb"]}]"#),
-        // Outside hexadecimal parameters, case counts.
+        // The letter case of other parameters is significant.
         ("eth_simulateV1", r#"["0xAB"]"#),
         ("eth_simulateV1", r#"["0xab"]"#),
     ];
@@ -188,7 +188,7 @@ fn long_parameters_have_no_key() {
     assert_eq!(key_at("eth_call", &long, None), Err(KeyError::TooLong(long.len())));
 }
 
-/// JSON as the tests see it, apart from the crate's own reading.
+/// A JSON value as a tree, independent of the crate's parser.
 #[derive(Debug, Clone, PartialEq)]
 enum Tree {
     Null,
@@ -199,7 +199,8 @@ enum Tree {
     Object(BTreeMap<String, Tree>),
 }
 
-/// Returns the meaning of the call as text: the specification of the key, written for clarity only.
+/// Returns the meaning of a call as text. This function is the specification of the key, written
+/// for clarity and not for speed.
 fn meaning(name: &str, params: &Tree) -> String {
     let method = row(name);
     let Tree::List(list) = params else { return format!("{name} by name {params:?}") };
@@ -207,10 +208,10 @@ fn meaning(name: &str, params: &Tree) -> String {
         .iter()
         .enumerate()
         .map(|(index, value)| {
-            let kind = method.params.get(index).copied().unwrap_or(ParamType::Any);
+            let param_type = method.params.get(index).copied().unwrap_or(ParamType::Any);
             match method.block {
                 Some(block) if block.at == index => block_meaning(value, block.format),
-                _ => kind_meaning(value, kind),
+                _ => param_meaning(value, param_type),
             }
         })
         .collect();
@@ -229,8 +230,8 @@ fn fold_hex(text: &str) -> String {
     }
 }
 
-fn kind_meaning(value: &Tree, kind: ParamType) -> String {
-    match (kind, value) {
+fn param_meaning(value: &Tree, param_type: ParamType) -> String {
+    match (param_type, value) {
         (
             ParamType::Address | ParamType::Hash | ParamType::Data | ParamType::Quantity,
             Tree::Text(text),
@@ -240,7 +241,8 @@ fn kind_meaning(value: &Tree, kind: ParamType) -> String {
                 Tree::Text(text) => Tree::Text(fold_hex(text)),
                 other => other.clone(),
             };
-            let members: BTreeMap<_, _> = members.iter().map(|(n, v)| (n, fold(v))).collect();
+            let members: BTreeMap<_, _> =
+                members.iter().map(|(name, value)| (name, fold(value))).collect();
             format!("{members:?}")
         }
         (ParamType::Filter, Tree::Object(members)) => {
@@ -249,7 +251,7 @@ fn kind_meaning(value: &Tree, kind: ParamType) -> String {
                 .map(|(name, value)| {
                     let text = match (name.as_str(), value) {
                         ("fromBlock" | "toBlock", value) => block_meaning(value, BlockFormat::Hex),
-                        ("blockHash", value) => kind_meaning(value, ParamType::Hash),
+                        ("blockHash", value) => param_meaning(value, ParamType::Hash),
                         ("address", value) => set_meaning(value),
                         ("topics", Tree::List(topics)) => {
                             format!("{:?}", topics.iter().map(set_meaning).collect::<Vec<_>>())
@@ -268,7 +270,7 @@ fn kind_meaning(value: &Tree, kind: ParamType) -> String {
 fn set_meaning(value: &Tree) -> String {
     let texts: Option<BTreeSet<String>> = match value {
         Tree::List(list) => list.iter().map(hex_text).collect(),
-        one => hex_text(one).map(|text| BTreeSet::from([text])),
+        single => hex_text(single).map(|text| BTreeSet::from([text])),
     };
     texts.map_or_else(|| format!("{value:?}"), |texts| format!("set {texts:?}"))
 }
@@ -289,34 +291,37 @@ fn block_meaning(value: &Tree, format: BlockFormat) -> String {
         BlockFormat::Harmony => &["latest", "earliest", "pending"],
         _ => &[],
     };
-    let hash = |text: &str| text.len() == 66 && hex_text(&Tree::Text(text.into())).is_some();
-    let hex_number = |text: &str| {
+    let is_hash = |text: &str| text.len() == 66 && hex_text(&Tree::Text(text.into())).is_some();
+    let parse_hex = |text: &str| {
         let digits = text.strip_prefix("0x")?;
-        let canonical = digits == "0" || !digits.starts_with('0');
+        let is_canonical = digits == "0" || !digits.starts_with('0');
         let number = u64::from_str_radix(digits, 16).ok()?;
-        (canonical && !digits.starts_with('+') && number <= i64::MAX as u64).then_some(number)
+        (is_canonical && !digits.starts_with('+') && number <= i64::MAX as u64).then_some(number)
     };
-    let decimal = |text: &str| {
-        let canonical = text == "0" || !text.starts_with('0');
+    let parse_decimal = |text: &str| {
+        let is_canonical = text == "0" || !text.starts_with('0');
         let number = text.parse::<u64>().ok()?;
-        (canonical && !text.starts_with('+') && number <= i64::MAX as u64).then_some(number)
+        (is_canonical && !text.starts_with('+') && number <= i64::MAX as u64).then_some(number)
     };
     let meaning = match (format, value) {
-        (BlockFormat::Hex | BlockFormat::Hash, Tree::Text(text)) if hash(text) => {
+        (BlockFormat::Hex | BlockFormat::Hash, Tree::Text(text)) if is_hash(text) => {
             Some(format!("hash {}", text.to_lowercase()))
         }
         (BlockFormat::Hex | BlockFormat::Harmony, Tree::Text(text)) if tags.contains(&&**text) => {
             Some(format!("tag {text}"))
         }
-        (BlockFormat::Hex, Tree::Text(text)) => hex_number(text).map(|n| format!("number {n}")),
+        (BlockFormat::Hex, Tree::Text(text)) => {
+            parse_hex(text).map(|number| format!("number {number}"))
+        }
         (BlockFormat::Hex, Tree::Object(members)) => {
             let names: Vec<&str> = members.keys().map(String::as_str).collect();
             match (&names[..], members.get("blockNumber"), members.get("blockHash")) {
-                (["blockNumber"], Some(inner @ Tree::Text(text)), _) if !hash(text) => {
-                    Some(block_meaning(inner, BlockFormat::Hex)).filter(|m| !m.starts_with("raw"))
+                (["blockNumber"], Some(inner @ Tree::Text(text)), _) if !is_hash(text) => {
+                    Some(block_meaning(inner, BlockFormat::Hex))
+                        .filter(|meaning| !meaning.starts_with("raw"))
                 }
                 (["blockHash"] | ["blockHash", "requireCanonical"], _, Some(Tree::Text(text)))
-                    if hash(text) =>
+                    if is_hash(text) =>
                 {
                     match members.get("requireCanonical") {
                         None | Some(Tree::Bool(false)) => {
@@ -335,40 +340,44 @@ fn block_meaning(value: &Tree, format: BlockFormat) -> String {
             "-1" => Some("tag latest".into()),
             "-2" => Some("tag pending".into()),
             text => {
-                let hex = if matches!(value, Tree::Text(_)) { hex_number(text) } else { None };
-                hex.or_else(|| decimal(text)).map(|n| format!("number {n}"))
+                let number = if matches!(value, Tree::Text(_)) { parse_hex(text) } else { None };
+                number.or_else(|| parse_decimal(text)).map(|number| format!("number {number}"))
             }
         },
-        (BlockFormat::Height, Tree::Number(text)) => decimal(text).map(|n| format!("number {n}")),
+        (BlockFormat::Height, Tree::Number(text)) => {
+            parse_decimal(text).map(|number| format!("number {number}"))
+        }
         _ => None,
     };
     meaning.unwrap_or_else(|| format!("raw {value:?}"))
 }
 
-/// Writes a tree with the spacing, escapes and member order that `dice` picks.
-fn write_tree(out: &mut String, tree: &Tree, dice: &mut u64) {
-    let mut roll = |sides: u64| {
-        // Knuth's MMIX generator: enough to vary a layout.
-        *dice =
-            dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*dice >> 33) % sides
+/// Writes a tree with random whitespace, escapes and member order. `random_state` is the state of
+/// the random number generator.
+fn write_tree(out: &mut String, tree: &Tree, random_state: &mut u64) {
+    let mut random_below = |bound: u64| {
+        // The linear congruential generator of Knuth's MMIX is good enough to vary a layout.
+        *random_state = random_state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (*random_state >> 33) % bound
     };
-    let space = [" ", "", "", "\n\t"][roll(4) as usize];
+    let space = [" ", "", "", "\n\t"][random_below(4) as usize];
     out.push_str(space);
     match tree {
         Tree::Null => out.push_str("null"),
         Tree::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
         Tree::Number(text) => out.push_str(text),
         Tree::Text(text) => {
-            let escape_one_in = [3, 1000][roll(2) as usize];
+            let escape_one_in = [3, 1000][random_below(2) as usize];
             out.push('"');
-            for c in text.chars() {
-                if roll(escape_one_in) == 0 {
-                    for unit in c.encode_utf16(&mut [0; 2]) {
+            for character in text.chars() {
+                if random_below(escape_one_in) == 0 {
+                    for unit in character.encode_utf16(&mut [0; 2]) {
                         out.push_str(&format!("\\u{unit:04x}"));
                     }
                 } else {
-                    out.push(c);
+                    out.push(character);
                 }
             }
             out.push('"');
@@ -377,21 +386,21 @@ fn write_tree(out: &mut String, tree: &Tree, dice: &mut u64) {
             out.push('[');
             for (index, value) in list.iter().enumerate() {
                 out.push_str(if index > 0 { "," } else { "" });
-                write_tree(out, value, dice);
+                write_tree(out, value, random_state);
             }
             out.push(']');
         }
         Tree::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
-            if roll(2) == 0 {
+            if random_below(2) == 0 {
                 members.reverse();
             }
             out.push('{');
             for (index, (name, value)) in members.into_iter().enumerate() {
                 out.push_str(if index > 0 { "," } else { "" });
-                write_tree(out, &Tree::Text(name.clone()), dice);
+                write_tree(out, &Tree::Text(name.clone()), random_state);
                 out.push(':');
-                write_tree(out, value, dice);
+                write_tree(out, value, random_state);
             }
             out.push('}');
         }
@@ -399,7 +408,7 @@ fn write_tree(out: &mut String, tree: &Tree, dice: &mut u64) {
     out.push_str(space);
 }
 
-/// Values from a small set, so that equal and nearly equal calls are frequent.
+/// Generates values from a small set. Equal and nearly equal calls are therefore frequent.
 fn trees() -> impl Strategy<Value = Tree> {
     let texts = [
         "",
@@ -477,21 +486,21 @@ fn calls() -> impl Strategy<Value = (&'static str, Tree)> {
     (prop::sample::select(names), params)
 }
 
-/// A call and another that differs from it in one place or none.
+/// Generates two calls: they are equal, differ in one place, or are independent.
 fn pairs() -> impl Strategy<Value = ((&'static str, Tree), (&'static str, Tree))> {
     (calls(), calls(), trees(), 0..6u8, any::<prop::sample::Index>()).prop_map(
-        |(a, b, value, kind, position)| {
-            let similar = match (kind, &a.1) {
-                (0, _) => b,
+        |(a, independent, value, change, position)| {
+            let similar = match (change, &a.1) {
+                (0, _) => independent,
                 (1..=4, Tree::List(list)) if !list.is_empty() => {
                     let mut list = list.clone();
                     let index = position.index(list.len());
-                    match (kind, &mut list[index]) {
+                    match (change, &mut list[index]) {
                         (1, Tree::List(inner)) => inner.reverse(),
-                        // The same values, grouped otherwise.
+                        // The last value moves out of the inner list.
                         (4, Tree::List(inner)) => {
-                            let out = inner.pop();
-                            list.splice(index + 1..index + 1, out);
+                            let last = inner.pop();
+                            list.splice(index + 1..index + 1, last);
                         }
                         (1, Tree::Object(inner)) => {
                             inner.insert("topics".into(), value);
@@ -513,9 +522,9 @@ proptest! {
 
     #[test]
     fn keys_are_equal_exactly_for_equal_meanings((a, b) in pairs(), layout: u64) {
-        let text = |tree: &Tree, mut dice: u64| {
+        let text = |tree: &Tree, mut random_state: u64| {
             let mut out = String::new();
-            write_tree(&mut out, tree, &mut dice);
+            write_tree(&mut out, tree, &mut random_state);
             out
         };
         let (first_text, second_text) = (text(&a.1, layout), text(&b.1, !layout));
@@ -528,7 +537,6 @@ proptest! {
     }
 }
 
-/// Every row has a key.
 #[test]
 fn every_row_has_a_key() {
     for family in Family::ALL {

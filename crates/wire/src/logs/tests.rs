@@ -1,50 +1,58 @@
-//! Goal: filters match what go-ethereum's match, and logs of dropped blocks are marked. Method:
-//! tables.
+//! Goal: filters select the same logs as in go-ethereum, and logs of dropped blocks are marked.
+//! Method: tables.
 use super::*;
 
+/// Returns a raw address of which each byte is `byte`.
 fn address(byte: u8) -> String {
     format!("\"0x{}\"", format!("{byte:02x}").repeat(20))
 }
 
+/// Returns a raw topic of which each byte is `byte`.
 fn topic(byte: u8) -> String {
     format!("\"0x{}\"", format!("{byte:02X}").repeat(32))
 }
 
-fn log(from: u8, topics: &[u8]) -> LogFields {
-    let topics = topics.iter().map(|byte| [*byte; 32]).collect();
-    LogFields { number: 7, block_hash: [9; 32], address: [from; 20], topics }
+/// Returns a log. Each byte of the address is `address_byte`, and `topic_bytes` has the byte of
+/// each topic.
+fn log(address_byte: u8, topic_bytes: &[u8]) -> LogFields {
+    let topics = topic_bytes.iter().map(|byte| [*byte; 32]).collect();
+    LogFields { number: 7, block_hash: [9; 32], address: [address_byte; 20], topics }
 }
 
 #[test]
 fn filters_match_by_address_and_topics() {
-    let (a, b) = (address(1), address(2));
-    let (x, y, z) = (topic(0xaa), topic(0xbb), topic(0xcc));
-    let (xl, yl, zl) = (0xaa, 0xbb, 0xcc);
+    let (address_1, address_2) = (address(1), address(2));
+    let (topic_aa, topic_bb, topic_cc) = (topic(0xaa), topic(0xbb), topic(0xcc));
     let cases: &[(String, LogFields, bool)] = &[
         ("{}".into(), log(1, &[]), true),
         ("{\"address\":null,\"topics\":null}".into(), log(1, &[]), true),
-        (format!("{{\"address\":{a}}}"), log(1, &[xl]), true),
-        (format!("{{\"address\":{a}}}"), log(2, &[xl]), false),
-        (format!("{{\"address\":[{b},{a},{a}]}}"), log(1, &[]), true),
+        (format!("{{\"address\":{address_1}}}"), log(1, &[0xaa]), true),
+        (format!("{{\"address\":{address_1}}}"), log(2, &[0xaa]), false),
+        (format!("{{\"address\":[{address_2},{address_1},{address_1}]}}"), log(1, &[]), true),
         ("{\"address\":[]}".into(), log(3, &[]), true),
-        (format!("{{\"topics\":[{x}]}}"), log(1, &[xl, yl]), true),
-        (format!("{{\"topics\":[{x}]}}"), log(1, &[yl, xl]), false),
-        (format!("{{\"topics\":[{x}]}}"), log(1, &[]), false),
-        (format!("{{\"topics\":[null,{y}]}}"), log(1, &[xl, yl]), true),
-        (format!("{{\"topics\":[null,{y}]}}"), log(1, &[yl]), false),
+        (format!("{{\"topics\":[{topic_aa}]}}"), log(1, &[0xaa, 0xbb]), true),
+        (format!("{{\"topics\":[{topic_aa}]}}"), log(1, &[0xbb, 0xaa]), false),
+        (format!("{{\"topics\":[{topic_aa}]}}"), log(1, &[]), false),
+        (format!("{{\"topics\":[null,{topic_bb}]}}"), log(1, &[0xaa, 0xbb]), true),
+        (format!("{{\"topics\":[null,{topic_bb}]}}"), log(1, &[0xbb]), false),
         ("{\"topics\":[null]}".into(), log(1, &[]), false),
         ("{\"topics\":[]}".into(), log(1, &[]), true),
-        (format!("{{\"topics\":[[{x},{y}],[]]}}"), log(1, &[yl, zl]), true),
-        (format!("{{\"topics\":[[{x},{y}],[{z}]]}}"), log(1, &[yl, xl]), false),
-        (format!("{{\"topics\":[[{x},null]]}}"), log(1, &[zl]), true),
-        (format!("{{\"address\":{a},\"topics\":[{x}]}}"), log(2, &[xl]), false),
+        (format!("{{\"topics\":[[{topic_aa},{topic_bb}],[]]}}"), log(1, &[0xbb, 0xcc]), true),
+        (
+            format!("{{\"topics\":[[{topic_aa},{topic_bb}],[{topic_cc}]]}}"),
+            log(1, &[0xbb, 0xaa]),
+            false,
+        ),
+        (format!("{{\"topics\":[[{topic_aa},null]]}}"), log(1, &[0xcc]), true),
+        (format!("{{\"address\":{address_1},\"topics\":[{topic_aa}]}}"), log(2, &[0xaa]), false),
     ];
     for (filter, log, expected) in cases {
         let matcher = LogMatcher::parse(filter.as_bytes()).unwrap();
         assert_eq!(matcher.matches(log), *expected, "{filter} and {log:?}");
         assert_eq!(matcher.matches_raw(&raw(log)), *expected, "{filter} and {log:?} as JSON");
     }
-    let (any, address_filter) = (LogMatcher::default(), format!("{{\"address\":{a}}}"));
+    let any = LogMatcher::default();
+    let address_filter = format!("{{\"address\":{address_1}}}");
     let by_address = LogMatcher::parse(address_filter.as_bytes()).unwrap();
     for no_log in [&b"{}"[..], b"", b"7", br#"{"address":"0x01"}"#, br#"{"topics":[]}"#] {
         assert!(!any.matches_raw(no_log), "{}", String::from_utf8_lossy(no_log));
@@ -52,7 +60,7 @@ fn filters_match_by_address_and_topics() {
     assert!(!by_address.matches_raw(br#"{"address":"0x01","topics":[]}"#));
 }
 
-/// The log as a node writes it.
+/// Returns the raw log, as a node writes it.
 fn raw(log: &LogFields) -> Vec<u8> {
     let topics: Vec<String> = log.topics.iter().map(|bytes| topic(bytes[0])).collect();
     let (address, topics) = (address(log.address[0]), topics.join(","));

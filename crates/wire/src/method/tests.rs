@@ -1,5 +1,5 @@
-//! Goal: the tables have a row for every method of the sources, and no row contradicts itself.
-//! Method: lists of names as data, and rules over all rows.
+//! Goal: the tables have a row for every method in the sources, and no row contradicts itself.
+//! Method: lists of method names, and rules that each row must obey.
 use super::*;
 use crate::block::{BlockFormat, BlockTag};
 
@@ -52,9 +52,12 @@ fn rows_do_not_contradict_themselves() {
     for family in Family::ALL {
         for row in methods_of(family).methods() {
             let name = row.name;
-            let never = matches!(row.validity, Validity::Never | Validity::Mempool);
+            let must_not_be_stored = matches!(row.validity, Validity::Never | Validity::Mempool);
             if row.write || row.sticky || row.repeat != Repeat::Safe {
-                assert!(never && !row.coalesces(), "{name} must be neither stored nor coalesced");
+                assert!(
+                    must_not_be_stored && !row.coalesces(),
+                    "{name} must be neither stored nor coalesced"
+                );
             }
             if row.repeat == Repeat::Broadcast {
                 assert!(row.write, "{name} changes the pool");

@@ -1,4 +1,5 @@
-//! Goal: numbers are read exactly or not at all. Method: tables of texts and round trips.
+//! Goal: numbers are parsed exactly or rejected. Method: tables of texts, and numbers that are
+//! written and parsed again.
 use super::*;
 
 fn hex(number: u64) -> Vec<u8> {
@@ -8,7 +9,7 @@ fn hex(number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn quantities_are_canonical_or_refused() {
+fn quantities_are_canonical_or_rejected() {
     for (text, strict, lenient) in [
         ("0x0", Some(0), Some(0)),
         ("0x1b4", Some(436), Some(436)),
@@ -30,7 +31,7 @@ fn quantities_are_canonical_or_refused() {
 }
 
 #[test]
-fn decimals_fit_or_are_refused() {
+fn decimals_fit_or_are_rejected() {
     for (text, expected) in [
         ("0", Some(0)),
         ("18446744073709551615", Some(u64::MAX)),

@@ -1,15 +1,16 @@
-//! Goal: a response is forwarded only if it is complete and unambiguous; envelopes are exact.
-//! Method: tables of bodies, recorded responses, round trips.
+//! Goal: only complete and unambiguous responses are accepted, and written responses have exact
+//! bytes. Method: tables of bodies, and recorded responses that are parsed and written again.
 use super::*;
 
+/// Formats a response or an error in one line.
 fn show(response: Result<Response<'_>, ResponseError>) -> String {
-    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+    let to_text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
     match response {
         Ok(Response { id, outcome: Outcome::Result(raw) }) => {
-            format!("{} result {}", text(id), text(raw))
+            format!("{} result {}", to_text(id), to_text(raw))
         }
         Ok(Response { id, outcome: Outcome::Error { code, message, data, .. } }) => {
-            format!("{} error {code} {message} {}", text(id), text(data.unwrap_or(b"-")))
+            format!("{} error {code} {message} {}", to_text(id), to_text(data.unwrap_or(b"-")))
         }
         Err(error) => error.to_string(),
     }
@@ -20,7 +21,7 @@ fn check(body: &str, expected: &str) {
 }
 
 #[test]
-fn responses_mean_one_thing() {
+fn responses_are_complete_and_unambiguous() {
     for (body, expected) in [
         (r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#, r#"1 result "0x1""#),
         (r#" {"id":"a\u0062","result": {"n": 1e400} } "#, r#""a\u0062" result {"n": 1e400}"#),
@@ -60,7 +61,7 @@ fn responses_mean_one_thing() {
             "error of the response is not an object with an integer code and a text",
         ),
         (r#"{"id":1,"id":2,"result":1}"#, "member name at byte 8 occurs twice in its object"),
-        // No decision depends on the inside of a result.
+        // No decision depends on the members of a result.
         (r#"{"id":1,"result":{"a":1,"a":2}}"#, r#"1 result {"a":1,"a":2}"#),
         (
             r#"{"id":1,"error":{"code":1,"code":2}}"#,

@@ -1,4 +1,5 @@
-//! Goal: masking follows RFC 6455, section 5.3, at any offset.
+//! Goal: masking follows RFC 6455, section 5.3, at any offset. Method: a comparison with the
+//! definition, byte by byte.
 
 use super::*;
 
@@ -10,8 +11,11 @@ fn masks_as_the_definition_says() {
             let plain: Vec<u8> = (0..length).collect();
             let mut masked = plain.clone();
             apply_mask(&mut masked, key, offset);
-            let expected: Vec<u8> =
-                plain.iter().enumerate().map(|(i, b)| b ^ key[(offset + i) % 4]).collect();
+            let expected: Vec<u8> = plain
+                .iter()
+                .enumerate()
+                .map(|(index, byte)| byte ^ key[(offset + index) % 4])
+                .collect();
             assert_eq!(masked, expected, "{length} bytes at {offset}");
         }
     }

@@ -1,9 +1,9 @@
-//! A verdict needs enough pairs that agree.
+//! A verdict needs enough repetitions, all of which agree.
 
 use super::Comparison;
 
 fn verdict(before: &[f64], after: &[f64]) -> &'static str {
-    Comparison::of(before, after).verdict()
+    Comparison::new(before, after).verdict()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Measures the latency of `eth_getLogs` through the gateway with an index. The peers are geth with
-//! the same chain, a scan of the table, a shorter range, and the gateway without the index. Blocks
-//! are compared with the last one too.
+//! the same chain, a scan of the table, a shorter range, and the gateway without the index. Calls
+//! for blocks are also compared with the gateway without the index.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,24 +15,25 @@ use serde::Deserialize;
 use super::super::Bench;
 use super::super::geth::{find_geth, import_chain, with_datadir};
 use super::super::http::Connection;
-use super::super::row::{Row, Subject};
-use super::super::server::{Server, free_ports, scratch};
+use super::super::row::{Row, RowSpec};
+use super::super::server::{Server, create_scratch_folder, find_free_ports};
 use crate::shell;
 
-/// Blocks of the chain.
+/// Number of blocks of the chain.
 const BLOCKS: u64 = 100_000;
 /// Largest ratio of our time to geth's.
 const GETH_RATIO_MAX: f64 = 1.0 / 20.0;
-/// Largest ratio of the time of blocks through the index to that through nodes.
+/// Largest allowed ratio of the time for blocks with the index to the time without it.
 const BLOCKS_RATIO_MAX: f64 = 1.0 / 10.0;
+/// Name of [`Peer::Without`] in tables.
 const WITHOUT: &str = "the gateway without the index";
-/// Largest ratio of times when the range grows a hundredfold and the response stays the same.
+/// Largest allowed ratio of times if the range grows a hundredfold and the response stays the same.
 const RANGE_RATIO_MAX: f64 = 1.5;
-/// Number of requests per kind and repetition. Each is sent only once to a peer, so that no
-/// response is cached.
+/// Number of requests per kind and repetition. Each request is sent only once to a peer, so no
+/// response comes from a cache.
 const REQUESTS: usize = 100;
 /// Timeout for geth to index the logs of the chain.
-const INDEXED_LIMIT: Duration = Duration::from_secs(900);
+const INDEXING_TIMEOUT: Duration = Duration::from_secs(900);
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 /// `Transfer(address,address,uint256)`.
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
@@ -41,7 +42,7 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 ///
 /// # Errors
 /// Fails if a program does not run, or a response differs from geth's.
-pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
+pub(crate) fn measure_queries(bench: &Bench) -> Result<Vec<Row>> {
     let chain = prepare_chain(bench)?;
     let geth = start_geth(&chain)?;
     let file = sync_index(bench, &geth, &chain)?;
@@ -58,13 +59,13 @@ pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     };
     let mut rows = Vec::new();
     for kind in [Kind::Address, Kind::AddressAndTopic, Kind::Wide] {
-        rows.extend(queries.against(bench, kind, Peer::Geth)?);
-        rows.extend(queries.against(bench, kind, Peer::GethMapped)?);
+        rows.extend(queries.compare_with_peer(bench, kind, Peer::Geth)?);
+        rows.extend(queries.compare_with_peer(bench, kind, Peer::GethMapped)?);
     }
-    rows.push(queries.against_scan(bench, &file)?);
-    rows.push(queries.against_range(bench)?);
+    rows.push(queries.compare_with_scan(bench, &file)?);
+    rows.push(queries.compare_ranges(bench)?);
     for kind in [Kind::Mix, Kind::Blocks] {
-        rows.extend(queries.against(bench, kind, Peer::Without)?);
+        rows.extend(queries.compare_with_peer(bench, kind, Peer::Without)?);
     }
     Ok(rows)
 }
@@ -80,7 +81,7 @@ fn prepare_chain(bench: &Bench) -> Result<PathBuf> {
     let mut generate = Command::new("go");
     generate.args(["run", ".", "-blocks", &BLOCKS.to_string(), "-out"]).arg(&folder);
     generate.current_dir(shell::root().join("xtask/chain"));
-    shell::output(generate.stdin(Stdio::null()))?;
+    shell::read_output(generate.stdin(Stdio::null()))?;
     import_chain(&find_geth()?, &folder.join("geth"), &folder)?;
     fs::write(folder.join("imported"), "")?;
     Ok(folder)
@@ -88,16 +89,16 @@ fn prepare_chain(bench: &Bench) -> Result<PathBuf> {
 
 /// Starts geth on all cores and waits until it has indexed the logs of the chain.
 fn start_geth(folder: &Path) -> Result<Server> {
-    let ports = free_ports(2)?;
+    let ports = find_free_ports(2)?;
     let (port, auth) = (ports[0].port().to_string(), ports[1].port().to_string());
     let mut command = with_datadir(Command::new(find_geth()?), &folder.join("geth"));
     command
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--ipcdisable", "--verbosity", "3"])
         .args(["--history.logs", "0", "--http", "--http.port", &port, "--http.vhosts", "*"]);
-    let scratch = scratch("geth")?;
-    let log = scratch.join("out.log");
-    let server = Server::spawn("geth", command, ports[0].port(), scratch, CALL)?;
+    let server_folder = create_scratch_folder("geth")?;
+    let log = server_folder.join("out.log");
+    let server = Server::spawn("geth", command, ports[0].port(), server_folder, CALL)?;
     let indexed_mark = folder.join("indexed");
     if indexed_mark.is_file() {
         return Ok(server);
@@ -110,7 +111,7 @@ fn start_geth(folder: &Path) -> Result<Server> {
             fs::write(indexed_mark, "")?;
             return Ok(server);
         }
-        ensure!(started.elapsed() < INDEXED_LIMIT, "geth has not indexed its logs: {text}");
+        ensure!(started.elapsed() < INDEXING_TIMEOUT, "geth has not indexed its logs: {text}");
         shell::pause(Duration::from_millis(500));
     }
 }
@@ -146,8 +147,8 @@ fn index_table(file: &Path, mmap: &str) -> String {
 
 /// Starts the gateway in front of geth, with this `[index]` table and the whole chain final.
 fn start_gateway(bench: &Bench, geth: &Server, index_table: &str) -> Result<Server> {
-    let folder = scratch("weir")?;
-    let port = free_ports(1)?[0].port();
+    let folder = create_scratch_folder("weir")?;
+    let port = find_free_ports(1)?[0].port();
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\nadmin = \"off\"\nthreads = 1\n\
          [chain.main]\nfinality_depth = 0\n\
@@ -198,11 +199,14 @@ enum Peer {
     Without,
 }
 
+/// The servers under test, and the state of the request generator.
 struct Queries {
+    /// Our gateway with the index.
     ours: SocketAddr,
-    /// Our gateway with the file mapped into memory.
+    /// Our gateway with the index file mapped into memory.
     mapped: SocketAddr,
     geth: SocketAddr,
+    /// Our gateway without the index.
     without: SocketAddr,
     parties: Parties,
     /// Number of the next request.
@@ -217,12 +221,12 @@ struct Parties {
     holders: Vec<String>,
 }
 
-/// Times in microseconds: ours, and the peer's.
+/// Times in microseconds: ours, then the peer's.
 type Times = [Vec<f64>; 2];
 
 impl Queries {
     /// Compares every response with the peer's, and measures medians and 99th percentiles.
-    fn against(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
+    fn compare_with_peer(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
         let mut figures = [Times::default(), Times::default()];
         for repetition in 1..=bench.repetitions {
             let (our_address, peer_address) = match peer {
@@ -230,9 +234,10 @@ impl Queries {
                 Peer::GethMapped => (self.mapped, self.geth),
                 Peer::Without => (self.ours, self.without),
             };
-            let bodies: Vec<String> = (0..REQUESTS).map(|_| self.next_request(kind)).collect();
-            // Requests are not interleaved, because geth's work after a response would disturb our
-            // figures.
+            let bodies: Vec<String> =
+                (0..REQUESTS).map(|_| self.build_next_request(kind)).collect();
+            // All requests go to the peer first. geth still works after a response, which would
+            // disturb our figures if requests alternated.
             let (theirs, their_times) = send_all(peer_address, &bodies)?;
             let (ours, our_times) = send_all(our_address, &bodies)?;
             let mut times = [our_times, their_times];
@@ -265,21 +270,21 @@ impl Queries {
                 (Peer::Without, Kind::Blocks) => (WITHOUT, Some(BLOCKS_RATIO_MAX)),
                 (Peer::Without, _) => (WITHOUT, None),
             };
-            let subject = Subject { case: &case, unit: "us", peer, target };
-            Row::of(&subject, ours, theirs, Vec::new())
+            let row_spec = RowSpec { case: &case, unit: "us", peer, target };
+            Row::compare(&row_spec, ours, theirs, Vec::new())
         });
         Ok(rows.collect())
     }
 
-    /// Builds the next request, which no earlier call repeats.
-    fn next_request(&mut self, kind: Kind) -> String {
+    /// Builds the next request. It differs from all earlier ones.
+    fn build_next_request(&mut self, kind: Kind) -> String {
         let number = self.next_request;
         self.next_request += 1;
         let Parties { contracts, holders } = &self.parties;
         match kind {
             Kind::Mix => {
                 let kinds = [Kind::Address, Kind::AddressAndTopic, Kind::Wide];
-                self.next_request(kinds[number % kinds.len()])
+                self.build_next_request(kinds[number % kinds.len()])
             }
             Kind::Blocks => {
                 let first = number as u64 % (BLOCKS / 100) * 100;
@@ -293,17 +298,17 @@ impl Queries {
                 format!("[{}]", calls.join(","))
             }
             // Each address has some hundred logs.
-            Kind::Address => logs_call(0, BLOCKS, &contracts[511 + number % 512], ""),
-            // Each contract has some five hundred logs; one in twenty matches.
+            Kind::Address => format_logs_call(0, BLOCKS, &contracts[511 + number % 512], ""),
+            // Each contract has some five hundred logs, of which one in twenty matches.
             Kind::AddressAndTopic => {
                 let (contract, holder) =
                     (&contracts[127 + number % 128], number / 128 % holders.len());
                 let topics = format!(r#","topics":["{TRANSFER}","{}"]"#, holders[holder]);
-                logs_call(0, BLOCKS, contract, &topics)
+                format_logs_call(0, BLOCKS, contract, &topics)
             }
             Kind::Wide => {
                 let from = number as u64 % (BLOCKS / 100) * 100;
-                logs_call_of(&format!(
+                format_call_with_filter(&format!(
                     r#"{{"fromBlock":"{from:#x}","toBlock":"{:#x}","topics":["{TRANSFER}"]}}"#,
                     from + 99
                 ))
@@ -312,14 +317,14 @@ impl Queries {
     }
 
     /// Compares the search for the logs of one address with a scan of all rows that have logs.
-    fn against_scan(&mut self, bench: &Bench, file: &Path) -> Result<Row> {
+    fn compare_with_scan(&mut self, bench: &Bench, file: &Path) -> Result<Row> {
         let source = Sqlite::open(file)?;
         let [mut ours, mut theirs] = Times::default();
         for _ in 0..bench.repetitions {
             let mut times = Vec::new();
             let mut connection = Connection::open(self.ours)?;
             for _ in 0..REQUESTS {
-                let body = self.next_request(Kind::Address);
+                let body = self.build_next_request(Kind::Address);
                 times.push(send_timed(&mut connection, &body)?.1);
             }
             times.sort_by(f64::total_cmp);
@@ -329,28 +334,29 @@ impl Queries {
             let _rows: i64 = source.query_row(sql, [], |row| row.get(0))?;
             theirs.push(started.elapsed().as_secs_f64() * 1e6);
         }
-        let subject = Subject {
+        let row_spec = RowSpec {
             case: "getLogs, one address, 10^5 blocks, p50",
             unit: "us",
             peer: "reading all packed receipts",
             target: None,
         };
-        Ok(Row::of(&subject, &ours, &theirs, Vec::new()))
+        Ok(Row::compare(&row_spec, &ours, &theirs, Vec::new()))
     }
 
     /// Compares ranges of 10^5 and 10^3 blocks that have the same response.
-    fn against_range(&mut self, bench: &Bench) -> Result<Row> {
+    fn compare_ranges(&mut self, bench: &Bench) -> Result<Row> {
         let [mut ours, mut theirs] = Times::default();
         for _ in 0..bench.repetitions {
             let mut times = Times::default();
             let mut connection = Connection::open(self.ours)?;
             for _ in 0..REQUESTS {
                 self.next_request += 1;
-                // No log has this address: the response is empty.
+                // No log has this address, so the response is empty.
                 let address = format!("0x{:040x}", self.next_request + 1_000);
                 for (side, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
                     times[side].push(
-                        send_timed(&mut connection, &logs_call(from, BLOCKS, &address, ""))?.1,
+                        send_timed(&mut connection, &format_logs_call(from, BLOCKS, &address, ""))?
+                            .1,
                     );
                 }
             }
@@ -359,27 +365,27 @@ impl Queries {
                 medians.push(times[times.len() / 2]);
             }
         }
-        let subject = Subject {
+        let row_spec = RowSpec {
             case: "getLogs, an address without logs, 10^5 blocks, p50",
             unit: "us",
             peer: "ourselves in 10^3 blocks",
             target: Some(RANGE_RATIO_MAX),
         };
-        Ok(Row::of(&subject, &ours, &theirs, Vec::new()))
+        Ok(Row::compare(&row_spec, &ours, &theirs, Vec::new()))
     }
 }
 
-fn logs_call(from: u64, to: u64, address: &str, extra: &str) -> String {
-    logs_call_of(&format!(
+fn format_logs_call(from: u64, to: u64, address: &str, extra: &str) -> String {
+    format_call_with_filter(&format!(
         r#"{{"fromBlock":"{from:#x}","toBlock":"{to:#x}","address":"{address}"{extra}}}"#
     ))
 }
 
-fn logs_call_of(filter: &str) -> String {
+fn format_call_with_filter(filter: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{filter}]}}"#)
 }
 
-/// Sends all requests; returns their responses and the microseconds of each.
+/// Sends all requests. Returns their responses, and the time of each in microseconds.
 fn send_all(address: SocketAddr, bodies: &[String]) -> Result<(Vec<Vec<u8>>, Vec<f64>)> {
     let mut connection = Connection::open(address)?;
     let responses: Result<Vec<_>> =
@@ -387,7 +393,7 @@ fn send_all(address: SocketAddr, bodies: &[String]) -> Result<(Vec<Vec<u8>>, Vec
     Ok(responses?.into_iter().unzip())
 }
 
-/// Sends one request; returns the body of its response and the microseconds.
+/// Sends one request. Returns the body of its response and the time in microseconds.
 fn send_timed(connection: &mut Connection, body: &str) -> Result<(Vec<u8>, f64)> {
     let started = Instant::now();
     let reply = connection.post(body)?;

@@ -5,10 +5,11 @@ use super::*;
 
 #[test]
 fn true_stall_figures_match_a_count() {
-    let truth = truth_of(Duration::from_secs(1));
-    // One request every 10 ms for 20 s; those scheduled within the stall wait for its end.
+    let truth = compute_true_figures(Duration::from_secs(1));
+    // A request is scheduled every 10 ms for 20 s. The stall lasts for the first second, and
+    // requests scheduled in this second wait for its end.
     let mut waits: Vec<f64> =
-        (0..2_000).map(|due| (1_000.0 - 10.0 * f64::from(due)).max(0.0)).collect();
+        (0..2_000).map(|request| (1_000.0 - 10.0 * f64::from(request)).max(0.0)).collect();
     waits.sort_by(f64::total_cmp);
     let counted = [
         waits[waits.len() * 99 / 100],
@@ -23,10 +24,10 @@ fn true_stall_figures_match_a_count() {
 #[test]
 fn growth_after_the_first_minute_is_detected() {
     let flat = [vec![10.0; 30], vec![50.0; 200]].concat();
-    assert_eq!(growth(&flat), (50.0, 50.0));
+    assert_eq!(find_growth(&flat), (50.0, 50.0));
     let leak: Vec<f64> = (0..300).map(|second| 50.0 + f64::from(second)).collect();
-    let (at_first, largest) = growth(&leak);
+    let (at_first, largest) = find_growth(&leak);
     assert!(largest / at_first > GROWTH_MAX);
-    let (at_first, largest) = growth(&[50.0; 60]);
+    let (at_first, largest) = find_growth(&[50.0; 60]);
     assert!(at_first.is_nan() && largest.is_nan());
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{COUNTER_FIRST, COUNTER_MAX, COUNTER_STEP, Load, Round, Summary, count_call};
+use super::{
+    COUNTER_FIRST, COUNTER_MAX, COUNTER_STEP, Load, Round, Summary, transaction_count_call,
+};
 
 #[test]
 fn the_summary_is_found_among_other_lines() {
@@ -21,24 +23,33 @@ fn cost_is_cpu_over_requests_and_errors_are_a_problem() {
         summary: Summary::parse(text).unwrap(),
     };
     let good = round("SUMMARY 100 9000 2000 0 0 0 0 0");
-    assert_eq!((good.cost(), good.rate(), good.busy()), (10.0, 50_000.0, 0.5));
-    assert_eq!(good.problem(), None);
-    let disturbed = Round { disturbance: 0.2, ..good };
-    assert!(disturbed.is_disturbed() && disturbed.problem().is_some());
     assert_eq!(
-        round("SUMMARY 9 9 9 0 1 0 2 0").problem().as_deref(),
+        (good.cpu_us_per_request(), good.requests_per_second(), good.core_share()),
+        (10.0, 50_000.0, 0.5)
+    );
+    assert_eq!(good.find_problems(), None);
+    let disturbed = Round { disturbance: 0.2, ..good };
+    assert!(disturbed.is_disturbed() && disturbed.find_problems().is_some());
+    assert_eq!(
+        round("SUMMARY 9 9 9 0 1 0 2 0").find_problems().as_deref(),
         Some("1 read errors, 2 timeouts")
     );
-    assert!(round("SUMMARY 0 0 9 0 0 0 0 0").problem().is_some());
+    assert!(round("SUMMARY 0 0 9 0 0 0 0 0").find_problems().is_some());
 }
 
 #[test]
 fn scripts_have_no_placeholder_left_and_the_right_length() {
-    let counter = Load::Counter { first: COUNTER_FIRST, count: 1000 }.script();
-    let constant = Load::Constant("{}".to_owned()).script();
+    let counter = Load::Counter { first: COUNTER_FIRST, count: 1000 }.build_script();
+    let constant = Load::Constant("{}".to_owned()).build_script();
     assert!(!counter.contains('@') && !constant.contains('@'), "{counter}");
-    assert!(counter.contains(&format!("Content-Length: {}", count_call(COUNTER_FIRST).len())));
-    assert_eq!(count_call(COUNTER_FIRST).len(), count_call(COUNTER_FIRST + COUNTER_MAX - 1).len());
+    assert!(
+        counter
+            .contains(&format!("Content-Length: {}", transaction_count_call(COUNTER_FIRST).len()))
+    );
+    assert_eq!(
+        transaction_count_call(COUNTER_FIRST).len(),
+        transaction_count_call(COUNTER_FIRST + COUNTER_MAX - 1).len()
+    );
 }
 
 #[test]

@@ -1,16 +1,17 @@
-//! The parsers of `/proc`, with lines of the kernel's format and with this process.
+//! The parsers of `/proc` are tested with lines in the kernel's format and with a child process.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use super::{
-    busy_ticks, core_seconds, cpu_time, group, group_of, resident_bytes, resident_kibibytes,
+    busy_ticks, core_busy_seconds, cpu_time, list_group, parse_group, resident_bytes,
+    resident_kibibytes,
 };
 
 #[test]
 fn the_group_is_read_past_a_name_with_parentheses() {
-    assert_eq!(group_of("41 (a) b (c) S 1 37 37 0 -1"), Some(37));
-    assert_eq!(group_of("41"), None);
+    assert_eq!(parse_group("41 (a) b (c) S 1 37 37 0 -1"), Some(37));
+    assert_eq!(parse_group("41"), None);
 }
 
 #[test]
@@ -24,7 +25,7 @@ fn a_core_is_busy_with_all_but_waiting() {
     let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 800 900 8 16 32 64 128\n";
     assert_eq!(busy_ticks(stat, "0"), Some(63));
     assert_eq!(busy_ticks(stat, "1"), None);
-    assert!(core_seconds("0").unwrap() > 0.0);
+    assert!(core_busy_seconds("0").unwrap() > 0.0);
 }
 
 #[test]
@@ -36,13 +37,13 @@ fn a_busy_group_has_cpu_time_and_memory_and_ends() {
         .spawn()
         .unwrap();
     let leader = child.id();
-    assert!(group(leader).unwrap().contains(&leader));
-    // The loop may not have run yet: wait until the kernel has counted some of it.
+    assert!(list_group(leader).unwrap().contains(&leader));
+    // Wait until the kernel has counted some CPU time of the loop.
     while cpu_time(leader).map_or(0, |time| time.as_micros()) < 1_000 {
         std::thread::yield_now();
     }
     assert!(resident_bytes(leader).unwrap() > 100 << 10);
     drop(child.stdin.take());
     child.wait().unwrap();
-    assert!(group(leader).is_err());
+    assert!(list_group(leader).is_err());
 }

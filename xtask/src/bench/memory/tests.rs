@@ -1,18 +1,18 @@
-//! The verdict on growth, on series that grow and that do not.
+//! Growth is found in samples that grow, and not in samples that level off.
 
 use std::time::Duration;
 
 use super::super::load::Summary;
-use super::{find_problems, growth};
+use super::{find_growth, find_problems};
 
 #[test]
 fn a_leak_shows_and_a_filling_cache_does_not() {
     let leak: Vec<f64> = (0..100).map(|second| 50.0 + f64::from(second)).collect();
-    let (start, end) = growth(&leak);
+    let (start, end) = find_growth(&leak);
     assert!(end / start > 1.4, "{start} to {end}");
     let full: Vec<f64> = (0..100).map(|second| 20.0 + f64::from(second).min(40.0)).collect();
-    assert_eq!(growth(&full), (60.0, 60.0));
-    assert!(growth(&[]).0.is_nan());
+    assert_eq!(find_growth(&full), (60.0, 60.0));
+    assert!(find_growth(&[]).0.is_nan());
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! The arithmetic of a row, its table and its JSON.
 
-use super::{Row, Subject, median, table};
+use super::{Row, RowSpec, format_table, median};
 
 fn row(ours: &[f64], theirs: &[f64], target: f64, problems: &[&str]) -> Row {
-    let subject = Subject { case: "hit", unit: "us", peer: "nginx", target: Some(target) };
-    Row::of(&subject, ours, theirs, problems.iter().map(|problem| (*problem).to_owned()).collect())
+    let row_spec = RowSpec { case: "hit", unit: "us", peer: "nginx", target: Some(target) };
+    Row::compare(
+        &row_spec,
+        ours,
+        theirs,
+        problems.iter().map(|problem| (*problem).to_owned()).collect(),
+    )
 }
 
 #[test]
@@ -51,7 +56,7 @@ fn the_json_has_the_documented_keys() {
 
 #[test]
 fn the_table_is_aligned_and_lists_problems() {
-    let text = table(&[row(&[1.0], &[2.0], 0.4, &["3 timeouts"])]);
+    let text = format_table(&[row(&[1.0], &[2.0], 0.4, &["3 timeouts"])]);
     assert_eq!(
         text,
         "case  unit  ours  peer   theirs  ratio  spread       n  target  met\n\

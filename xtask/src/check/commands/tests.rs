@@ -1,8 +1,8 @@
-//! Commands that exist pass; misspelt commands and flags, ours and weir's, are caught.
+//! Commands that exist pass. Misspelt commands and flags of this tool and of weir are found.
 
 use anyhow::{Result, bail};
 
-use super::{check_command, in_page, split};
+use super::{check_command, read_commands, split_commands};
 
 fn verdict(line: &str) -> Result<()> {
     let mut help = |name: &str| match name {
@@ -11,7 +11,7 @@ fn verdict(line: &str) -> Result<()> {
         "index sync" => Ok("Usage: weir index sync [OPTIONS]\n      --db <FILE>\n".to_owned()),
         _ => bail!("weir has no command {name}"),
     };
-    let words = split(line);
+    let words = split_commands(line);
     assert!(!words.is_empty(), "{line}");
     words.iter().try_for_each(|words| check_command(words, &mut help))
 }
@@ -56,7 +56,8 @@ fn commands_that_do_not_exist_are_caught() {
 #[test]
 fn here_documents_are_left_out() {
     let page = "```sh\ncat > a.toml <<'EOF'\n[node]\nEOF\nweir check a.toml\n```\n";
-    let lines: Vec<usize> = in_page("a.md", page).iter().map(|written| written.line).collect();
+    let lines: Vec<usize> =
+        read_commands("a.md", page).iter().map(|written| written.line).collect();
     assert_eq!(lines, [2, 5]);
 }
 
@@ -64,7 +65,7 @@ fn here_documents_are_left_out() {
 fn only_shell_blocks_are_read_and_lines_are_joined() {
     let page =
         "```toml\nx = 1\n```\n\n```sh\n# first\nweir serve \\\n  --upstream a\nls | cat\n```\nls\n";
-    let found: Vec<(usize, String)> = in_page("a.md", page)
+    let found: Vec<(usize, String)> = read_commands("a.md", page)
         .into_iter()
         .map(|found| (found.line, found.words.join(" ")))
         .collect();

@@ -19,7 +19,7 @@ fn results_are_summed_and_failures_are_reported() {
         &mut slowest,
     )
     .unwrap();
-    assert_eq!(slowest.table(), "slowest     seconds  test\n                2.5  a::b\n");
+    assert_eq!(slowest.format_table(), "slowest     seconds  test\n                2.5  a::b\n");
     assert!(!success);
     assert_eq!(counts, Counts { passed: 5, failed: 1, skipped: 1 });
 }
@@ -29,12 +29,12 @@ fn a_hanging_command_is_ended_and_reported() {
     let script = "echo 'test result: ok. 3 passed; 0 failed'; sleep 600 & wait";
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdout(Stdio::piped());
-    let begun = Instant::now();
-    let fault =
+    let started = Instant::now();
+    let error =
         run(&mut command, Duration::from_secs(1), &mut Slowest::default()).unwrap_err().to_string();
-    assert!(fault.contains("printed nothing for 1s and was killed"), "{fault}");
-    assert!(fault.contains("passed: 3"), "{fault}");
-    assert!(begun.elapsed() < Duration::from_secs(300));
+    assert!(error.contains("printed nothing for 1s and was killed"), "{error}");
+    assert!(error.contains("passed: 3"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(300));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn the_slowest_tests_are_listed_in_order() {
     assert_eq!(slowest.0.len(), SLOWEST);
     let names: Vec<&str> = slowest.0.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names, ["slow_and_wrong", "number_9", "number_8", "number_7", "number_6"]);
-    assert!(Slowest::default().table().is_empty());
+    assert!(Slowest::default().format_table().is_empty());
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The shipped Containerfile is read, and what this tool cannot build is rejected.
+//! The shipped Containerfile is parsed, and instructions that this tool cannot build are rejected.
 
 use super::parse;
 
-const LEAST: &str = "FROM rust AS build\nRUN anything\nFROM scratch\n\
+const MINIMAL: &str = "FROM rust AS build\nRUN anything\nFROM scratch\n\
     COPY --from=build /weir /usr/bin/weir\nUSER 65532:65532\nENTRYPOINT [\"/usr/bin/weir\"]\n";
 
 #[test]
@@ -20,7 +20,7 @@ fn the_shipped_file_describes_an_image() {
 
 #[test]
 fn unknown_instructions_and_missing_ones_are_rejected() {
-    parse(LEAST).unwrap();
+    parse(MINIMAL).unwrap();
     for (from, to) in [
         ("USER 65532:65532\n", ""),
         ("USER 65532:65532\n", "USER 65532:65532\nRUN anything\n"),
@@ -28,7 +28,7 @@ fn unknown_instructions_and_missing_ones_are_rejected() {
         ("--from=build ", ""),
         ("[\"/usr/bin/weir\"]", "/usr/bin/weir"),
     ] {
-        let text = LEAST.replace(from, to);
-        assert!(text != LEAST && parse(&text).is_err(), "{text}");
+        let text = MINIMAL.replace(from, to);
+        assert!(text != MINIMAL && parse(&text).is_err(), "{text}");
     }
 }

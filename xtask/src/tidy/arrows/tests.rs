@@ -4,7 +4,7 @@ use super::super::tree::Tree;
 use super::find_forbidden;
 
 fn caught(path: &str, manifest: &str) -> Vec<String> {
-    find_forbidden(&Tree::of(&[(path, manifest)])).iter().map(ToString::to_string).collect()
+    find_forbidden(&Tree::from_texts(&[(path, manifest)])).iter().map(ToString::to_string).collect()
 }
 
 #[test]

@@ -7,7 +7,7 @@ const SAMPLE: LayeredFolder =
     LayeredFolder { path: "crates/x/src", layers: &[&["policy"], &["call", "io"], &["path"]] };
 
 fn caught(path: &str, text: &str) -> Vec<String> {
-    let found = check_folder(&Tree::of(&[(path, text)]), &SAMPLE);
+    let found = check_folder(&Tree::from_texts(&[(path, text)]), &SAMPLE);
     found.iter().map(ToString::to_string).collect()
 }
 
@@ -59,7 +59,7 @@ fn a_module_in_no_layer_is_caught() {
 fn a_folder_within_a_folder_has_its_own_layers() {
     let layers = LayeredFolder { path: "crates/x/src/json", layers: &[&["string"], &["scanner"]] };
     let caught = |path, text| {
-        let found = check_folder(&Tree::of(&[(path, text)]), &layers);
+        let found = check_folder(&Tree::from_texts(&[(path, text)]), &layers);
         found.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let string = "crates/x/src/json/string.rs";

@@ -1,11 +1,12 @@
-//! Banned names in files and folders are caught; names that contain one as a part pass.
+//! Banned words in names of files and folders are found. A longer word that contains a banned one
+//! passes.
 
 use super::super::tree::Tree;
 use super::find_banned;
 
 #[test]
 fn banned_names_are_caught() {
-    let caught = |path| find_banned(&Tree::of(&[(path, "")])).len();
+    let caught = |path| find_banned(&Tree::from_texts(&[(path, "")])).len();
     assert_eq!(caught("crates/wire/src/helper.rs"), 1);
     assert_eq!(caught("crates/gateway/src/http_utils.rs"), 1);
     assert_eq!(caught("crates/gateway/src/common/limit.rs"), 1);

@@ -1,10 +1,10 @@
-//! Dead paths in pages, links and module docs are caught; the reader's own files are not ours.
+//! Dead paths in pages, links and module docs are found. Names of the reader's own files pass.
 
 use super::super::tree::Tree;
 use super::{find_machine_paths, find_missing};
 
 fn dead(path: &str, text: &str) -> Vec<usize> {
-    let tree = Tree::of(&[
+    let tree = Tree::from_texts(&[
         (path, text),
         ("crates/gateway/src/policy/limit.rs", "//! Limits."),
         ("docs/style.md", "# Style\n\n## What is `x`, and why?"),
@@ -51,7 +51,7 @@ fn dead_paths_in_module_docs_are_caught_and_in_code_ignored() {
 
 #[test]
 fn paths_of_one_machine_are_caught() {
-    let caught = |path, text: &str| find_machine_paths(&Tree::of(&[(path, text)])).len();
+    let caught = |path, text: &str| find_machine_paths(&Tree::from_texts(&[(path, text)])).len();
     let home = concat!("/ho", "me/");
     assert_eq!(caught("docs/x.md", &format!("see {home}me/x")), 1);
     assert_eq!(caught("docs/x.md", &format!("https://x.y{home}me")), 0);

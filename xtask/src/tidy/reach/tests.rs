@@ -4,7 +4,7 @@ use super::super::tree::Tree;
 use super::find_unreachable;
 
 fn caught(files: &[(&str, &str)]) -> Vec<String> {
-    find_unreachable(&Tree::of(files)).into_iter().map(|finding| finding.path).collect()
+    find_unreachable(&Tree::from_texts(files)).into_iter().map(|finding| finding.path).collect()
 }
 
 #[test]

@@ -1,28 +1,30 @@
 //! Blobs, empty folders and data without a source are found.
 
 use super::super::tree::Tree;
-use super::{find_blobs, find_empty_folders, find_unnamed_sources, list_notes, long_functions};
+use super::{
+    find_blobs, find_empty_folders, find_long_functions, find_unnamed_sources, list_notes,
+};
 
 #[test]
 fn a_blob_is_caught_outside_of_recorded_data() {
     let large = "x".repeat(200_001);
-    assert_eq!(find_blobs(&Tree::of(&[("docs/picture.svg", &large)])).len(), 1);
-    assert!(find_blobs(&Tree::of(&[("testdata/geth/chain.rlp", &large)])).is_empty());
-    assert!(find_blobs(&Tree::of(&[("docs/picture.svg", &large[1..])])).is_empty());
+    assert_eq!(find_blobs(&Tree::from_texts(&[("docs/picture.svg", &large)])).len(), 1);
+    assert!(find_blobs(&Tree::from_texts(&[("testdata/geth/chain.rlp", &large)])).is_empty());
+    assert!(find_blobs(&Tree::from_texts(&[("docs/picture.svg", &large[1..])])).is_empty());
 }
 
 #[test]
 fn an_empty_folder_is_caught() {
-    let tree = Tree::of(&[]).with_empty_folder("crates/gateway/tests/config/invalid");
+    let tree = Tree::from_texts(&[]).with_empty_folder("crates/gateway/tests/config/invalid");
     assert_eq!(find_empty_folders(&tree).len(), 1);
-    assert!(find_empty_folders(&Tree::of(&[])).is_empty());
+    assert!(find_empty_folders(&Tree::from_texts(&[])).is_empty());
 }
 
 #[test]
 fn data_without_source_licence_or_data_is_caught() {
     let good = "From https://x.y/z at commit 1a2b, licence CC0.";
     let caught = |readme| {
-        find_unnamed_sources(&Tree::of(&[
+        find_unnamed_sources(&Tree::from_texts(&[
             ("testdata/x/README.md", readme),
             ("testdata/x/a.io", ""),
         ]))
@@ -31,16 +33,16 @@ fn data_without_source_licence_or_data_is_caught() {
     assert_eq!(caught(good), 0);
     assert_eq!(caught("From https://x.y/z at commit 1a2b."), 1);
     assert_eq!(caught(""), 3);
-    assert_eq!(find_unnamed_sources(&Tree::of(&[("testdata/x/a.io", "")])).len(), 4);
-    assert_eq!(find_unnamed_sources(&Tree::of(&[("testdata/x/README.md", good)])).len(), 1);
+    assert_eq!(find_unnamed_sources(&Tree::from_texts(&[("testdata/x/a.io", "")])).len(), 4);
+    assert_eq!(find_unnamed_sources(&Tree::from_texts(&[("testdata/x/README.md", good)])).len(), 1);
 }
 
 #[test]
 fn long_functions_and_files_are_noted() {
     let long = format!("fn long() {{\n{}}}\nfn short() {{\n}}\n", "    a();\n".repeat(69));
-    assert_eq!(long_functions(&long), [(1, 71)]);
-    assert_eq!(list_notes(&Tree::of(&[("crates/wire/src/a.rs", &long)])).len(), 1);
+    assert_eq!(find_long_functions(&long), [(1, 71)]);
+    assert_eq!(list_notes(&Tree::from_texts(&[("crates/wire/src/a.rs", &long)])).len(), 1);
     let lines = "a\n".repeat(601);
-    assert_eq!(list_notes(&Tree::of(&[("crates/wire/src/a.rs", &lines)])).len(), 1);
-    assert!(list_notes(&Tree::of(&[("crates/wire/src/a/tests.rs", &lines)])).is_empty());
+    assert_eq!(list_notes(&Tree::from_texts(&[("crates/wire/src/a.rs", &lines)])).len(), 1);
+    assert!(list_notes(&Tree::from_texts(&[("crates/wire/src/a/tests.rs", &lines)])).is_empty());
 }

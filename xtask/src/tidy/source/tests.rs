@@ -1,4 +1,4 @@
-//! Each check on source with a sample that it must catch and one that it must let pass.
+//! Each check on source has a sample with a violation and a sample without one.
 
 use super::super::Finding;
 use super::super::tree::Tree;
@@ -8,7 +8,7 @@ use super::{
 };
 
 fn lines(check: fn(&Tree) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
-    check(&Tree::of(&[(path, text)])).iter().map(|finding| finding.line).collect()
+    check(&Tree::from_texts(&[(path, text)])).iter().map(|finding| finding.line).collect()
 }
 
 #[test]
@@ -79,13 +79,13 @@ fn an_error_response_built_elsewhere_is_caught() {
 
 #[test]
 fn a_sleeping_test_is_caught_unless_it_has_a_reason() {
-    // Put together here so that this file does not hold what it looks for.
+    // The literal is split, so this file does not contain a match.
     let call = concat!("sl", "eep(d)");
     let caught = |text: &str| lines(find_sleeps, "crates/gateway/tests/pool.rs", text);
     assert_eq!(caught(&format!("a();\n{call}.await;")), [2]);
     for call in [call, concat!("std::thread::park_", "timeout(d)"), concat!("pau", "se(d)")] {
         assert_eq!(caught(&format!("{call};")), [1], "{call}");
-        // Any other comment is no reason, and neither is an empty one.
+        // Neither another comment nor an empty reason is a reason.
         assert_eq!(caught(&format!("{call}; // virtual time")), [1], "{call}");
         assert_eq!(caught(&format!("// A pause.\n{call};")), [2], "{call}");
         assert_eq!(caught(&format!("{call}; {SLEEPS}")), [1], "{call}");

@@ -12,8 +12,8 @@ fn places() -> KeyPlaces {
 
 fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
     let extra = ExtraFields {
-        places: Some(places),
-        tokens: true,
+        key_places: Some(places),
+        accepts_tokens: true,
         used_headers: vec!["user-agent".into(), "x-team".into()],
     };
     let fields = HeadFields { hash_header: None, limits: Vec::new(), extra: Some(extra) };
@@ -109,7 +109,8 @@ fn host_and_configured_headers_are_parsed() {
     assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
     assert_eq!(extra.headers[1], None);
     for (host, expected) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
-        let fields = ExtraFields { places: None, tokens: false, used_headers: Vec::new() };
+        let fields =
+            ExtraFields { key_places: None, accepts_tokens: false, used_headers: Vec::new() };
         let mut extra = ExtraValues::new(&fields);
         extra.set_target(host, "/", &fields);
         assert_eq!(&*extra.host, expected);

@@ -17,8 +17,9 @@ use serde_json::json;
 use super::*;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-/// One time in the far future, and one in the past.
+/// A Unix time in the far future.
 const LATER: u64 = 4_000_000_000;
+/// A Unix time in the past.
 const BEFORE: u64 = 1_000_000_000;
 
 fn config(folder: &Path, jwt: &str) -> Config {
@@ -34,7 +35,7 @@ fn check(config: &Config, token: &str) -> Result<Grant, Denial> {
     verify(token, &config.access.issuers, &config.chains)
 }
 
-fn hs(claims: &Value) -> String {
+fn sign_hs256(claims: &Value) -> String {
     let key = EncodingKey::from_secret(SECRET.as_bytes());
     encode(&Header::new(Algorithm::HS256), claims, &key).unwrap()
 }
@@ -43,15 +44,15 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
 }
 
-/// A signing key, its public key in PEM, and its JSON form.
-struct Pair {
+/// A signing key, with its public key in PEM and as a JSON web key.
+struct SigningKey {
     signing: EncodingKey,
     public: String,
     jwk: Value,
     algorithm: Algorithm,
 }
 
-fn elliptic(algorithm: Algorithm) -> Pair {
+fn generate_elliptic_key(algorithm: Algorithm) -> SigningKey {
     let (kind, curve) = match algorithm {
         Algorithm::ES256 => (&ECDSA_P256_SHA256_FIXED_SIGNING, "P-256"),
         _ => (&ECDSA_P384_SHA384_FIXED_SIGNING, "P-384"),
@@ -65,10 +66,10 @@ fn elliptic(algorithm: Algorithm) -> Pair {
     let jwk = json!({"kty": "EC", "crv": curve, "x": number(x), "y": number(y), "kid": "e"});
     let private = pem("PRIVATE KEY", private.as_ref());
     let signing = EncodingKey::from_ec_pem(private.as_bytes()).unwrap();
-    Pair { signing, public: pem("PUBLIC KEY", public.as_ref()), jwk, algorithm }
+    SigningKey { signing, public: pem("PUBLIC KEY", public.as_ref()), jwk, algorithm }
 }
 
-fn rsa(algorithm: Algorithm) -> Pair {
+fn rsa(algorithm: Algorithm) -> SigningKey {
     let pair = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).unwrap();
     let private: aws_lc_rs::encoding::Pkcs8V1Der<'_> = pair.as_der().unwrap();
     let public: PublicKeyX509Der<'_> = pair.public_key().as_der().unwrap();
@@ -78,10 +79,10 @@ fn rsa(algorithm: Algorithm) -> Pair {
     let jwk = json!({"kty": "RSA", "n": modulus, "e": exponent, "kid": "r", "use": "sig"});
     let private = pem("PRIVATE KEY", private.as_ref());
     let signing = EncodingKey::from_rsa_pem(private.as_bytes()).unwrap();
-    Pair { signing, public: pem("PUBLIC KEY", public.as_ref()), jwk, algorithm }
+    SigningKey { signing, public: pem("PUBLIC KEY", public.as_ref()), jwk, algorithm }
 }
 
-impl Pair {
+impl SigningKey {
     fn sign(&self, id: Option<&str>) -> String {
         let header = Header { kid: id.map(str::to_owned), ..Header::new(self.algorithm) };
         encode(&header, &json!({"exp": LATER, "sub": "bob"}), &self.signing).unwrap()
@@ -91,7 +92,11 @@ impl Pair {
 #[test]
 fn each_kind_of_key_verifies_its_own_algorithms_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
-    let pairs = [rsa(Algorithm::RS256), elliptic(Algorithm::ES256), elliptic(Algorithm::ES384)];
+    let pairs = [
+        rsa(Algorithm::RS256),
+        generate_elliptic_key(Algorithm::ES256),
+        generate_elliptic_key(Algorithm::ES384),
+    ];
     for pair in &pairs {
         std::fs::write(folder.path().join("public.pem"), &pair.public).unwrap();
         let config = config(folder.path(), "public_key = \"public.pem\"");
@@ -122,7 +127,7 @@ fn a_token_without_a_signature_is_none() {
     let config = config(folder.path(), &format!("secret = \"{SECRET}\""));
     let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claims = part(json!({"exp": LATER}));
-    let good = hs(&json!({"exp": LATER}));
+    let good = sign_hs256(&json!({"exp": LATER}));
     let cut = good.rsplit_once('.').unwrap().0;
     for token in [
         format!("{}.{claims}.", part(json!({"alg": "none"}))),
@@ -152,7 +157,7 @@ fn times_issuer_and_audience_are_held() {
         let mut claims = good.clone();
         claims[name] = value;
         claims.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-        check(&config, &hs(&claims)).map(|_| ())
+        check(&config, &sign_hs256(&claims)).map(|_| ())
     };
     assert_eq!(changed("aud", json!(["other", "x"])), Ok(()));
     assert_eq!(changed("nbf", json!(BEFORE)), Ok(()));
@@ -176,7 +181,7 @@ fn claims_limit_what_a_token_allows() {
     let lines =
         format!("secret = \"{SECRET}\"\ntier = \"free\"\nmethods_claim = \"https://x/m\"\n");
     let config = config(folder.path(), &lines);
-    let grant = |claims: Value| check(&config, &hs(&claims));
+    let grant = |claims: Value| check(&config, &sign_hs256(&claims));
     let open = grant(json!({"exp": LATER})).unwrap();
     assert_eq!((open.tier.as_deref(), open.chains.as_deref()), (Some("free"), None));
     assert!(open.methods.is_open() && open.expires == Some(LATER + 30));
@@ -199,7 +204,7 @@ fn claims_limit_what_a_token_allows() {
 #[test]
 fn a_set_of_keys_is_chosen_from_by_id() {
     let folder = tempfile::tempdir().unwrap();
-    let (elliptic_key, rsa_key) = (elliptic(Algorithm::ES256), rsa(Algorithm::RS256));
+    let (elliptic_key, rsa_key) = (generate_elliptic_key(Algorithm::ES256), rsa(Algorithm::RS256));
     let encryption = json!({"kty": "RSA", "n": "AQAB", "e": "AQAB", "use": "enc"});
     let set = json!({"keys": [elliptic_key.jwk, rsa_key.jwk, encryption]});
     std::fs::write(folder.path().join("set.json"), set.to_string()).unwrap();
@@ -211,7 +216,7 @@ fn a_set_of_keys_is_chosen_from_by_id() {
         (elliptic_key.sign(None), true),
         (elliptic_key.sign(Some("r")), false),
         (elliptic_key.sign(Some("unknown")), false),
-        (elliptic(Algorithm::ES256).sign(Some("e")), false),
+        (generate_elliptic_key(Algorithm::ES256).sign(Some("e")), false),
     ] {
         assert_eq!(check(&config, &token).is_ok(), expected, "{token}");
     }
@@ -223,16 +228,16 @@ fn a_token_is_verified_once_and_memory_is_bounded() {
     let known = config(folder.path(), &format!("secret = \"{SECRET}\""));
     let other = config(folder.path(), &format!("secret = \"{}\"", SECRET.replace('0', "z")));
     let mut tokens = Tokens::new(&known).unwrap();
-    let token = hs(&json!({"exp": LATER}));
+    let token = sign_hs256(&json!({"exp": LATER}));
     let hash = crate::config::access::sha256(token.as_bytes());
     tokens.find_grant(&hash, &token, &known).unwrap();
     // The other configuration could not verify the token, so this is a cache hit.
     assert!(tokens.find_grant(&hash, &token, &other).is_ok());
     assert_eq!(tokens.find_grant(&[0; 32], &token, &other).unwrap_err(), Denial::BadKey);
-    for number in 0..2 * TOKENS_MAX as u64 {
+    for number in 0..2 * CACHED_TOKENS_MAX as u64 {
         let mut hash = [0; 32];
         hash[..8].copy_from_slice(&number.to_le_bytes());
         let _ = tokens.find_grant(&hash, &token, &known);
     }
-    assert!(tokens.verified.len() <= TOKENS_MAX);
+    assert!(tokens.verified.len() <= CACHED_TOKENS_MAX);
 }

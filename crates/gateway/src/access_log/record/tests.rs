@@ -15,7 +15,7 @@ fn record() -> Record {
         status: 200,
         bytes_in: 70,
         bytes_out: 40,
-        took: Duration::from_micros(1500),
+        duration: Duration::from_micros(1500),
         calls: 1,
         call: Some(CallRecord {
             method: "eth_call".into(),
@@ -24,7 +24,7 @@ fn record() -> Record {
             cache: Some(CacheStatus::Miss),
             upstream: Some("a".into()),
             bytes: 10,
-            took: Duration::from_micros(1400),
+            duration: Duration::from_micros(1400),
             upstream_time: Some(Duration::from_micros(1400)),
         }),
         extra: Some(extra("rpc.example", "curl/8")),

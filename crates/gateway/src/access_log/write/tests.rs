@@ -18,7 +18,7 @@ fn record(method: &str) -> Record {
         cache: None,
         upstream: None,
         bytes: 0,
-        took: Duration::ZERO,
+        duration: Duration::ZERO,
         upstream_time: None,
     };
     Record { call: Some(call), ..Record::without_head("::1".parse().unwrap(), "HTTP/1.1") }

@@ -1,4 +1,4 @@
-//! Small SVG drawings for the page: lines over the last two minutes, and a divided bar.
+//! Small SVG drawings for the status page: line charts of the last two minutes, and divided bars.
 //!
 //! Each drawing has a text alternative for screen readers. Colours and sizes are in `style.css`.
 
@@ -12,18 +12,19 @@ use crate::admin::history::{SAMPLES_MAX, Series};
 const WIDTH: usize = SAMPLES_MAX - 1;
 /// Height of a drawing in SVG units.
 const HEIGHT: f64 = 30.0;
-/// Space above the highest value in SVG units. It keeps a thick stroke from being cut.
+/// Space above the highest value in SVG units. Without it, the stroke of the line would be clipped.
 const MARGIN: f64 = 2.0;
 
 /// Contents of a line chart.
 pub(super) struct Plot<'a> {
-    /// CSS class, which gives the size.
+    /// CSS class, which determines the size.
     pub(super) class: &'static str,
     /// Text alternative for screen readers.
     pub(super) label: &'a str,
-    /// The line itself.
+    /// The values of the line.
     pub(super) line: &'a Series,
-    /// A subset of the values of `line`, such as cache hits. It is drawn as an area below the line.
+    /// A part of each value of `line`, such as the cache hits among the calls. It is drawn as an
+    /// area below the line. `None` draws no area.
     pub(super) part: Option<&'a Series>,
 }
 
@@ -50,7 +51,8 @@ pub(super) fn draw_plot(plot: &Plot<'_>) -> Markup {
     }
 }
 
-/// Draws a bar divided by these amounts, each with its CSS class. The bar is empty if all are 0.
+/// Draws a bar that is divided in proportion to these amounts. Each amount comes with its CSS
+/// class. The bar is empty if all amounts are 0.
 pub(super) fn draw_bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     let total: u64 = parts.iter().map(|(_, amount)| amount).sum();
     let mut start = 0.0;
@@ -70,10 +72,10 @@ pub(super) fn draw_bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
     }
 }
 
-/// The points of a line without gaps, as x and value.
+/// A part of a line without gaps. Each point is a horizontal position and a value.
 type Run = Vec<(f64, f64)>;
 
-/// Splits a line at its gaps. The newest value is at the right edge.
+/// Splits a line at its gaps. Places the newest value at the right edge.
 fn split_at_gaps(line: &Series) -> Vec<Run> {
     let offset = WIDTH.saturating_sub(line.len());
     let mut runs: Vec<Run> = Vec::new();
@@ -111,7 +113,7 @@ fn write_line_path(run: &Run, scale_max: f64) -> String {
     path
 }
 
-/// Returns the SVG path of the area below a line.
+/// Returns the SVG path of the area below a line; empty without points.
 fn write_area_path(run: &Run, scale_max: f64) -> String {
     let (Some(first_point), Some(last_point)) = (run.first(), run.last()) else {
         return String::new();

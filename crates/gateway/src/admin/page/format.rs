@@ -35,7 +35,7 @@ pub(super) fn format_percent(ratio: f64) -> String {
     format!("{:.1}\u{202f}%", ratio * 100.0)
 }
 
-/// Formats milliseconds; from one second on, as seconds.
+/// Formats milliseconds. Values of a second or more are formatted as seconds.
 pub(super) fn format_millis(ms: Option<f64>) -> String {
     match ms {
         None => NONE.to_owned(),

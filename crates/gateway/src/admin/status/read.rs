@@ -1,4 +1,4 @@
-//! Reads the state of the gateway into a [`Status`]. Each function reads one part.
+//! Reads the state of the gateway into a [`Status`]. Each function reads one part of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,18 +15,18 @@ use crate::call::CacheStatus;
 use crate::config;
 use crate::config::group::{Balance, HashKey};
 use crate::io::memory::Budget;
-use crate::limits::{KEY_BYTES, Limits};
+use crate::limits::{Limits, ZONE_BYTES_PER_KEY};
 use crate::metrics::counters::{KeyCounters, MethodCounters};
 use crate::metrics::instrument::Histogram;
 use crate::metrics::label::{AttemptOutcome, IndexLookup, LimitOutcome, RedisLookup};
 use crate::metrics::thread::{ChainLabel, Counters};
 use crate::policy::health;
 use crate::policy::memory::Purpose;
-use crate::state::process::{Outcome, ReloadRecord, Reloads};
+use crate::state::process::{ReloadOutcome, ReloadRecord, Reloads};
 use crate::state::snapshot::Snapshot;
 use crate::upstream::chain::ChainState;
 
-/// Maximum number of methods per chain in the status. Methods with the most calls are listed, and
+/// Maximum number of methods per chain in the status, which lists the methods with the most calls.
 /// `/metrics` lists all methods.
 const METHODS_MAX: usize = 20;
 
@@ -56,17 +56,17 @@ impl Status {
         }
     }
 
-    /// Returns the reasons concerning upstreams why the gateway should get no traffic. A reason is
-    /// a chain without a head, or without an upstream that may be called.
+    /// Returns the reasons why the gateway is not ready, as far as they concern upstreams. A reason
+    /// is a chain without a head, or a chain without a usable upstream.
     pub(crate) fn unready_reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         for chain in &self.chains {
-            let usable = |upstream: &UpstreamStatus| {
+            let is_usable = |upstream: &UpstreamStatus| {
                 upstream.cordon.is_none()
                     && matches!(upstream.state, HealthState::Healthy | HealthState::Lagging)
             };
             let name = &chain.name;
-            if !chain.upstreams.iter().any(usable) {
+            if !chain.upstreams.iter().any(is_usable) {
                 let states = list_state_counts(&chain.upstreams);
                 reasons.push(format!("chain {name}: no usable upstream ({states})"));
             }
@@ -107,7 +107,7 @@ fn read_zones(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
             ZoneStatus {
                 name: zone.name.to_string(),
                 keys: fill.keys,
-                keys_max: (zone.bytes / KEY_BYTES) as u64,
+                keys_max: (zone.bytes / ZONE_BYTES_PER_KEY) as u64,
                 evicted: fill.evicted,
                 shared: zone.shared,
                 fallback_threads: zone.shared.then(|| fallback_threads.get()),
@@ -134,8 +134,8 @@ fn read_config(reloads: Reloads) -> ConfigStatus {
     let reload = |record: ReloadRecord| {
         let since = record.ended_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (applied, changes, why) = match record.outcome {
-            Outcome::Applied { changes } => (true, changes, None),
-            Outcome::Refused { reason } => (false, Vec::new(), Some(reason)),
+            ReloadOutcome::Applied { changes } => (true, changes, None),
+            ReloadOutcome::Refused { reason } => (false, Vec::new(), Some(reason)),
         };
         ReloadStatus { unix_seconds: round_seconds(since), applied, changes, why }
     };
@@ -149,14 +149,14 @@ fn read_config(reloads: Reloads) -> ConfigStatus {
     }
 }
 
-/// Returns seconds, rounded to milliseconds to keep the JSON readable.
+/// Converts a duration to seconds, rounded to milliseconds to keep the JSON readable.
 fn round_seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
 /// Returns a quantile in milliseconds, rounded to microseconds.
-fn round_quantile_ms(latency: &Histogram, share: f64) -> Option<f64> {
-    latency.quantile_ms(share).map(|ms| (ms * 1000.0).round() / 1000.0)
+fn round_quantile_ms(latency: &Histogram, quantile: f64) -> Option<f64> {
+    latency.quantile_ms(quantile).map(|ms| (ms * 1000.0).round() / 1000.0)
 }
 
 fn read_chain(snapshot: &Snapshot, counters: &Counters, index: usize) -> ChainStatus {
@@ -241,7 +241,7 @@ fn read_upstream(snapshot: &Snapshot, counters: &Counters, index: usize) -> Upst
     }
 }
 
-/// Returns the transports of an upstream, the cheapest first.
+/// Returns the transports of an upstream. The cheapest comes first.
 fn list_transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     let over_http = upstream.http().map(|(url, _)| match upstream.http2 {
         true => "http2",
@@ -251,7 +251,8 @@ fn list_transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     [multiplexed, over_http].into_iter().flatten().collect()
 }
 
-/// Returns the state as the status names it, and the end of the state if it is known.
+/// Returns the state by its name in the status, and the end of the state. The end is `None` if it
+/// is unknown.
 fn read_state(state: health::HealthState) -> (HealthState, Option<Duration>) {
     match state {
         health::HealthState::Healthy => (HealthState::Healthy, None),
@@ -301,6 +302,7 @@ fn read_group(
     }
 }
 
+/// Returns the methods with the most calls, in descending order.
 fn read_methods(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodStatus> {
     let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.family };
     let mut called: Vec<_> =
@@ -324,7 +326,7 @@ fn read_methods(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodSt
 
 fn read_memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
     let [hits, misses, coalesced, bypasses] =
-        CacheStatus::ALL.map(|status| counters.calls_with(status));
+        CacheStatus::ALL.map(|status| counters.count_calls_with(status));
     let cacheable = hits + misses + coalesced;
     MemoryCache {
         enabled: snapshot.cache.is_some(),
@@ -378,6 +380,7 @@ fn read_index(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus> {
 
 fn read_keys(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
     let quotas = snapshot.quotas.as_ref();
+    // The quotas are in the order of the keys. The issuers of tokens, which follow, have no quota.
     let mut usages = quotas
         .map(|quotas| quotas.usage(crate::io::clock::unix_seconds()))
         .unwrap_or_default()
@@ -403,8 +406,8 @@ fn read_rejected_calls(snapshot: &Snapshot, counters: &Counters) -> Vec<Rejected
         ("malformed", None, counters.calls_refused.get()),
     ];
     let denied = counters.denied.iter().map(|(denial, count)| (denial.as_str(), None, count.get()));
-    let all = by_zone.chain(others).chain(denied);
-    all.map(|(reason, zone, calls)| Rejected { reason, zone, calls }).collect()
+    let rejections = by_zone.chain(others).chain(denied);
+    rejections.map(|(reason, zone, calls)| Rejected { reason, zone, calls }).collect()
 }
 
 fn read_totals(snapshot: &Snapshot, counters: &Counters) -> Totals {
@@ -435,15 +438,15 @@ fn read_totals(snapshot: &Snapshot, counters: &Counters) -> Totals {
 
 impl MemoryStatus {
     fn of(budget: &Budget) -> MemoryStatus {
-        let held = budget.bytes_held();
-        let purpose = |purpose: Purpose| MemoryPurpose {
+        let bytes_held = budget.bytes_held();
+        let read_purpose = |purpose: Purpose| MemoryPurpose {
             name: purpose.as_str(),
-            bytes: held[purpose.index()] as u64,
+            bytes: bytes_held[purpose.index()] as u64,
             refused: budget.refused(purpose),
         };
         MemoryStatus {
             bytes_max: budget.max() as u64,
-            purposes: Purpose::ALL.map(purpose),
+            purposes: Purpose::ALL.map(read_purpose),
             connections_closed: budget.closed(),
         }
     }

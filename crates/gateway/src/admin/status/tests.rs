@@ -13,7 +13,7 @@ use crate::metrics::label::{
     AttemptOutcome, Label, LimitJudge, LimitOutcome, RedisLookup, RedisStore,
 };
 use crate::policy::heads::{ChainView, Head, UpstreamView};
-use crate::state::process::Outcome;
+use crate::state::process::ReloadOutcome;
 use crate::state::snapshot::Snapshot;
 
 const CONFIG: &str = r#"
@@ -119,8 +119,8 @@ impl crate::cache::index::Index for NoIndex {
     }
 }
 
-/// Returns the same with heads, an ejected and a foreign upstream, and a value in every counter of
-/// both threads.
+/// Returns the snapshot of [`fresh`] with heads, an ejected and a foreign upstream, and a value in
+/// every counter of both threads.
 pub(crate) fn populated() -> Arc<Snapshot> {
     let snapshot = fresh();
     let mut view = ChainView::default();
@@ -130,16 +130,16 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     let [instance_id, other_id] =
         [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].instance_id);
     let head = Some(22_431_084);
-    let seen =
+    let upstream_view =
         UpstreamView { instance_id, head, lag: 0, live: true, consistent: true, at_head: true };
     let behind = UpstreamView {
         instance_id: other_id,
         head: Some(22_431_080),
         lag: 4,
         at_head: false,
-        ..seen
+        ..upstream_view
     };
-    view.upstreams = vec![seen, behind];
+    view.upstreams = vec![upstream_view, behind];
     snapshot.chains[0].publish(view, Duration::from_millis(1));
     snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
     snapshot.chains[0].reorg_depth_max.store(3, Ordering::Relaxed);
@@ -148,7 +148,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         snapshot.upstreams[1].health.lock().record_failed_poll(now, 0);
     }
     let _set = snapshot.process.index.set(Arc::new(NoIndex));
-    snapshot.process.record_reload(Outcome::Refused { reason: "test.toml: no".to_owned() });
+    snapshot.process.record_reload(ReloadOutcome::Refused { reason: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
     snapshot.upstreams[2].foreign.store(true, Ordering::Relaxed);
@@ -254,7 +254,7 @@ fn the_status_has_the_state_of_chains_and_upstreams() {
 fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     let snapshot = fresh();
     let mut view = ChainView::default();
-    let seen = |upstream: usize, lag: u64| {
+    let upstream_view = |upstream: usize, lag: u64| {
         let instance_id = snapshot.upstreams[upstream].instance_id;
         UpstreamView {
             instance_id,
@@ -270,11 +270,11 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
         [0, 1].map(|upstream: usize| status.chains[0].upstreams[upstream].state)
     };
     view.head = Some(Head { number: 9, hash: [1; 32] });
-    view.upstreams = vec![seen(0, 0), seen(1, 40)];
+    view.upstreams = vec![upstream_view(0, 0), upstream_view(1, 40)];
     snapshot.chains[0].publish(view.clone(), Duration::ZERO);
     assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
     // The selection passes over an upstream without a head too.
-    view.upstreams[1] = UpstreamView { head: None, lag: 0, at_head: false, ..seen(1, 0) };
+    view.upstreams[1] = UpstreamView { head: None, lag: 0, at_head: false, ..upstream_view(1, 0) };
     snapshot.chains[0].publish(view, Duration::ZERO);
     assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
     snapshot.renew_candidates(0);

@@ -1,8 +1,8 @@
 //! The Redis client of one thread, with a circuit breaker.
 //!
-//! The client library (fred) pipelines, follows clusters and sentinels, and reads from replicas.
-//! When the connection is lost, the next probe creates a new client. A client that reconnects by
-//! itself can hang on a replica that no longer exists.
+//! The client library (fred) pipelines commands, supports clusters and sentinels, and reads from
+//! replicas. After a connection loss the next probe replaces the library's client. That client
+//! would reconnect itself, but it can hang on a replica that no longer exists.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -21,11 +21,11 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::config;
 use crate::policy::breaker::Breaker;
 
-/// Timeout to connect, and of the library's own commands.
+/// Timeout to connect, and timeout of the library's internal commands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of commands in the client's queue. The breaker opens long before the queue is
 /// full.
-const COMMANDS_MAX: usize = 8192;
+const QUEUED_COMMANDS_MAX: usize = 8192;
 /// Maximum number of reconnects of a client. Afterwards a probe replaces the client.
 const RECONNECTS_MAX: u32 = 3;
 /// Pause before each reconnect, in milliseconds.
@@ -33,7 +33,7 @@ const RECONNECT_PAUSE_MS: u32 = 100;
 /// Longest wait of a probe for a connection.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The use of a client.
+/// The purpose of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Lookups and stores at the primary.
@@ -48,14 +48,16 @@ pub(super) enum Role {
 pub(super) struct RedisClient {
     pub(super) config: config::redis::Redis,
     role: Role,
+    /// The library's client and its connection task; `None` before the first probe and after a
+    /// loss.
     client: RefCell<Option<(Client, ConnectHandle)>>,
     breaker: RefCell<Breaker>,
-    /// The client is not used before this time, even with a closed breaker.
+    /// The client is not usable before this time, even if the breaker is closed.
     usable_from: Cell<Duration>,
     loss: Rc<ConnectionLoss>,
 }
 
-/// Loss of the connection since the last probe.
+/// Whether the connection was lost since the last probe.
 #[derive(Default)]
 struct ConnectionLoss {
     /// True if the connection was lost since the last probe.
@@ -82,7 +84,7 @@ impl RedisClient {
         self.breaker.borrow().is_closed()
     }
 
-    /// Returns true if the breaker is closed and the time of `pause_until` has passed.
+    /// Returns true if the breaker is closed and no pause is in effect.
     pub(super) fn is_usable(&self, now: Duration) -> bool {
         self.is_available() && now >= self.usable_from.get()
     }
@@ -106,8 +108,8 @@ impl RedisClient {
         opened
     }
 
-    /// Returns true if the breaker is open and the next probe is due.
-    pub(super) fn probe_due(&self, now: Duration) -> bool {
+    /// Begins the next probe if the breaker is open and a probe is due. Returns true if so.
+    pub(super) fn begin_due_probe(&self, now: Duration) -> bool {
         self.breaker.borrow_mut().begin_due_probe(now)
     }
 
@@ -121,7 +123,7 @@ impl RedisClient {
 
     /// Returns true if Redis responds in time. Replaces a client that does not respond at all.
     pub(super) async fn probe(&self) -> bool {
-        // The first response can include connecting; only the second is timed.
+        // Only the second response is timed, because the first may include the time to connect.
         if !self.ensure_connected().await {
             return false;
         }
@@ -130,8 +132,8 @@ impl RedisClient {
         matches!(timed_response, Ok(Ok(_)))
     }
 
-    /// Connects if there is no connection, and returns true if Redis responds. Closes a client that
-    /// does not respond, so that the next attempt opens another connection.
+    /// Connects if there is no connection. Returns true if Redis responds. Otherwise closes the
+    /// client, so that the next attempt opens another connection.
     pub(super) async fn ensure_connected(&self) -> bool {
         if self.client.borrow().is_none() {
             self.connect();
@@ -150,11 +152,12 @@ impl RedisClient {
         format!("{}:probe", self.config.prefix)
     }
 
-    /// Returns the values of these keys, in order.
+    /// Returns the values of these keys, in order; `None` for a key without a value.
     pub(super) async fn get(&self, names: Vec<String>) -> Result<Vec<Option<Bytes>>, Error> {
         let client = self.client()?;
         let values: Vec<Value> = match (self.role, self.config.url.is_cluster()) {
-            // The client sends all ready commands in one write, each key to its own node.
+            // In a cluster each key belongs to a node. The client sends all commands that are ready
+            // in one write per node.
             (Role::Primary | Role::Scripts, true) => {
                 try_join_all(names.into_iter().map(|name| client.get(name))).await?
             }
@@ -195,9 +198,10 @@ impl RedisClient {
         client.ok_or_else(|| Error::new(ErrorKind::IO, "not connected"))
     }
 
-    /// Runs `command`. Fails at once if the connection is down; a reconnect takes too long. In a
-    /// cluster, losing one connection counts as losing all.
-    pub(super) async fn while_connected<T>(
+    /// Runs `command`. Fails at once if the connection is or becomes lost, because a reconnect
+    /// takes too long. In a cluster, the loss of one connection counts as the
+    /// loss of all.
+    pub(super) async fn run_while_connected<T>(
         &self,
         command: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
@@ -212,14 +216,18 @@ impl RedisClient {
         }
     }
 
+    /// Creates the library's client, which connects in the background.
     fn connect(&self) {
         match builder(&self.config).build() {
             Ok(client) => {
-                tokio::task::spawn_local(listen(client.error_rx(), Rc::downgrade(&self.loss)));
+                tokio::task::spawn_local(record_losses(
+                    client.error_rx(),
+                    Rc::downgrade(&self.loss),
+                ));
                 let task = client.connect();
                 *self.client.borrow_mut() = Some((client, task));
             }
-            // The URL was validated; only the library's own limits can fail here.
+            // The URL is already validated, so only a limit of the library can cause this error.
             Err(error) => tracing::error!(kind = ?error.kind(), "cannot make a redis client"),
         }
     }
@@ -237,8 +245,9 @@ impl Drop for RedisClient {
     }
 }
 
-/// Records each connection loss that the client reports, until the client or the record is dropped.
-async fn listen(mut errors: Receiver<(Error, Option<Server>)>, loss: Weak<ConnectionLoss>) {
+/// Records each connection loss that the library's client reports, until that client or `loss` is
+/// dropped.
+async fn record_losses(mut errors: Receiver<(Error, Option<Server>)>, loss: Weak<ConnectionLoss>) {
     while !matches!(errors.recv().await, Err(RecvError::Closed)) {
         let Some(loss) = loss.upgrade() else { return };
         loss.is_lost.set(true);
@@ -258,12 +267,12 @@ pub(super) fn builder(config: &config::redis::Redis) -> Builder {
         .with_connection_config(|connection| {
             connection.connection_timeout = CONNECT_TIMEOUT;
             connection.internal_command_timeout = CONNECT_TIMEOUT;
-            // A retried lookup would come too late.
+            // The response to a retried command would come too late.
             connection.max_command_attempts = 1;
-            connection.max_command_buffer_len = COMMANDS_MAX;
+            connection.max_command_buffer_len = QUEUED_COMMANDS_MAX;
             connection.tcp.nodelay = Some(true);
-            // Connections are opened in advance, because a lookup that waits for one delays all
-            // others.
+            // Connections to replicas are opened in advance, because a lookup that waits for a
+            // connection delays all other lookups.
             connection.replica.lazy_connections = false;
         })
         .with_performance_config(|performance| {

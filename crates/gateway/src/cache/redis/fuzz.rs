@@ -9,7 +9,7 @@ use super::value::Value;
 use super::{message, value};
 use crate::policy::shareable::ShareableTag;
 
-/// Larger responses are refused.
+/// Maximum bytes of a decoded response.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Decodes bytes as a value and as a message. Accepted input must survive encoding and decoding.
@@ -18,8 +18,7 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// If an invariant is violated.
 pub(crate) fn redis(bytes: &[u8]) {
     try_value(bytes);
-    // Random bytes rarely have a valid checksum. With one, the decoder reaches the fields behind
-    // it.
+    // Random bytes rarely have a valid checksum. Without it the decoder rejects them early.
     try_value(&with_checksum(bytes));
     if let Some(message) = message::parse(bytes) {
         assert_eq!(message::parse(message.to_string().as_bytes()), Some(message));
@@ -43,7 +42,7 @@ fn try_value(bytes: &[u8]) {
     }
 }
 
-/// Encoded values and messages.
+/// Returns encoded values and messages, from which fuzzing starts.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let (number, hash) = (22_431_084, [0xab; 32]);
     let validity_tags = [

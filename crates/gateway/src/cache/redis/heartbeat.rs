@@ -1,8 +1,8 @@
 //! Counts the gateways that share limits and quotas by their heartbeats in Redis.
 //!
-//! The watch thread sends a heartbeat every second with its own connection, so no call waits for
-//! it. A script records it by Redis's clock (`cache/redis/gateways.lua`). `policy/gateways.rs`
-//! decides which number applies.
+//! The watch thread sends a heartbeat every second over its own connection, so no call waits for a
+//! heartbeat. In Redis, the script `cache/redis/gateways.lua` records heartbeats by the clock of
+//! Redis. `policy/gateways.rs` decides which number of gateways applies.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,50 +20,52 @@ use crate::io::random::random_seed;
 use crate::policy::gateways::{GatewayCountSource, HeartbeatReply, INTERVAL, LIFETIME, Membership};
 use crate::upstream::topology::Topology;
 
+/// The script that records a heartbeat and counts the gateways.
 static SCRIPT: Script = Script::new(include_str!("gateways.lua"));
 
-/// Timeout of a heartbeat. Only the next heartbeat waits for it.
+/// Timeout of a heartbeat. A slow heartbeat delays only the next one.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of gateways that share limits and quotas. It survives reloads.
 pub(crate) struct GatewayCount {
     /// The random number that identifies this process.
     id: i64,
-    /// The number, in the form that calls read.
+    /// A copy of the number in `membership`, which calls read without a lock.
     gateways: Arc<AtomicU64>,
     membership: Mutex<Membership>,
 }
 
 impl GatewayCount {
-    /// Creates the count of a process under its first configuration.
+    /// Creates the count for the first configuration of a process.
     pub(crate) fn new(config: &Config) -> GatewayCount {
-        let (configured, assumed) = configured_and_assumed(config);
+        let (configured, assumed) = read_gateway_counts(config);
         let membership = Membership::new(configured, assumed);
         GatewayCount {
-            // Redis takes signed numbers, and the script expects a positive one.
+            // The script takes signed numbers and expects a positive id.
             id: (random_seed() >> 1).cast_signed(),
             gateways: Arc::new(AtomicU64::new(membership.gateways())),
             membership: Mutex::new(membership),
         }
     }
 
-    /// Applies a new configuration. Another Redis has other heartbeats.
+    /// Applies a new configuration. With another Redis or prefix, the known heartbeats do not count
+    /// any more.
     pub(crate) fn reload(&self, previous: &Config, config: &Config) {
-        let (configured, assumed) = configured_and_assumed(config);
+        let (configured, assumed) = read_gateway_counts(config);
         self.update(|membership| {
             membership.configure(configured, assumed);
-            if record_address(previous) != record_address(config) {
+            if heartbeat_location(previous) != heartbeat_location(config) {
                 membership.record_loss();
             }
         });
     }
 
-    /// Returns the number by which shares divide, for readers on the path of calls.
+    /// Returns the number of gateways, by which each gateway divides a limit to get its share.
     pub(crate) fn divisor(&self) -> &Arc<AtomicU64> {
         &self.gateways
     }
 
-    /// Returns the number and its origin.
+    /// Returns the number of gateways and its source.
     pub(crate) fn current(&self) -> (u64, GatewayCountSource) {
         let membership = self.membership.lock();
         (membership.gateways(), membership.source())
@@ -74,15 +76,15 @@ impl GatewayCount {
         self.update(|membership| membership.record_reply(reply, now));
     }
 
-    /// Changes the state, publishes the number and logs a change.
+    /// Applies a change, publishes the number of gateways, and logs if the number has changed.
     fn update(&self, change: impl FnOnce(&mut Membership)) {
         let mut membership = self.membership.lock();
-        let before = (membership.gateways(), membership.source());
+        let previous_state = (membership.gateways(), membership.source());
         change(&mut membership);
         let (gateways, source) = (membership.gateways(), membership.source());
         drop(membership);
         self.gateways.store(gateways, Ordering::Relaxed);
-        if (gateways, source) != before {
+        if (gateways, source) != previous_state {
             let source = source.as_str();
             tracing::info!(gateways, source, "number of gateways that share limits has changed");
         }
@@ -95,28 +97,31 @@ pub(crate) fn shares_counters(config: &Config) -> bool {
     has_shared_zones(config) || (config.redis.is_some() && shares_quotas)
 }
 
-/// Returns the configured number, if any, and the assumed one.
-fn configured_and_assumed(config: &Config) -> (Option<u64>, u64) {
+/// Returns the configured number of gateways, and the number to assume before the first count. The
+/// configured number is `None` if heartbeats count the gateways.
+fn read_gateway_counts(config: &Config) -> (Option<u64>, u64) {
     let redis = config.redis.as_ref();
     redis.map_or((Some(1), 1), |redis| (redis.gateways, redis.gateways_assumed))
 }
 
-/// Returns the server and the prefix of the heartbeats; `None` if gateways share no counters.
-fn record_address(config: &Config) -> Option<(String, &str)> {
+/// Returns the Redis URL and the key prefix of the heartbeats; `None` if gateways share no
+/// counters.
+fn heartbeat_location(config: &Config) -> Option<(String, &str)> {
     let redis = config.redis.as_ref().filter(|_| shares_counters(config))?;
     Some((redis.url.to_string(), &redis.prefix))
 }
 
 /// The task that sends heartbeats under one configuration. Dropping it ends the task.
 pub(crate) struct Heartbeat {
-    sender: Rc<Sender>,
-    running: AbortHandle,
+    sender: Rc<HeartbeatSender>,
+    task: AbortHandle,
 }
 
-struct Sender {
+struct HeartbeatSender {
     topology: Arc<Topology>,
     count: Arc<GatewayCount>,
     redis: RedisClient,
+    /// The Redis key of all heartbeats.
     key: String,
 }
 
@@ -125,39 +130,39 @@ impl Heartbeat {
     pub(crate) fn start(topology: &Arc<Topology>, count: &Arc<GatewayCount>) -> Option<Heartbeat> {
         let redis = topology.config.redis.as_ref();
         let config = redis.filter(|_| shares_counters(&topology.config))?;
-        let sender = Rc::new(Sender {
+        let sender = Rc::new(HeartbeatSender {
             topology: Arc::clone(topology),
             count: Arc::clone(count),
             redis: RedisClient::new(config, Role::Scripts),
             key: format!("{}:gateways", config.prefix),
         });
-        let running = tokio::task::spawn_local(Rc::clone(&sender).run()).abort_handle();
-        Some(Heartbeat { sender, running })
+        let task = tokio::task::spawn_local(Rc::clone(&sender).run()).abort_handle();
+        Some(Heartbeat { sender, task })
     }
 
-    /// Ends the task for a new configuration. Removes this gateway from a record that the new
-    /// configuration does not use.
+    /// Ends the task for a new configuration. If the new configuration sends heartbeats elsewhere,
+    /// removes this gateway's heartbeat.
     pub(crate) fn replace(self, config: &Config) {
-        if record_address(&self.sender.topology.config) != record_address(config) {
+        if heartbeat_location(&self.sender.topology.config) != heartbeat_location(config) {
             tokio::task::spawn_local(self.leave());
         }
     }
 
-    /// Removes this gateway from the record, within a timeout.
+    /// Ends the task and removes this gateway's heartbeat, within a timeout.
     pub(crate) async fn leave(self) {
-        self.running.abort();
-        // If this fails, the entry expires.
+        self.task.abort();
+        // If the removal fails, the heartbeat expires.
         let _ = self.sender.send(Duration::ZERO).await;
     }
 }
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.running.abort();
+        self.task.abort();
     }
 }
 
-impl Sender {
+impl HeartbeatSender {
     async fn run(self: Rc<Self>) {
         let mut connected = false;
         loop {
@@ -174,8 +179,8 @@ impl Sender {
         }
     }
 
-    /// Sends a heartbeat with this lifetime; zero removes the gateway. Returns `None` if Redis does
-    /// not respond in time.
+    /// Sends a heartbeat that Redis keeps for `lifetime`. Zero removes the heartbeat of this
+    /// gateway. Returns `None` if Redis does not respond in time.
     async fn send(&self, lifetime: Duration) -> Option<HeartbeatReply> {
         let lifetime_ms = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
         let arguments = vec![self.count.id, lifetime_ms];

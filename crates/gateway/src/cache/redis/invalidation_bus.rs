@@ -1,11 +1,12 @@
-//! Messages between gateways over Redis pub/sub. They report that a chain's cache generation was
-//! replaced, or that a chain was reorganized. The watch thread sends and receives them.
+//! Messages between gateways over Redis pub/sub. The watch thread sends and receives them. A
+//! message reports a reorg, or a new generation of a chain's cache.
 //!
-//! A generation is a random number under the key `PREFIX:CHAIN:generation` and part of every other
-//! key of the chain. Replacing it invalidates all entries at once, without a scan. Gateways read it
-//! every second, so a lost message costs at most a second. Reorgs need no new generation, because
-//! entries contain their block's hash. A message about a reorg makes other gateways poll their
-//! upstreams at once.
+//! A generation is a random number that Redis stores under `PREFIX:CHAIN:generation`. The number is
+//! part of every other key of the chain, so a new number invalidates all entries at once, without a
+//! scan. Gateways read the generation every second, so a lost message costs at most a second.
+//!
+//! A reorg needs no new generation, because each entry contains the hash of its block. The message
+//! only makes other gateways poll their upstreams at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,26 +21,26 @@ use tokio::time::Instant;
 
 use crate::cache::redis::client::{RedisClient, Role, builder};
 use crate::cache::redis::message::{Message, parse};
-use crate::cache::redis::{Outgoing, SharedState, message};
+use crate::cache::redis::{OutgoingMessage, SharedState, message};
 use crate::config;
 use crate::io::random::random_seed;
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
-/// Interval at which generations are read.
+/// Interval at which a gateway reads the generations.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of a refresh, a publication or a subscription.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the subscriber reconnects.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// The tasks that send and receive messages under one configuration. Dropping it ends them.
+/// The tasks that send and receive messages under one configuration. Dropping the bus ends them.
 pub(crate) struct InvalidationBus {
     tasks: Vec<AbortHandle>,
 }
 
 impl InvalidationBus {
-    /// Starts the tasks. Returns `None` without Redis.
+    /// Starts the tasks. Returns `None` if Redis is not configured as a cache.
     pub(crate) fn start(
         topology: &Arc<Topology>,
         shared: Option<&Arc<SharedState>>,
@@ -54,8 +55,8 @@ impl InvalidationBus {
         };
         let mut tasks = vec![tokio::task::spawn_local(publisher.run()).abort_handle()];
         if config.messages {
-            let receive = receive(Arc::clone(topology), shared, config, process_number);
-            tasks.push(tokio::task::spawn_local(receive).abort_handle());
+            let receiver = receive(Arc::clone(topology), shared, config, process_number);
+            tasks.push(tokio::task::spawn_local(receiver).abort_handle());
         }
         Some(InvalidationBus { tasks })
     }
@@ -80,7 +81,7 @@ impl Publisher {
     async fn run(self) {
         let mut refresh_at = Instant::now();
         loop {
-            if self.redis.probe_due(self.topology.now()) {
+            if self.redis.begin_due_probe(self.topology.now()) {
                 let healthy = self.redis.probe().await;
                 self.redis.record_probe(healthy, self.topology.now());
                 if healthy {
@@ -94,18 +95,18 @@ impl Publisher {
             }
             let probe_at = Instant::now() + self.redis.config.backoff;
             let wake_at = if self.redis.is_available() { refresh_at } else { probe_at };
-            let woken = tokio::select! {
+            let is_notified = tokio::select! {
                 () = self.shared.wakeup.notified() => true,
                 () = tokio::time::sleep_until(wake_at) => false,
             };
-            if woken || Instant::now() >= refresh_at {
+            if is_notified || Instant::now() >= refresh_at {
                 refresh_at = Instant::now() + REFRESH_INTERVAL;
                 self.refresh().await;
             }
         }
     }
 
-    /// Refreshes the generations of all chains.
+    /// Exchanges the generations of all chains with Redis.
     async fn refresh(&self) {
         if !self.redis.is_available() {
             return;
@@ -122,6 +123,8 @@ impl Publisher {
         }
     }
 
+    /// Stores a new generation of a chain in Redis if the old one is invalid. Then reads the stored
+    /// generation.
     async fn refresh_chain(&self, chain: &ChainState) -> Result<(), Error> {
         let client = self.redis.client()?;
         let generation = &self.shared.generation_of(chain);
@@ -131,28 +134,29 @@ impl Publisher {
             generation.invalidated.store(false, Ordering::Release);
             self.shared.queue_message(&chain.name, message::Subject::Generation);
         } else {
-            // SET with NX keeps a number that another gateway has stored. Redis has no number at
-            // the first start and after a flush; then this gateway stores its own.
-            let known = generation.number.load(Ordering::Acquire);
-            let number = if known == 0 { new_generation() } else { known };
+            // At the first start and after a flush, Redis has no number. NX (set only if missing)
+            // keeps a number that another gateway has stored meanwhile.
+            let known_number = generation.number.load(Ordering::Acquire);
+            let number = if known_number == 0 { new_generation() } else { known_number };
             let _: Value =
                 client.set(&key, to_hex(number), None, Some(SetOptions::NX), false).await?;
         }
         let stored: Option<String> = client.get(&key).await?;
         let stored_number = stored.and_then(|text| u64::from_str_radix(&text, 16).ok());
-        // A number that was read before an invalidation must not be used after it.
+        // If another thread invalidated the chain meanwhile, the number that was read is outdated.
         if generation.invalidated.load(Ordering::Acquire) {
             return Ok(());
         }
         match stored_number.filter(|stored_number| *stored_number != 0) {
             Some(stored_number) => generation.number.store(stored_number, Ordering::Release),
-            // Another program has overwritten the key, so all entries are invalidated.
+            // Another program has overwritten the key with something else.
             None => self.shared.invalidate(chain),
         }
         Ok(())
     }
 
-    async fn send(&self, outgoing: &Outgoing) {
+    /// Publishes a message. If Redis is not available, the message is lost.
+    async fn send(&self, outgoing: &OutgoingMessage) {
         if !self.redis.config.messages || !self.redis.is_available() {
             return;
         }
@@ -170,7 +174,7 @@ impl Publisher {
     }
 }
 
-/// Receives messages and reconnects after each failure.
+/// Subscribes and receives messages. Subscribes again after each failure.
 async fn receive(
     topology: Arc<Topology>,
     shared: Arc<SharedState>,
@@ -210,7 +214,7 @@ async fn listen(
     process_number: u64,
 ) {
     let mut messages = client.message_rx();
-    let mut lost = client.error_rx();
+    let mut errors = client.error_rx();
     let mut check = tokio::time::interval(REFRESH_INTERVAL);
     loop {
         tokio::select! {
@@ -223,14 +227,14 @@ async fn listen(
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
-            // After any error, a new connection subscribes again.
-            _ = lost.recv() => return,
+            // After any error, the caller subscribes again over a new connection.
+            _ = errors.recv() => return,
             _ = check.tick() => if task.is_finished() { return },
         }
     }
 }
 
-/// Handles a message; messages of this process are ignored.
+/// Handles a message. Ignores malformed messages and messages of this process.
 fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], process_number: u64) {
     let message = parse(bytes).filter(|message| message.sender != process_number);
     let Some(message) = message else { return };
@@ -248,6 +252,7 @@ fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], process_n
     }
 }
 
+/// Returns the name of the pub/sub channel.
 fn channel(config: &config::redis::Redis) -> String {
     format!("{}:messages", config.prefix)
 }
@@ -256,8 +261,8 @@ fn to_hex(generation: u64) -> String {
     format!("{generation:016x}")
 }
 
-/// Returns a random, nonzero number. A random number differs from earlier numbers even if Redis has
-/// lost them.
+/// Returns a random, nonzero number. After a loss of data in Redis, a counter could repeat an old
+/// number, but a random number differs from all earlier ones.
 fn new_generation() -> u64 {
     random_seed() | 1
 }

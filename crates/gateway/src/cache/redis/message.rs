@@ -1,21 +1,22 @@
 //! The messages between gateways on the invalidation bus, as readable text lines.
 //!
-//! A message only makes the receiver poll earlier. Messages can be lost, duplicated or forged, and
-//! the parser never panics.
+//! A message only makes the receiver poll earlier. So the gateway works correctly if messages are
+//! lost, duplicated or forged. The parser never panics.
 
 use std::fmt;
 
 #[cfg(test)]
 mod tests;
 
+/// The first word of every message: the protocol and its version.
 const MAGIC: &str = "weir1";
-/// Maximum bytes of a message. A message with the longest chain name is shorter.
+/// Maximum bytes of a message. Even a message with the longest chain name is shorter.
 const BYTES_MAX: usize = 256;
 
 /// A message of the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Message<'a> {
-    /// The sender's random process number.
+    /// The random number that identifies the sending process.
     pub(super) sender: u64,
     /// The chain's name.
     pub(super) chain: &'a str,
@@ -31,8 +32,7 @@ pub(super) enum Subject {
         /// The highest block that remains.
         fork: u64,
     },
-    /// All stored entries of the chain are invalid: its generation, a part of their keys, was
-    /// replaced.
+    /// A gateway replaced the chain's generation, so all stored entries of the chain are invalid.
     Generation,
 }
 

@@ -2,7 +2,7 @@
 //! used, and reads the total of all gateways.
 //!
 //! The exchange runs on the watch thread with its own connection, so no call waits for it.
-//! `policy/quota.rs` contains the arithmetic; `runtime/quota.rs` schedules the exchanges.
+//! `policy/quota.rs` does the arithmetic, and `runtime/quota.rs` schedules the exchanges.
 
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use crate::cache::redis::script::Script;
 use crate::config;
 use crate::policy::quota::UsageReport;
 
+/// The script that adds the usage of a gateway and returns the total.
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
 /// Timeout of an exchange. A slow exchange delays only the next one.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Seconds for which Redis keeps a monthly counter after its month. Gateways with slow clocks may
-/// still use the counter.
+/// Time in seconds for which Redis keeps a counter after its month, because gateways whose clocks
+/// are slow still use the counter.
 const EXPIRY_SECONDS: u64 = 86_400;
 
 /// The Redis client for quotas.
@@ -31,24 +32,25 @@ impl QuotaClient {
 
     /// Probes Redis if a probe is due. Returns true if Redis is available.
     pub(crate) async fn check_available(&self, now: Duration) -> bool {
-        if self.redis.probe_due(now) {
+        if self.redis.begin_due_probe(now) {
             let healthy = self.redis.probe().await;
             self.redis.record_probe(healthy, now);
         }
         self.redis.is_available()
     }
 
-    /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
-    /// respond. A report that timed out may still have arrived. In that case its units count twice.
+    /// Adds the units of a report to a key's counter, and returns the units used at all gateways.
+    /// Returns `None` if Redis does not respond. If Redis applies a report that has timed out, the
+    /// units count twice.
     pub(crate) async fn report_usage(
         &self,
         key: &str,
-        usage: UsageReport,
+        report: UsageReport,
         now: Duration,
     ) -> Option<u64> {
-        let name = format!("{}:quota:{}:{key}", self.redis.config.prefix, usage.month);
-        let expires_at = usage.month.end().saturating_add(EXPIRY_SECONDS);
-        let arguments = [usage.unreported, usage.used_min, expires_at];
+        let name = format!("{}:quota:{}:{key}", self.redis.config.prefix, report.month);
+        let expires_at = report.month.end().saturating_add(EXPIRY_SECONDS);
+        let arguments = [report.unreported, report.used_min, expires_at];
         let arguments = arguments.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
         let redis = &self.redis;
         let reply = SCRIPT.run_within(EXCHANGE_TIMEOUT, redis, name, arguments.to_vec()).await;

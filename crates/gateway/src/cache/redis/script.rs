@@ -1,4 +1,5 @@
-//! Lua scripts that run in Redis. The text is sent only if Redis does not have it.
+//! Lua scripts that run in Redis. A script is sent by its digest. The full text is sent only if
+//! Redis does not have the script.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -21,7 +22,7 @@ impl Script {
         Script { text, sha1: OnceLock::new() }
     }
 
-    /// Runs the script with these keys and arguments.
+    /// Runs the script with these keys and arguments, and returns its reply.
     pub(super) async fn run(
         &self,
         redis: &RedisClient,
@@ -32,14 +33,14 @@ impl Script {
         let evaluation = async {
             let reply = client.evalsha(self.sha1(), names.clone(), arguments.clone()).await;
             match reply {
-                // The library does not classify this Redis error, so its text is compared.
+                // The library has no error kind for this Redis error, so its text is compared.
                 Err(error) if error.details().starts_with("NOSCRIPT") => {
                     client.eval(self.text, names, arguments).await
                 }
                 reply => reply,
             }
         };
-        redis.while_connected(evaluation).await
+        redis.run_while_connected(evaluation).await
     }
 
     /// Runs the script with one key. Returns the integers of its reply, or `None` if Redis does not
@@ -52,7 +53,7 @@ impl Script {
         arguments: Vec<i64>,
     ) -> Option<Vec<i64>> {
         let reply = self.run(redis, vec![name], arguments);
-        numbers(&tokio::time::timeout(timeout, reply).await.ok()?.ok()?)
+        parse_integers(&tokio::time::timeout(timeout, reply).await.ok()?.ok()?)
     }
 
     fn sha1(&self) -> &str {
@@ -63,10 +64,10 @@ impl Script {
     }
 }
 
-/// Returns the integers of a script's reply.
-pub(super) fn numbers(reply: &Value) -> Option<Vec<i64>> {
-    let Value::Array(numbers) = reply else { return None };
-    numbers.iter().map(Value::as_i64).collect()
+/// Returns the integers of a script's reply; `None` if the reply is not an array of integers.
+pub(super) fn parse_integers(reply: &Value) -> Option<Vec<i64>> {
+    let Value::Array(elements) = reply else { return None };
+    elements.iter().map(Value::as_i64).collect()
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! The encoding of a response in Redis.
 //!
-//! Stored bytes can come from anyone, from another version or from a damaged disk. The decoder
-//! never panics, respects its memory limit, and refuses everything that the encoder does not write.
-//! `policy/shareable.rs` decides whether a decoded value is valid.
+//! Stored bytes can come from another program, from another version or from a damaged disk. The
+//! decoder never panics and respects its memory limit. It rejects all bytes that the encoder cannot
+//! have written. `policy/shareable.rs` decides whether a decoded value is valid.
 //!
 //! ```text
 //! magic 2 | version 1 | flags 1 | tag 1 | number 8 | hash 32 | written 8 | key length 4 |
 //! body length 4 | key | body, optionally compressed with zstd | crc 4 of all bytes before
 //! ```
-//! The figures are widths in bytes. Numbers are little endian. The body length is that of the
-//! uncompressed body. The CRC detects only accidental damage. Anyone who can write to this Redis
-//! can forge responses, so Redis must be as trusted as the upstreams.
+//! The numbers are widths in bytes. Integers are little endian. The body length is the length of
+//! the uncompressed body. The CRC detects only accidental damage. A client that can write to this
+//! Redis can forge responses, so Redis must be as trusted as the upstreams.
 
 use std::borrow::Cow;
 
@@ -19,13 +19,18 @@ use crate::policy::shareable::ShareableTag;
 #[cfg(test)]
 mod tests;
 
+/// The first bytes of every value.
 const MAGIC: [u8; 2] = *b"wv";
-/// The version of the encoding and of the rules for storing. Other versions are refused. Version 1
-/// did not check logs against their blocks' headers.
+/// The version of the encoding and of the rules for storing. The decoder rejects other versions.
+/// Gateways that wrote version 1 did not check logs against their blocks' headers.
 const VERSION: u8 = 2;
+/// Bytes of the fields before the key.
 const HEAD_BYTES: usize = 61;
+/// Bytes of the checksum at the end.
 const CRC_BYTES: usize = 4;
+/// Flag of a body that is an error object.
 const FLAG_ERROR: u8 = 1;
+/// Flag of a compressed body.
 const FLAG_COMPRESSED: u8 = 2;
 /// zstd's default level: responses shrink to a third or less, at some hundred MB/s.
 const COMPRESSION_LEVEL: i32 = 3;
@@ -33,7 +38,8 @@ const COMPRESSION_LEVEL: i32 = 3;
 /// A response, with the fields that another gateway needs to validate it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Value<'a> {
-    /// The full key material. It is compared on a hit, because the Redis key is only a digest.
+    /// The full key material of the call. A lookup compares it, because the Redis key is only a
+    /// digest.
     pub(super) material: &'a [u8],
     /// The raw result or error object.
     pub(super) body: Cow<'a, [u8]>,
@@ -45,12 +51,12 @@ pub(super) struct Value<'a> {
     pub(super) written_ms: u64,
 }
 
-/// Why stored bytes are not a valid value.
+/// Why stored bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ValueFault {
-    /// Too short, of another format or version, or damaged.
+    /// The bytes are too short, damaged, or of another format or version.
     Malformed,
-    /// The response is larger than allowed.
+    /// The response exceeds the size limit.
     TooLarge,
 }
 
@@ -70,12 +76,12 @@ impl Value<'_> {
             ShareableTag::Block { number, hash } => (3, number, hash),
             ShareableTag::Head { number, hash } => (4, number, hash),
         };
-        let error = if self.is_error { FLAG_ERROR } else { 0 };
-        let compression = if compressed.is_some() { FLAG_COMPRESSED } else { 0 };
+        let error_flag = if self.is_error { FLAG_ERROR } else { 0 };
+        let compressed_flag = if compressed.is_some() { FLAG_COMPRESSED } else { 0 };
         let mut bytes =
             Vec::with_capacity(HEAD_BYTES + self.material.len() + body.len() + CRC_BYTES);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&[VERSION, error | compression, tag]);
+        bytes.extend_from_slice(&[VERSION, error_flag | compressed_flag, tag]);
         bytes.extend_from_slice(&number.to_le_bytes());
         bytes.extend_from_slice(&hash);
         bytes.extend_from_slice(&self.written_ms.to_le_bytes());
@@ -100,17 +106,17 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     if head[..2] != MAGIC || head[2] != VERSION || head[3] & !(FLAG_ERROR | FLAG_COMPRESSED) != 0 {
         return Err(ValueFault::Malformed);
     }
-    let number = u64::from_le_bytes(array(&head[5..13]));
-    let hash: [u8; 32] = array(&head[13..45]);
-    let written_ms = u64::from_le_bytes(array(&head[45..53]));
-    let material_bytes = u32::from_le_bytes(array(&head[53..57])) as usize;
-    let body_bytes = u32::from_le_bytes(array(&head[57..61])) as usize;
+    let number = u64::from_le_bytes(to_array(&head[5..13]));
+    let hash: [u8; 32] = to_array(&head[13..45]);
+    let written_ms = u64::from_le_bytes(to_array(&head[45..53]));
+    let material_bytes = u32::from_le_bytes(to_array(&head[53..57])) as usize;
+    let body_bytes = u32::from_le_bytes(to_array(&head[57..61])) as usize;
     if body_bytes > body_bytes_max {
         return Err(ValueFault::TooLarge);
     }
     let (material, body) =
         remaining.split_at_checked(material_bytes).ok_or(ValueFault::Malformed)?;
-    if crc(content) != u32::from_le_bytes(array(stored_crc)) {
+    if crc(content) != u32::from_le_bytes(to_array(stored_crc)) {
         return Err(ValueFault::Malformed);
     }
     let validity = match head[4] {
@@ -124,7 +130,8 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     let body = if head[3] & FLAG_COMPRESSED == 0 {
         Cow::Borrowed(body)
     } else {
-        // The capacity limits the decompressed size, whatever the compressed data claims.
+        // The second argument limits the decompressed size, even if the compressed data states a
+        // larger one.
         Cow::Owned(zstd::bulk::decompress(body, body_bytes).map_err(|_| ValueFault::Malformed)?)
     };
     if body.len() != body_bytes || body.is_empty() {
@@ -133,10 +140,11 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     Ok(Value { material, body, is_error: head[3] & FLAG_ERROR != 0, validity, written_ms })
 }
 
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+fn to_array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("the caller passes N bytes")
 }
 
+/// Returns the CRC-32 of bytes.
 fn crc(bytes: &[u8]) -> u32 {
     let mut crc = flate2::Crc::new();
     crc.update(bytes);

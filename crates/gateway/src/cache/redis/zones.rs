@@ -1,14 +1,17 @@
 //! Request-limit zones that gateways share: a Redis script checks and charges each call.
 //!
-//! Each serving thread has one [`SharedLimitClient`] with its own connection, so that cache lookups
-//! do not delay it. `limits/shared.rs` builds the queries and applies the results. The script,
-//! `cache/redis/zones.lua`, implements the same algorithm as `policy/limit.rs`.
+//! Each serving thread has one [`SharedLimitClient`] with its own connection, so cache lookups do
+//! not delay limit checks. `limits/shared.rs` builds the queries and applies the results. The
+//! script `cache/redis/zones.lua` implements the same algorithm as `policy/limit.rs`.
 //!
 //! While Redis is down, each gateway enforces its local share, which is the rate divided by the
-//! number of gateways. No call waits longer than the timeout, and after a few failures the breaker
-//! opens and no call waits. After a Redis restart, every gateway enforces its local share until all
-//! gateways must have noticed the restart. Then they switch together (`cache/redis/begin.lua`).
-//! Otherwise the first gateway would get the full rate in addition to the others' shares.
+//! number of gateways. No call waits longer than the timeout. After a few failures the breaker
+//! opens, and then no call waits.
+//!
+//! After a Redis restart, every gateway enforces its local share until all gateways must have
+//! noticed the restart. Then all gateways switch to Redis at the same time
+//! (`cache/redis/begin.lua`). If each gateway switched at once, the first one would get the full
+//! rate in addition to the shares of the others.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use fred::prelude::*;
 
 use crate::cache::redis::CHECK_INTERVAL;
 use crate::cache::redis::client::{PROBE_TIMEOUT, RedisClient, Role};
-use crate::cache::redis::script::{Script, numbers};
+use crate::cache::redis::script::{Script, parse_integers};
 use crate::config::Config;
 use crate::limits::shared::{RedisDecision, SharedLimitQuery};
 use crate::metrics::counters::SharedLimitCounters;
@@ -31,24 +34,28 @@ use crate::upstream::topology::Topology;
 #[cfg(test)]
 mod tests;
 
+/// The script that checks a call in its zones, and charges the call if it passes.
 static SCRIPT: Script = Script::new(include_str!("zones.lua"));
 
-/// The script that runs when Redis is available again.
+/// The script with which gateways agree when they all use Redis again.
 static START_SCRIPT: Script = Script::new(include_str!("begin.lua"));
 
 /// The shared-limit client of one thread.
 pub(crate) struct SharedLimitClient {
     topology: Arc<Topology>,
     counters: Arc<Counters>,
+    /// Prefix of the Redis keys.
     prefix: Box<str>,
+    /// Longest wait of a call for Redis.
     timeout: Duration,
+    /// Interval of probes while the breaker is open.
     backoff: Duration,
     redis: Rc<RedisClient>,
 }
 
 impl SharedLimitClient {
-    /// Starts the client of one thread on its runtime. It reuses the connection of the previous
-    /// configuration if the address is the same. Returns `None` if no zone is shared.
+    /// Starts the client of one thread on the thread's runtime. The client reuses the connection of
+    /// `previous` if both connect to the same Redis. Returns `None` if no zone is shared.
     pub(crate) fn start(
         topology: &Arc<Topology>,
         counters: &Arc<Counters>,
@@ -79,8 +86,8 @@ impl SharedLimitClient {
         &self.counters.shared_limits
     }
 
-    /// Checks and charges a call in Redis. Returns `None` if the breaker is open, or Redis is slow
-    /// or down. Redis may still charge a call that timed out.
+    /// Checks a call in Redis, which charges the call if it passes. Returns `None` if the breaker
+    /// is open, or if Redis is slow or down. Redis may still charge a call that has timed out.
     pub(crate) async fn check(&self, query: &SharedLimitQuery) -> Option<RedisDecision> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;
@@ -131,23 +138,25 @@ impl SharedLimitClient {
         (names, arguments)
     }
 
-    /// Agrees with the other gateways on the start time. Returns true if Redis responded.
+    /// Agrees with the other gateways on the time at which all of them use Redis again, and pauses
+    /// the Redis client until then. Returns true if Redis responded.
     async fn agree_on_start(&self) -> bool {
+        // A gateway needs at most this time to notice that Redis is back.
         let delay_max = self.backoff + PROBE_TIMEOUT + CHECK_INTERVAL;
         let name = format!("{}:zones-begin", self.prefix);
         let arguments = vec![i64::try_from(delay_max.as_millis()).unwrap_or(i64::MAX)];
         let started = self.topology.now();
         let reply = START_SCRIPT.run_within(PROBE_TIMEOUT, &self.redis, name, arguments).await;
-        let wait = reply.and_then(|numbers| u64::try_from(*numbers.first()?).ok());
-        let Some(wait) = wait else { return false };
-        self.redis.pause_until(started + Duration::from_millis(wait).min(delay_max));
+        let wait_ms = reply.and_then(|numbers| u64::try_from(*numbers.first()?).ok());
+        let Some(wait_ms) = wait_ms else { return false };
+        self.redis.pause_until(started + Duration::from_millis(wait_ms).min(delay_max));
         true
     }
 
     /// Probes Redis while the breaker is open, until a reload replaces this client.
     async fn run_checks(client: Weak<SharedLimitClient>) {
         while let Some(client) = client.upgrade() {
-            if client.redis.probe_due(client.topology.now()) {
+            if client.redis.begin_due_probe(client.topology.now()) {
                 let client = Rc::clone(&client);
                 tokio::task::spawn_local(async move {
                     let healthy = client.redis.probe().await && client.agree_on_start().await;
@@ -167,22 +176,28 @@ pub(crate) fn has_shared_zones(config: &Config) -> bool {
     config.redis.is_some() && config.zones.iter().any(|zone| zone.shared)
 }
 
-/// Parses the script's reply for this number of zones. Returns `None` if it is malformed.
-fn parse_reply(reply: &Value, zones: usize) -> Option<RedisDecision> {
-    let numbers = numbers(reply).filter(|numbers| numbers.len() == 2 + 2 * zones)?;
+/// Parses the script's reply for a call that counts in `zone_count` zones. Returns `None` if the
+/// reply is malformed.
+///
+/// The first number of the reply is the time of Redis in ms. The second is the position of the zone
+/// that refused the call, counted from 1; 0 if the call passes. For each zone, the excess of the
+/// key and the time of its last charge follow. Negative numbers mean that Redis has no state of the
+/// key.
+fn parse_reply(reply: &Value, zone_count: usize) -> Option<RedisDecision> {
+    let numbers = parse_integers(reply).filter(|numbers| numbers.len() == 2 + 2 * zone_count)?;
     let (head, states) = numbers.split_at(2);
     let states = states.chunks_exact(2).map(|state| {
         let [excess, last] = [state[0], state[1]].map(|number| u64::try_from(number).ok());
         Some(KeyState { excess: excess?, last: last? })
     });
-    let refused = usize::try_from(head[1]).ok().filter(|number| *number <= zones)?;
+    let refusing_zone = usize::try_from(head[1]).ok().filter(|number| *number <= zone_count)?;
     let states: Vec<Option<KeyState>> = states.collect();
     // An allowed call leaves a state in every zone.
-    let is_complete = refused > 0 || states.iter().all(Option::is_some);
-    let now = u64::try_from(head[0]).ok()?;
+    let is_complete = refusing_zone > 0 || states.iter().all(Option::is_some);
+    let redis_now_ms = u64::try_from(head[0]).ok()?;
     is_complete.then(|| RedisDecision {
-        now,
-        refused: refused.checked_sub(1),
+        redis_now_ms,
+        refused: refusing_zone.checked_sub(1),
         states: states.into(),
     })
 }

@@ -7,7 +7,7 @@ use crate::policy::closed_set::closed_set;
 #[cfg(test)]
 mod tests;
 
-/// nginx's predefined format, with the name of the key where nginx has the user.
+/// nginx's predefined format. The name of the API key takes the place of the user.
 pub const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $status \
                             $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
@@ -15,8 +15,8 @@ pub const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $stat
 pub const SECRET_HEADERS: [&str; 4] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key"];
 
-/// Longest format, in bytes.
-pub(crate) const BYTES_MAX: usize = 4096;
+/// Maximum bytes of a format.
+pub(crate) const FORMAT_BYTES_MAX: usize = 4096;
 
 /// Format of a line.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub enum Part {
     Literal(Box<str>),
     /// The value of a variable.
     Variable(Variable),
-    /// The value of a request header, by its lower-case name and its index among the headers that
-    /// are stored with each request.
+    /// The value of a request header: its lower-case name, and its index among the headers that are
+    /// stored with each request.
     Header(Box<str>, usize),
 }
 
@@ -120,33 +120,36 @@ impl Format {
         match text {
             "json" => return Ok(Format::Json),
             "combined" => return Format::parse(COMBINED),
-            _ if text.is_empty() || text.len() > BYTES_MAX => return Err(FormatFault::Length),
+            _ if text.is_empty() || text.len() > FORMAT_BYTES_MAX => {
+                return Err(FormatFault::Length);
+            }
             _ if text.chars().any(char::is_control) => return Err(FormatFault::Control),
             _ => {}
         }
         let mut parts = Vec::new();
-        let mut rest = text;
-        while let Some(dollar) = rest.find('$') {
+        let mut remaining = text;
+        while let Some(dollar) = remaining.find('$') {
             if dollar > 0 {
-                parts.push(Part::Literal(rest[..dollar].into()));
+                parts.push(Part::Literal(remaining[..dollar].into()));
             }
-            let (name, remaining) = split_name(&rest[dollar + 1..])?;
+            let (name, after_name) = split_name(&remaining[dollar + 1..])?;
             parts.push(parse_variable(name)?);
-            rest = remaining;
+            remaining = after_name;
         }
-        if !rest.is_empty() {
-            parts.push(Part::Literal(rest.into()));
+        if !remaining.is_empty() {
+            parts.push(Part::Literal(remaining.into()));
         }
         Ok(Format::Text(parts))
     }
 
-    /// Sets the index of each header among the headers that are stored with each request.
+    /// Sets the index of each header in the format. `find_index` returns the index of a header
+    /// among the headers that are stored with each request.
     #[must_use]
-    pub fn with_headers(mut self, mut index_of: impl FnMut(&str) -> usize) -> Format {
+    pub fn with_headers(mut self, mut find_index: impl FnMut(&str) -> usize) -> Format {
         if let Format::Text(parts) = &mut self {
             for part in parts {
                 if let Part::Header(name, index) = part {
-                    *index = index_of(name);
+                    *index = find_index(name);
                 }
             }
         }
@@ -157,7 +160,7 @@ impl Format {
 /// The header that JSON lines contain.
 pub const USER_AGENT: &str = "user-agent";
 
-/// Splits the variable name off the start of a text.
+/// Splits a text after a `$` into the name of the variable and the remaining text.
 fn split_name(text: &str) -> Result<(&str, &str), FormatFault> {
     if let Some(inside) = text.strip_prefix('{') {
         let (name, remaining) = inside.split_once('}').ok_or(FormatFault::Name)?;
@@ -170,6 +173,7 @@ fn split_name(text: &str) -> Result<(&str, &str), FormatFault> {
     }
 }
 
+/// Returns the part for a variable. The index of a header is not set yet.
 fn parse_variable(name: &str) -> Result<Part, FormatFault> {
     if let Some(header) = name.strip_prefix("http_") {
         let header = header.to_ascii_lowercase().replace('_', "-");

@@ -3,7 +3,7 @@
 //! `fuzz/src/access_log.rs` calls them without a time limit, and the test below for a second in
 //! every check.
 
-use super::format::{BYTES_MAX, COMBINED, Format, FormatFault};
+use super::format::{COMBINED, FORMAT_BYTES_MAX, Format, FormatFault};
 
 /// Checks that a format survives printing and parsing.
 ///
@@ -14,14 +14,14 @@ pub(crate) fn format(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(format) = Format::parse(text) else { return };
     let printed = format.to_string();
-    let again = Format::parse(&printed);
+    let reparsed = Format::parse(&printed);
     // Every name is printed in braces, which may make the longest formats too long.
-    if again != Err(FormatFault::Length) || printed.len() <= BYTES_MAX {
-        assert_eq!(again.as_ref(), Ok(&format), "a format is not printed as it was read");
+    if reparsed != Err(FormatFault::Length) || printed.len() <= FORMAT_BYTES_MAX {
+        assert_eq!(reparsed.as_ref(), Ok(&format), "a format is not printed as it was read");
     }
 }
 
-/// Formats to start from.
+/// Returns the formats from which fuzzing starts.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let with_variables = "$msec|$remote_addr|${key}|$rpc_method|$status $http_x_team$upstream";
     ["json", "combined", COMBINED, with_variables].map(|text| text.as_bytes().to_vec()).into()
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_longest_format_grows_by_its_braces() {
-        let names = BYTES_MAX / "$key".len();
+        let names = FORMAT_BYTES_MAX / "$key".len();
         let longest = "$key".repeat(names);
         assert!(Format::parse(&longest).is_ok());
         format(longest.as_bytes());

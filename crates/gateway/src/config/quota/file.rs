@@ -12,11 +12,11 @@ use crate::policy::quota::Month;
 /// Largest file, in bytes. It is enough for some hundred thousand keys.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Content of a quota file.
+/// The usage of all keys in one month.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct QuotaUsage {
     pub(crate) month: Month,
-    /// Units by key name.
+    /// Used units by the name of the key.
     pub(crate) keys: BTreeMap<Arc<str>, u64>,
 }
 
@@ -27,12 +27,12 @@ struct QuotaFile {
     units: BTreeMap<String, u64>,
 }
 
-/// Reads a quota file. The result is empty if the file does not exist.
+/// Reads a quota file. Returns no usage if the file does not exist.
 ///
 /// # Errors
 ///
-/// A description of the error if the file cannot be read, or has another format than [`write()`]
-/// writes.
+/// A description of the error if the file cannot be read, or does not have the format of
+/// [`write()`].
 pub(crate) fn read(path: &Path) -> Result<QuotaUsage, String> {
     let text = match settings::read_text_file(path, FILE_BYTES_MAX) {
         Ok(text) => text,
@@ -45,7 +45,7 @@ pub(crate) fn read(path: &Path) -> Result<QuotaUsage, String> {
     Ok(QuotaUsage { month, keys })
 }
 
-/// Replaces a quota file atomically: a reader finds either the old or the new content.
+/// Replaces a quota file atomically, so a reader finds either the old or the new content.
 ///
 /// # Errors
 ///
@@ -55,11 +55,11 @@ pub(crate) fn write(path: &Path, usage: &QuotaUsage) -> io::Result<()> {
     let contents = QuotaFile { month: usage.month.to_string(), units };
     let text = serde_json::to_string_pretty(&contents)?;
     // The name of the temporary file is unique, because two processes write during a hand-over.
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let mut file = std::fs::File::create(&temporary)?;
+    let mut temporary_name = path.file_name().unwrap_or_default().to_owned();
+    temporary_name.push(format!(".{}.new", std::process::id()));
+    let temporary_path = path.with_file_name(temporary_name);
+    let mut file = std::fs::File::create(&temporary_path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    std::fs::rename(&temporary, path)
+    std::fs::rename(&temporary_path, path)
 }

@@ -1,5 +1,5 @@
-//! Reads a certificate of the gateway and its key from files. Checks that they match, and reads the
-//! names and the expiry.
+//! Reads a certificate of the gateway and its key from files, and checks that they match. Also
+//! reads the names and the expiry of the certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +18,10 @@ use crate::config::tls::read_certificates;
 /// A certificate of the gateway.
 #[derive(Debug)]
 pub(crate) struct Certificate {
+    /// The certificate chain and its private key.
     pub(crate) key: Arc<CertifiedKey>,
-    /// Host names for which the certificate is used: by default its DNS names, in lower case, with
-    /// `*.` for wildcards.
+    /// Lower-case host names for which the certificate is used. By default they are the DNS names
+    /// in the certificate. A wildcard name begins with `*.`.
     pub(crate) names: Vec<String>,
     /// Time of expiry.
     pub(crate) expires: SystemTime,
@@ -33,10 +34,12 @@ impl Certificate {
     }
 }
 
-/// The file with the error, and a description.
+/// The file that has an error, with a description of the error.
 #[derive(Debug)]
 pub(crate) enum CertificateFault {
+    /// The file of certificates.
     Chain(String),
+    /// The file of the private key.
     Key(String),
 }
 
@@ -44,14 +47,14 @@ pub(crate) enum CertificateFault {
 ///
 /// # Errors
 ///
-/// A [`CertificateFault`]; its text never contains a part of the key.
+/// A [`CertificateFault`]. Its text never contains a part of the key.
 pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, CertificateFault> {
     let chain = read_certificates(chain_file).map_err(CertificateFault::Chain)?;
     let certificate = x509_cert::Certificate::from_der(&chain[0]);
     let certificate = certificate.map_err(|error| {
         CertificateFault::Chain(format!("the first certificate cannot be read: {error}"))
     })?;
-    let names = dns_names(&certificate.tbs_certificate);
+    let names = read_dns_names(&certificate.tbs_certificate);
     let not_after = certificate.tbs_certificate.validity.not_after.to_unix_duration();
     let key = any_supported_type(&read_key(key_file)?)
         .map_err(|_| CertificateFault::Key("not a key for tls signatures".to_owned()))?;
@@ -73,6 +76,7 @@ pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, Ce
     Ok(Certificate { key: Arc::new(certified_key), names, expires })
 }
 
+/// Reads a private key. The error never quotes the file.
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateFault> {
     use rustls::pki_types::pem::Error;
     PrivateKeyDer::from_pem_file(path).map_err(|error| {
@@ -85,7 +89,8 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateFault> {
     })
 }
 
-fn dns_names(certificate: &x509_cert::TbsCertificate) -> Vec<String> {
+/// Returns the DNS names of a certificate in lower case.
+fn read_dns_names(certificate: &x509_cert::TbsCertificate) -> Vec<String> {
     let Ok(Some((_, names))) = certificate.get::<SubjectAltName>() else { return Vec::new() };
     let dns = names.0.iter().filter_map(|name| match name {
         GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),

@@ -1,7 +1,8 @@
-//! The supported cipher suites, under both of their names.
+//! The supported cipher suites, and their names.
 //!
-//! OpenSSL's spelling is what nginx, HAProxy and most guides use; IANA's is what the RFCs use. The
-//! spellings differ for TLS 1.2 only. All suites have forward secrecy and authenticated encryption.
+//! A suite has two names. nginx, HAProxy and most guides use OpenSSL's name, and the RFCs use
+//! IANA's name. The names differ only for suites of TLS 1.2. All suites have forward secrecy and
+//! authenticated encryption.
 
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
@@ -11,11 +12,12 @@ pub(crate) fn names() -> impl Iterator<Item = String> {
     ALL_CIPHER_SUITES.iter().map(openssl_spelling)
 }
 
-/// Returns the suite of this name, in either spelling and any case.
+/// Returns the suite with this OpenSSL or IANA name, in any letter case. Returns `None` for an
+/// unknown name.
 pub(crate) fn find(name: &str) -> Option<SupportedCipherSuite> {
     let has_name = |suite: &&SupportedCipherSuite| {
         let names = [openssl_spelling(suite), iana_spelling(suite), rustls_name(suite)];
-        names.iter().any(|known| known.eq_ignore_ascii_case(name))
+        names.iter().any(|suite_name| suite_name.eq_ignore_ascii_case(name))
     };
     ALL_CIPHER_SUITES.iter().find(has_name).copied()
 }
@@ -25,7 +27,8 @@ pub(crate) fn is_tls13(suite: &SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
 }
 
-/// Returns rustls's name. It is IANA's name, except that names of TLS 1.3 contain the version.
+/// Returns rustls's name, which equals IANA's name for TLS 1.2. For TLS 1.3 it begins with
+/// `TLS13_`.
 fn rustls_name(suite: &SupportedCipherSuite) -> String {
     suite.suite().as_str().unwrap_or_default().to_owned()
 }

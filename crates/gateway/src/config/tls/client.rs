@@ -1,6 +1,7 @@
 //! The names in a client's certificate.
 //!
-//! The handshake has verified the certificate; the access rules decide what the names may do.
+//! The handshake has already verified the certificate. The access rules decide which rights its
+//! names have.
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::Certificate;
@@ -10,7 +11,8 @@ use x509_cert::der::oid::db::rfc4519::CN;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// Maximum number of names read from one certificate, in case its issuer adds too many.
+/// Maximum number of alternative names that are read from one certificate. Certificates of clients
+/// have few names.
 const NAMES_MAX: usize = 64;
 
 /// Forms of a name in a certificate.
@@ -34,8 +36,8 @@ pub(crate) fn normalize_name(text: &str) -> Option<String> {
 pub(crate) struct ClientCertificate {
     /// The whole subject as in RFC 4514: `CN=ci,O=Example`.
     pub(crate) subject: String,
-    /// Names in the certificate, each prefixed with its type: `subject:` and the subject, `cn:` and
-    /// the common name, and alternative names as `dns:`, `uri:`, `email:` or `ip:`.
+    /// Names in the certificate. Each has a prefix with its type: `subject:` for the whole subject,
+    /// `cn:` for the common name, and `dns:`, `uri:`, `email:` or `ip:` for an alternative name.
     pub(crate) names: Vec<String>,
 }
 
@@ -57,6 +59,7 @@ impl ClientCertificate {
     }
 }
 
+/// Returns the common name of a subject; `None` without one.
 fn common_name(subject: &x509_cert::name::Name) -> Option<String> {
     let mut parts = subject.0.iter().flat_map(|set| set.0.iter());
     let part = parts.find(|part| part.oid == CN)?;
@@ -66,6 +69,7 @@ fn common_name(subject: &x509_cert::name::Name) -> Option<String> {
     text.or_else(|_| printable()).ok().filter(|name| !name.is_empty())
 }
 
+/// Returns an alternative name with the prefix of its type; `None` for other types.
 fn format_name(name: &GeneralName) -> Option<String> {
     match name {
         GeneralName::DnsName(name) => Some(format!("dns:{}", name.as_str().to_ascii_lowercase())),

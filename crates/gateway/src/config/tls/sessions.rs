@@ -1,7 +1,7 @@
-//! In-memory session cache for clients that resume by session id. All threads share one cache.
+//! The session cache, in memory, for clients that resume by session id. All threads share it.
 //!
-//! It is bounded and sharded (`quick_cache`), so that threads seldom wait for each other. Sessions
-//! expire by age. `tickets.rs` has tickets, which need no memory here.
+//! The cache (`quick_cache`) is bounded, and sharded so that threads seldom wait for each other.
+//! Sessions expire by age. `tickets.rs` implements tickets, which need no memory in the gateway.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,19 +11,21 @@ use rustls::server::StoresServerSessions;
 
 /// The session cache.
 pub(crate) struct Sessions {
+    /// Age after which a session expires.
     age_max: Duration,
+    /// The sessions, each with the time when it was stored.
     cache: Cache<Vec<u8>, (Instant, Vec<u8>)>,
 }
 
 impl Sessions {
-    /// Creates a cache for at most this many sessions.
-    pub(crate) fn new(max: usize, age_max: Duration) -> Sessions {
-        Sessions { age_max, cache: Cache::new(max) }
+    /// Creates a cache for at most `sessions_max` sessions.
+    pub(crate) fn new(sessions_max: usize, age_max: Duration) -> Sessions {
+        Sessions { age_max, cache: Cache::new(sessions_max) }
     }
 
-    /// Returns the value of a session that has not expired.
-    fn unless_expired(&self, (since, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
-        (since.elapsed() <= self.age_max).then_some(value)
+    /// Returns the value of a session; `None` if the session has expired.
+    fn check_age(&self, (stored_at, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
+        (stored_at.elapsed() <= self.age_max).then_some(value)
     }
 }
 
@@ -34,11 +36,11 @@ impl StoresServerSessions for Sessions {
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.unless_expired(self.cache.get(key)?)
+        self.check_age(self.cache.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.unless_expired(self.cache.remove(key)?.1)
+        self.check_age(self.cache.remove(key)?.1)
     }
 
     fn can_cache(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Certificate selection: by the name that a client asks for (SNI) and by the key types that it can
-//! verify.
+//! Selects a certificate by the server name that the client sends (SNI), and by the types of keys
+//! that the client can verify.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,21 +25,21 @@ impl Certificates {
         self.keys.push(key);
         for name in names {
             let (map, name) = match name.strip_prefix("*.") {
-                Some(rest) => (&mut self.wildcard, rest),
+                Some(parent_domain) => (&mut self.wildcard, parent_domain),
                 None => (&mut self.exact, name.as_str()),
             };
             map.entry(name.to_ascii_lowercase().into()).or_default().push(index);
         }
     }
 
-    /// Returns the indices of the certificates for a name: exact matches, or else wildcards (RFC
-    /// 6125, section 6.4.3: a star matches one label), or else none.
-    fn indices(&self, name: &str) -> &[usize] {
-        // DNS names are case-insensitive; most arrive in lower case already.
-        let lower;
+    /// Returns the indices of the certificates for a name. Without an exact match, wildcards apply.
+    /// A star matches one label (RFC 6125, section 6.4.3). Returns an empty slice without a match.
+    fn find_indices(&self, name: &str) -> &[usize] {
+        // DNS names ignore case. Most names are in lower case, so they are not copied.
+        let lower_case;
         let name = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            lower = name.to_ascii_lowercase();
-            &lower
+            lower_case = name.to_ascii_lowercase();
+            &lower_case
         } else {
             name
         };
@@ -50,14 +50,15 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let indices = hello.server_name().map_or(&[][..], |name| self.indices(name));
+        let indices = hello.server_name().map_or(&[][..], |name| self.find_indices(name));
         let candidates = || indices.iter().map(|index| &self.keys[*index]);
         let can_sign =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        // If no certificate has the name, every certificate is a default.
         let defaults = || self.keys.iter().filter(|_| indices.is_empty());
         let key = candidates().find(can_sign).or_else(|| defaults().find(can_sign));
-        // If no certificate fits, one is sent anyway, so that the handshake fails with a precise
-        // reason.
+        // If the client can verify no key, the handshake fails. With a certificate, it fails with a
+        // precise reason.
         key.or_else(|| candidates().next()).or_else(|| self.keys.first()).cloned()
     }
 }
@@ -79,7 +80,7 @@ mod tests {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
             certificates.add(Arc::new(CertifiedKey::new(Vec::new(), key)), &names);
         }
-        assert_eq!(certificates.indices(name), expected, "{name}");
+        assert_eq!(certificates.find_indices(name), expected, "{name}");
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! Session tickets under keys from files, which replicas share.
 //!
-//! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`. It is sealed with AES-256-GCM-SIV
-//! (RFC 8452) under a nonce of 96 random bits. Replicas choose nonces for the same key
-//! independently. With this cipher, two equal nonces reveal at most that two tickets are equal;
-//! with GCM they would reveal the authentication key. The first 16 bytes of the file are the public
-//! name of the key. The key is HKDF-SHA256 of the remaining bytes. The name and the client
-//! verification settings are bound to each ticket, so a session that began under other settings is
-//! not resumed. The time limits the lifetime of a ticket, because a key from a file does not
-//! expire.
+//! A ticket is `name ‖ nonce ‖ sealed(time ‖ session) ‖ tag`:
 //!
-//! Without files, rustls's ticketer is used. Its keys exist only in memory, for some hours.
+//! - The first 16 bytes of a key file are the public name of the key. HKDF-SHA256 derives the key
+//!   from the remaining bytes.
+//! - The cipher is AES-256-GCM-SIV (RFC 8452), with a nonce of 96 random bits. Replicas choose
+//!   nonces for the same key independently, so two nonces can be equal. With this cipher, equal
+//!   nonces reveal at most that two tickets are equal. With GCM they would reveal the
+//!   authentication key.
+//! - Each ticket authenticates the name of its key and the settings of client verification. So a
+//!   session that began under other settings is not resumed.
+//! - The time limits the lifetime of a ticket, because a key from a file does not expire.
+//!
+//! Without files, the gateway uses rustls's ticketer, whose keys exist in memory for some hours.
 
 use std::fmt;
 use std::path::Path;
@@ -26,10 +29,10 @@ const NAME_BYTES: usize = 16;
 const TIME_BYTES: usize = 8;
 /// Sizes of key files: nginx's for AES-128 and for AES-256.
 const FILE_BYTES: [usize; 2] = [48, 80];
-/// Longest ticket, in bytes. The largest part of a session is the client's certificates.
+/// Maximum bytes of a ticket. Its largest part is the client's certificates.
 const TICKET_BYTES_MAX: usize = 64 * 1024;
 /// Largest difference between the clocks of replicas, in seconds.
-const SKEW_MAX: u64 = 60;
+const SKEW_SECONDS_MAX: u64 = 60;
 
 /// A key with its public name.
 pub(crate) struct TicketKey {
@@ -40,8 +43,9 @@ pub(crate) struct TicketKey {
 /// Encrypts tickets with the first key and decrypts them with all.
 pub(crate) struct Tickets {
     keys: Vec<TicketKey>,
-    /// Additional data that is bound to each ticket, beside the name of the key.
+    /// Hash of the settings of client verification, which each ticket authenticates.
     context: [u8; 32],
+    /// Maximum age of a ticket.
     age_max: Duration,
 }
 
@@ -58,6 +62,7 @@ impl TicketKey {
             .ok_or_else(|| format!("the file has {} bytes, 48 or 80 are needed", bytes.len()))
     }
 
+    /// Derives the key from the content of a file; `None` if the size is wrong.
     fn from_bytes(bytes: &[u8]) -> Option<TicketKey> {
         if !FILE_BYTES.contains(&bytes.len()) {
             return None;
@@ -77,7 +82,8 @@ impl Tickets {
         Tickets { keys, context: *context, age_max }
     }
 
-    /// Returns the data that a ticket authenticates beside its content.
+    /// Returns the additional data that a ticket authenticates: the name of its key and the
+    /// context.
     fn additional_data(&self, name: &[u8; NAME_BYTES]) -> Aad<[u8; NAME_BYTES + 32]> {
         let mut additional_data = [0; NAME_BYTES + 32];
         additional_data[..NAME_BYTES].copy_from_slice(name);
@@ -85,16 +91,16 @@ impl Tickets {
         Aad::from(additional_data)
     }
 
-    /// Seals a session at a time in Unix seconds, under a nonce that is used once.
-    fn seal(&self, plain: &[u8], now: u64, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
+    /// Seals a session in a ticket. `now` is the time in Unix seconds. A nonce must be used once.
+    fn seal(&self, session: &[u8], now: u64, nonce: [u8; NONCE_LEN]) -> Option<Vec<u8>> {
         let key = self.keys.first()?;
         let start = NAME_BYTES + NONCE_LEN;
         let tag_bytes = AES_256_GCM_SIV.tag_len();
-        let mut ticket = Vec::with_capacity(start + TIME_BYTES + plain.len() + tag_bytes);
+        let mut ticket = Vec::with_capacity(start + TIME_BYTES + session.len() + tag_bytes);
         ticket.extend_from_slice(&key.name);
         ticket.extend_from_slice(&nonce);
         ticket.extend_from_slice(&now.to_be_bytes());
-        ticket.extend_from_slice(plain);
+        ticket.extend_from_slice(session);
         let nonce = Nonce::assume_unique_for_key(nonce);
         let aad = self.additional_data(&key.name);
         let tag = key.key.seal_in_place_separate_tag(nonce, aad, &mut ticket[start..]).ok()?;
@@ -102,21 +108,22 @@ impl Tickets {
         Some(ticket)
     }
 
-    /// Opens a ticket of any replica, if it is authentic and not too old at a time in Unix seconds.
+    /// Opens a ticket of any replica and returns its session. `now` is the time in Unix seconds.
+    /// Returns `None` if the ticket is not authentic or too old.
     fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
         if ticket.len() > TICKET_BYTES_MAX {
             return None;
         }
-        let (name, rest) = ticket.split_first_chunk::<NAME_BYTES>()?;
-        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let (name, remaining) = ticket.split_first_chunk::<NAME_BYTES>()?;
+        let (nonce, sealed) = remaining.split_first_chunk::<NONCE_LEN>()?;
         let key = self.keys.iter().find(|key| key.name == *name)?;
         let mut sealed = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let opened = key.key.open_in_place(nonce, self.additional_data(name), &mut sealed).ok()?;
-        let (time, plain) = opened.split_first_chunk::<TIME_BYTES>()?;
+        let (time, session) = opened.split_first_chunk::<TIME_BYTES>()?;
         let time = u64::from_be_bytes(*time);
         let is_young = now.saturating_sub(time) <= self.age_max.as_secs();
-        (is_young && time <= now.saturating_add(SKEW_MAX)).then(|| plain.to_vec())
+        (is_young && time <= now.saturating_add(SKEW_SECONDS_MAX)).then(|| session.to_vec())
     }
 }
 
@@ -129,10 +136,10 @@ impl ProducesTickets for Tickets {
         u32::try_from(self.age_max.as_secs()).unwrap_or(u32::MAX)
     }
 
-    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+    fn encrypt(&self, session: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).ok()?;
-        self.seal(plain, unix_now(), nonce)
+        self.seal(session, unix_now(), nonce)
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {

@@ -16,12 +16,12 @@ fn an_ordinary_request_is_parsed_completely() {
     let text = "POST /eth?x=1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json; charset=utf-8\r\n\
                 Content-Length: 12\r\nAccept-Encoding: br, zstd;q=0, gzip;q=0.5\r\nX-User: bob\r\n\r\nbody";
     let head = read(text).unwrap().unwrap();
-    assert_eq!(head.verb, Verb::Post);
+    assert_eq!(head.http_method, HttpMethod::Post);
     assert_eq!(head.path.as_str(), "/eth");
-    assert_eq!(head.length, Length::Fixed(12));
+    assert_eq!(head.body_length, BodyLength::Fixed(12));
     assert!(head.keep_alive);
-    assert_eq!(head.media, Media::Json);
-    assert_eq!(head.accept, Accept { gzip: true, zstd: false });
+    assert_eq!(head.media_type, MediaType::Json);
+    assert_eq!(head.accepted_codings, AcceptedCodings { gzip: true, zstd: false });
     assert_eq!(head.hash_header.as_deref(), Some(&b"bob"[..]));
     assert_eq!(&text.as_bytes()[head.bytes..], b"body");
 }

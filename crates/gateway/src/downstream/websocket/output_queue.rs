@@ -17,10 +17,14 @@ use crate::io::wait::poll_write_parts;
 #[cfg(test)]
 mod tests;
 
-/// Maximum frames per write.
+/// Maximum number of frames per write.
 const FRAMES_PER_WRITE: usize = 5;
 
-/// A frame in up to three parts, so that a large payload is not copied.
+/// Length of the longest header of an unmasked frame (RFC 6455, section 5.2).
+const HEADER_BYTES_MAX: usize = 10;
+
+/// A frame in three parts, some of which may be empty. A large payload is a separate part, so that
+/// it is not copied.
 type Frame = [Bytes; 3];
 
 /// Frames that wait to be written.
@@ -32,14 +36,15 @@ pub(super) struct OutputQueue {
     /// Number of queued bytes that are not written yet, over all frames.
     pub(super) queued_bytes: usize,
     /// True if the stream may hold unflushed bytes, for example encrypted records.
-    unflushed: bool,
-    /// When the stream stopped accepting bytes. `None` if the last write or flush was not blocked.
+    needs_flush: bool,
+    /// When the stream stopped accepting bytes; `None` while it accepts bytes.
     pub(super) blocked_since: Option<Instant>,
 }
 
 impl OutputQueue {
+    /// Returns true if all frames were written and flushed.
     pub(super) fn is_empty(&self) -> bool {
-        self.frames.is_empty() && !self.unflushed
+        self.frames.is_empty() && !self.needs_flush
     }
 
     /// Queues a control frame.
@@ -53,7 +58,8 @@ impl OutputQueue {
     pub(super) fn push_text(&mut self, body: Body) {
         let copies_payload = body.middle.len() <= COPY_BYTES_MAX;
         let copied_bytes = if copies_payload { body.middle.len() } else { 0 };
-        let mut start = Vec::with_capacity(10 + body.start.len() + copied_bytes + body.end.len());
+        let mut start =
+            Vec::with_capacity(HEADER_BYTES_MAX + body.start.len() + copied_bytes + body.end.len());
         write_header(&mut start, Opcode::Text, body.len(), None);
         start.extend_from_slice(&body.start);
         if !copies_payload {
@@ -66,7 +72,7 @@ impl OutputQueue {
 
     /// Queues a message that is compressed already.
     pub(super) fn push_compressed(&mut self, message: Vec<u8>) {
-        let mut start = Vec::with_capacity(10);
+        let mut start = Vec::with_capacity(HEADER_BYTES_MAX);
         write_compressed_header(&mut start, message.len());
         self.push([start.into(), message.into(), Bytes::new()]);
     }
@@ -76,12 +82,12 @@ impl OutputQueue {
         self.frames.push_back(frame);
     }
 
-    /// Drops all frames except a partly written one.
+    /// Drops all frames, except the first frame if a part of it was written.
     pub(super) fn drop_unsent(&mut self) {
         self.frames.truncate(usize::from(self.written_bytes > 0));
         let partial_bytes = self.frames.front().map_or(0, length_of);
         self.queued_bytes = partial_bytes - self.written_bytes;
-        self.blocked_since = self.blocked_since.filter(|_| partial_bytes > 0 || self.unflushed);
+        self.blocked_since = self.blocked_since.filter(|_| partial_bytes > 0 || self.needs_flush);
     }
 
     /// Writes and flushes as much as the stream accepts. Returns true if bytes were written.
@@ -106,15 +112,15 @@ impl OutputQueue {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(bytes)) => {
                     self.advance(bytes);
-                    (has_written, self.unflushed, self.blocked_since) = (true, true, None);
+                    (has_written, self.needs_flush, self.blocked_since) = (true, true, None);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.wait_for_stream(has_written),
             }
         }
-        if self.unflushed {
+        if self.needs_flush {
             match Pin::new(stream).poll_flush(cx) {
-                Poll::Ready(Ok(())) => (self.unflushed, self.blocked_since) = (false, None),
+                Poll::Ready(Ok(())) => (self.needs_flush, self.blocked_since) = (false, None),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.wait_for_stream(has_written),
             }
@@ -122,7 +128,7 @@ impl OutputQueue {
         Poll::Ready(Ok(has_written))
     }
 
-    /// Records that the stream is blocked. Reports bytes that were written before.
+    /// Records that the stream is blocked. Returns `Ready` if bytes were written before.
     fn wait_for_stream(&mut self, has_written: bool) -> Poll<io::Result<bool>> {
         self.blocked_since.get_or_insert_with(Instant::now);
         if has_written { Poll::Ready(Ok(true)) } else { Poll::Pending }

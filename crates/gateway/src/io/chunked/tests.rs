@@ -3,15 +3,15 @@
 
 use super::*;
 
-fn decode(input: &[u8], step: usize) -> Result<(Vec<u8>, usize), ChunkFault> {
+fn decode(input: &[u8], piece_bytes: usize) -> Result<(Vec<u8>, usize), ChunkFault> {
     let mut chunked = Chunked::new(1000);
     let mut buffer = Vec::new();
     let mut used = 0;
-    for part in input.chunks(step) {
+    for part in input.chunks(piece_bytes) {
         buffer.extend_from_slice(part);
-        let taken = chunked.feed(&buffer)?;
-        buffer.drain(..taken);
-        used += taken;
+        let decoded_bytes = chunked.feed(&buffer)?;
+        buffer.drain(..decoded_bytes);
+        used += decoded_bytes;
     }
     assert!(chunked.is_done(), "body is not complete");
     Ok((chunked.into_body(), used))
@@ -20,8 +20,8 @@ fn decode(input: &[u8], step: usize) -> Result<(Vec<u8>, usize), ChunkFault> {
 #[test]
 fn chunks_join_at_every_cut() {
     let input = b"5\r\nhello\r\n6;ext=1\r\n world\r\n0\r\nTrailer: x\r\n\r\nNEXT";
-    for step in 1..input.len() {
-        let (body, used) = decode(input, step).unwrap();
+    for piece_bytes in 1..input.len() {
+        let (body, used) = decode(input, piece_bytes).unwrap();
         assert_eq!(body, b"hello world");
         assert_eq!(&input[used..], b"NEXT");
     }
@@ -51,9 +51,9 @@ fn odd_chunks_are_refused() {
 #[test]
 fn a_trailer_is_bounded_to_the_byte() {
     let trailer = |bytes: usize| [b"0\r\n", "a".repeat(bytes - 2).as_bytes(), b"\r\n"].concat();
-    // The longest accepted line fills the limit plus one byte; nothing may follow it.
-    for (bytes, rest) in [(TRAILER_BYTES_MAX, "b"), (TRAILER_BYTES_MAX + 1, "b")] {
-        let endless = [trailer(bytes), rest.repeat(100).into_bytes()].concat();
+    // The longest accepted line fills the limit plus one byte; no byte may follow it.
+    for (bytes, surplus) in [(TRAILER_BYTES_MAX, "b"), (TRAILER_BYTES_MAX + 1, "b")] {
+        let endless = [trailer(bytes), surplus.repeat(100).into_bytes()].concat();
         assert_eq!(decode(&endless, endless.len()), Err(ChunkFault::Trailer), "{bytes}");
     }
     let longest = [trailer(TRAILER_BYTES_MAX - 10), b"\r\n".to_vec()].concat();

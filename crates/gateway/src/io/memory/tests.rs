@@ -13,7 +13,7 @@ fn budget(max: usize) -> Arc<Budget> {
 fn reservations_are_released() {
     let budget = budget(1 << 20);
     let mut reservation = Reservation::new(&budget, Purpose::Upstream);
-    reservation.set(FREE_BYTES).unwrap();
+    reservation.set(UNCOUNTED_BYTES_MAX).unwrap();
     assert_eq!(budget.bytes_held(), [0, 0, 0]);
     reservation.set(200 << 10).unwrap();
     reservation.set(100 << 10).unwrap();
@@ -44,11 +44,11 @@ async fn only_bytes_that_wait_for_the_client_make_a_connection_slow() {
     let budget = budget(8 << 20);
     let account = Rc::<Account>::default();
     let mut reservation = Reservation::for_connection(&budget, Purpose::Request, &account);
-    assert_eq!(account.as_slow(0, Instant::now()), None);
+    assert_eq!(account.as_slow_connection(0, Instant::now()), None);
     reservation.set(1 << 20).unwrap();
     tokio::time::advance(Duration::from_secs(3)).await;
     let slow = SlowConnection { index: 0, age: Duration::from_secs(3), bytes: 1 << 20 };
-    assert_eq!(account.as_slow(0, Instant::now()), Some(slow));
+    assert_eq!(account.as_slow_connection(0, Instant::now()), Some(slow));
     reservation.set_waiting(false);
-    assert_eq!(account.as_slow(0, Instant::now()), None);
+    assert_eq!(account.as_slow_connection(0, Instant::now()), None);
 }

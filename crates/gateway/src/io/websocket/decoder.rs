@@ -1,8 +1,8 @@
 //! An incremental decoder of WebSocket messages.
 //!
-//! A [`Decoder`] accepts the bytes of each read and returns complete messages, joined from their
-//! fragments, and the control frames between them. A message in a single unmasked frame within one
-//! read is not copied. A message over the limit is skipped without buffering it. `wire::websocket`
+//! A [`Decoder`] accepts the bytes of each read. It returns control frames, and complete messages
+//! that are joined from their fragments. A message in a single unmasked frame within one read is
+//! not copied. Of a message over the limit, only the first bytes are stored. `wire::websocket`
 //! reads and writes the headers of frames.
 
 use bytes::{Bytes, BytesMut};
@@ -11,10 +11,10 @@ use wire::websocket::{Header, HeaderReader, Opcode, ProtocolError, Role, apply_m
 #[cfg(test)]
 mod tests;
 
-/// Number of bytes at the start of an oversized message that are stored. They identify the call of
-/// the message.
+/// Number of bytes that are stored of an oversized message. These first bytes contain the id of the
+/// call.
 const OVERSIZED_HEAD_BYTES: usize = 64;
-/// Maximum bytes that the decoder preallocates when it reads a frame header.
+/// Maximum bytes that the decoder allocates for a payload when it reads the header of its frame.
 const PREALLOCATED_BYTES_MAX: usize = 1 << 20;
 
 /// A decoded event.
@@ -26,23 +26,24 @@ pub(crate) enum Event<'a> {
     Compressed {
         payload: Bytes,
         /// True if the decompressed message is text.
-        text: bool,
+        is_text: bool,
     },
     /// A message over the limit; holds its first bytes.
     TooLarge(Bytes),
+    /// A ping with its payload, which the pong must repeat.
     Ping(Payload<'a>),
     Pong,
-    /// The peer closes the connection, with an optional code. No event follows.
+    /// The peer closes the connection; holds the close code, if any. No event follows.
     Close(Option<u16>),
 }
 
 impl Event<'_> {
-    /// Returns the event with its own bytes.
+    /// Copies borrowed bytes, so that the event outlives the read buffer.
     pub(crate) fn into_owned(self) -> Event<'static> {
         match self {
             Event::Message(payload) => Event::Message(Payload::Owned(payload.into_bytes())),
             Event::Ping(payload) => Event::Ping(Payload::Owned(payload.into_bytes())),
-            Event::Compressed { payload, text } => Event::Compressed { payload, text },
+            Event::Compressed { payload, is_text } => Event::Compressed { payload, is_text },
             Event::TooLarge(head) => Event::TooLarge(head),
             Event::Pong => Event::Pong,
             Event::Close(code) => Event::Close(code),
@@ -83,37 +84,43 @@ impl std::ops::Deref for Payload<'_> {
 /// An incremental decoder of the frames of one connection.
 #[derive(Debug)]
 pub(crate) struct Decoder {
+    /// The side of the connection that decodes.
     role: Role,
     message_bytes_max: usize,
     headers: HeaderReader,
-    /// The frame whose payload is being read.
+    /// The frame whose payload is being read; `None` while a header is expected.
     frame: Option<Frame>,
-    /// The message whose fragments are being read.
+    /// The message whose fragments are being read; `None` between messages.
     message: Option<Message>,
     /// The payload of the current control frame.
-    control: Vec<u8>,
+    control_payload: Vec<u8>,
+    /// True if the peer has sent a close frame.
     closed: bool,
 }
 
+/// A frame that is being read.
 #[derive(Debug)]
 struct Frame {
     header: Header,
     /// Number of payload bytes that were read.
-    read_bytes: u64,
+    bytes_read: u64,
 }
 
 impl Frame {
+    /// Returns the number of payload bytes that were not read yet.
     fn remaining_bytes(&self) -> u64 {
-        self.header.payload_bytes - self.read_bytes
+        self.header.payload_bytes - self.bytes_read
     }
 }
 
+/// A text or binary message that is being read.
 #[derive(Debug)]
 struct Message {
-    text: bool,
+    /// True if the message is text.
+    is_text: bool,
     compressed: bool,
     body: BytesMut,
-    /// True if the message is over the limit; only its first bytes are kept.
+    /// True if the message is over the limit, so that only its first bytes are stored.
     too_large: bool,
 }
 
@@ -127,13 +134,13 @@ impl Decoder {
             headers: HeaderReader::new(role, compression),
             frame: None,
             message: None,
-            control: Vec::new(),
+            control_payload: Vec::new(),
             closed: false,
         }
     }
 
     /// Decodes one event from the start of `bytes`. Returns the number of bytes used, and the
-    /// event. The event is `None` if more bytes are needed. Call it again with the rest.
+    /// event; `None` if more bytes are needed. The caller must pass the unused bytes again.
     ///
     /// # Errors
     /// The protocol violation; the decoder cannot be used further.
@@ -141,42 +148,42 @@ impl Decoder {
         &'a mut self,
         bytes: &'a [u8],
     ) -> Result<(usize, Option<Event<'a>>), ProtocolError> {
-        let mut used = 0;
+        let mut used_bytes = 0;
         loop {
             if self.closed {
                 return Ok((bytes.len(), None));
             }
             if self.frame.is_none() {
-                let (header_bytes, header) = self.headers.read(&bytes[used..])?;
-                used += header_bytes;
-                let Some(header) = header else { return Ok((used, None)) };
-                let rest = &bytes[used..];
-                // Nearly all messages take this path.
-                if self.is_complete_message(&header, rest) {
+                let (header_bytes, header) = self.headers.read(&bytes[used_bytes..])?;
+                used_bytes += header_bytes;
+                let Some(header) = header else { return Ok((used_bytes, None)) };
+                let unused = &bytes[used_bytes..];
+                // This is the usual case.
+                if self.is_complete_message(&header, unused) {
                     let length = header.payload_bytes as usize;
-                    let payload = Payload::Borrowed(&rest[..length]);
-                    return Ok((used + length, Some(Event::Message(payload))));
+                    let payload = Payload::Borrowed(&unused[..length]);
+                    return Ok((used_bytes + length, Some(Event::Message(payload))));
                 }
                 self.begin_frame(header)?;
             }
             let Some(frame) = &mut self.frame else { continue };
-            let (header, offset) = (frame.header, frame.read_bytes as usize);
-            let rest = &bytes[used..];
+            let (header, offset) = (frame.header, frame.bytes_read as usize);
+            let unused = &bytes[used_bytes..];
             let length = usize::try_from(frame.remaining_bytes())
-                .map_or(rest.len(), |remaining| remaining.min(rest.len()));
-            frame.read_bytes += length as u64;
+                .map_or(unused.len(), |remaining| remaining.min(unused.len()));
+            frame.bytes_read += length as u64;
             let is_complete = frame.remaining_bytes() == 0;
-            used += length;
-            self.append_payload(&header, &rest[..length], offset);
+            used_bytes += length;
+            self.append_payload(&header, &unused[..length], offset);
             if !is_complete {
-                return Ok((used, None));
+                return Ok((used_bytes, None));
             }
             self.frame = None;
             if header.opcode.is_control() {
-                return Ok((used, Some(self.end_control(header.opcode)?)));
+                return Ok((used_bytes, Some(self.end_control(header.opcode)?)));
             }
             if header.is_last {
-                return Ok((used, Some(self.end_message()?)));
+                return Ok((used_bytes, Some(self.end_message()?)));
             }
         }
     }
@@ -186,10 +193,11 @@ impl Decoder {
         self.message.as_ref().map_or(0, |message| message.body.capacity())
     }
 
-    /// Returns a buffer and the number of missing bytes, if the rest of a long frame can be read
-    /// into the buffer without a copy. The caller reports the bytes read with
-    /// [`Decoder::record_filled`].
-    pub(crate) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
+    /// Returns the buffer of the current message and the number of missing payload bytes of its
+    /// frame. The caller may read these bytes from the socket directly into the buffer, without a
+    /// copy. It then calls [`Decoder::record_direct_read`]. Returns `None` if no such read is
+    /// possible.
+    pub(crate) fn direct_read_buffer(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
         let missing = usize::try_from(frame.remaining_bytes()).ok()?;
         if frame.header.opcode.is_control() || frame.header.key.is_some() || missing == 0 {
@@ -199,35 +207,39 @@ impl Decoder {
         Some((&mut message.body, missing))
     }
 
-    /// Reports that `bytes` were appended to the buffer of [`Decoder::gap`].
-    pub(crate) fn record_filled(&mut self, bytes: usize) {
+    /// Records that this number of bytes was appended to [`Decoder::direct_read_buffer`].
+    pub(crate) fn record_direct_read(&mut self, bytes: usize) {
         if let Some(frame) = &mut self.frame {
-            frame.read_bytes += frame.remaining_bytes().min(bytes as u64);
+            frame.bytes_read += frame.remaining_bytes().min(bytes as u64);
         }
     }
 
-    /// Returns true if a frame is a complete, uncompressed message whose payload is in `rest`.
-    fn is_complete_message(&self, header: &Header, rest: &[u8]) -> bool {
+    /// Returns true if a frame is a complete message that needs no further work. Such a frame is
+    /// unmasked, uncompressed and within the limit, and its whole payload is at the start of
+    /// `bytes`.
+    fn is_complete_message(&self, header: &Header, bytes: &[u8]) -> bool {
         header.is_last
             && !header.compressed
             && header.key.is_none()
             && matches!(header.opcode, Opcode::Text | Opcode::Binary)
             && self.message.is_none()
-            && header.payload_bytes <= rest.len() as u64
+            && header.payload_bytes <= bytes.len() as u64
             && header.payload_bytes <= self.message_bytes_max as u64
     }
 
+    /// Begins a frame, and the message of a first fragment. Checks that fragments follow each
+    /// other.
     fn begin_frame(&mut self, header: Header) -> Result<(), ProtocolError> {
         match (header.opcode, &self.message) {
-            (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => self.control.clear(),
+            (Opcode::Close | Opcode::Ping | Opcode::Pong, _) => self.control_payload.clear(),
             (Opcode::Continuation, None) | (Opcode::Text | Opcode::Binary, Some(_)) => {
                 return Err(ProtocolError::Fragment);
             }
             (Opcode::Continuation, Some(_)) => {}
             (Opcode::Text | Opcode::Binary, None) => {
-                let text = header.opcode == Opcode::Text;
+                let is_text = header.opcode == Opcode::Text;
                 let (compressed, body) = (header.compressed, BytesMut::new());
-                self.message = Some(Message { text, compressed, body, too_large: false });
+                self.message = Some(Message { is_text, compressed, body, too_large: false });
             }
         }
         if let (Some(message), false) = (&mut self.message, header.opcode.is_control()) {
@@ -236,21 +248,22 @@ impl Decoder {
                 message.too_large = true;
                 message.body.truncate(OVERSIZED_HEAD_BYTES);
             } else {
-                // A response of some megabytes grows to its size in a few steps.
+                // The allocation is limited, because the payload may never arrive. The buffer of a
+                // larger message grows to its size in a few steps.
                 message.body.reserve((header.payload_bytes as usize).min(PREALLOCATED_BYTES_MAX));
             }
         }
-        self.frame = Some(Frame { header, read_bytes: 0 });
+        self.frame = Some(Frame { header, bytes_read: 0 });
         Ok(())
     }
 
     /// Appends the payload bytes of a frame that start at `offset` in the payload.
     fn append_payload(&mut self, header: &Header, bytes: &[u8], offset: usize) {
         if header.opcode.is_control() {
-            let start = self.control.len();
-            self.control.extend_from_slice(bytes);
+            let start = self.control_payload.len();
+            self.control_payload.extend_from_slice(bytes);
             if let Some(key) = header.key {
-                apply_mask(&mut self.control[start..], key, offset);
+                apply_mask(&mut self.control_payload[start..], key, offset);
             }
             return;
         }
@@ -267,42 +280,47 @@ impl Decoder {
         }
     }
 
+    /// Returns the event of a message whose last fragment is complete.
     fn end_message(&mut self) -> Result<Event<'static>, ProtocolError> {
-        let Some(Message { text, compressed, body, too_large }) = self.message.take() else {
+        let Some(Message { is_text, compressed, body, too_large }) = self.message.take() else {
             return Err(ProtocolError::Fragment);
         };
         if too_large {
             return Ok(Event::TooLarge(body.freeze()));
         }
         if compressed {
-            return Ok(Event::Compressed { payload: body.freeze(), text });
+            return Ok(Event::Compressed { payload: body.freeze(), is_text });
         }
-        // Upstream messages are parsed as JSON later, which requires UTF-8.
-        if text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
+        // Messages of upstreams are not checked here, because the JSON parser requires UTF-8
+        // anyway.
+        if is_text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
             return Err(ProtocolError::Utf8);
         }
         Ok(Event::Message(Payload::Owned(body.freeze())))
     }
 
+    /// Returns the event of a complete control frame.
     fn end_control(&mut self, opcode: Opcode) -> Result<Event<'_>, ProtocolError> {
         match opcode {
-            Opcode::Ping => Ok(Event::Ping(Payload::Borrowed(&self.control))),
+            Opcode::Ping => Ok(Event::Ping(Payload::Borrowed(&self.control_payload))),
             Opcode::Close => {
                 self.closed = true;
-                close_code(&self.control).map(Event::Close)
+                parse_close_code(&self.control_payload).map(Event::Close)
             }
             _ => Ok(Event::Pong),
         }
     }
 }
 
-/// Returns the code in the payload of a close frame, if there is one (RFC 6455, section 7.4).
-fn close_code(payload: &[u8]) -> Result<Option<u16>, ProtocolError> {
+/// Parses the code in the payload of a close frame (RFC 6455, section 7.4). Returns `None` if the
+/// payload is empty.
+fn parse_close_code(payload: &[u8]) -> Result<Option<u16>, ProtocolError> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() { Ok(None) } else { Err(ProtocolError::Close) };
     };
     let code = u16::from_be_bytes(*code);
-    // Codes 1004 to 1006 and 1015 are never sent; 1012 to 1014 were registered later.
+    // Peers must not send the codes 1004 to 1006 and 1015. The codes 1012 to 1014 were registered
+    // after RFC 6455.
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
         return Err(ProtocolError::Close);
     }

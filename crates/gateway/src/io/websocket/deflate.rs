@@ -1,52 +1,55 @@
 //! Message compression: permessage-deflate (RFC 7692), without context takeover.
 //!
-//! Each message is compressed by itself, so an idle connection holds no compression state. Short
-//! messages compress less well this way.
+//! Each message is compressed separately, so an idle connection holds no compression state. The
+//! disadvantage is that short messages shrink less.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// The response to an acceptable offer.
+/// The value of `Sec-WebSocket-Extensions` in the response to an acceptable offer.
 pub(crate) const ACCEPTED: &str =
     "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
 
-/// The bytes that end each flushed message and are not sent (RFC 7692, section 7.2.1).
+/// The bytes at the end of each compressed message. The sender removes them, and the receiver adds
+/// them again (RFC 7692, sections 7.2.1 and 7.2.2).
 const TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
-/// Compression level: hexadecimal JSON shrinks by about the same at all levels.
+/// The fastest compression level. Hexadecimal JSON shrinks by about the same at all levels.
 const LEVEL: u32 = 1;
-/// Number of bytes by which the output buffer grows at a time.
+/// Number of bytes by which an output buffer grows at a time.
 const STEP_BYTES: usize = 16 * 1024;
-/// Maximum blocks of a message that are marked as final. Each reset of the decompressor costs far
-/// more than a byte, and compressors write at most one such block.
-const LAST_BLOCKS_MAX: usize = 16;
+/// Maximum number of blocks of a message that are marked as final. Each of them resets the
+/// decompressor, which costs far more time than a byte. Compressors write at most one such block.
+const FINAL_BLOCKS_MAX: usize = 16;
 
-/// Returns true if an offer in `Sec-WebSocket-Extensions` is acceptable. An offer that requires an
-/// unsupported feature, such as a smaller server window, is not.
+/// Returns true if at least one offer in `Sec-WebSocket-Extensions` is acceptable. An offer that
+/// requires an unsupported feature, such as a smaller server window, is not acceptable.
 pub(crate) fn is_offered(extensions: &str) -> bool {
     extensions.split(',').any(is_acceptable)
 }
 
+/// Returns true if one offer is acceptable.
 fn is_acceptable(offer: &str) -> bool {
-    let mut parts = offer.split(';').map(str::trim);
-    if parts.next() != Some("permessage-deflate") {
+    let mut parameters = offer.split(';').map(str::trim);
+    if parameters.next() != Some("permessage-deflate") {
         return false;
     }
-    let mut seen = [false; 4];
-    parts.all(|parameter| {
+    // Each of the four parameters may occur once.
+    let mut has_occurred = [false; 4];
+    parameters.all(|parameter| {
         let (name, value) = match parameter.split_once('=') {
             Some((name, value)) => (name.trim(), Some(value.trim().trim_matches('"'))),
             None => (parameter, None),
         };
-        let bits = value.and_then(|value| value.parse::<u8>().ok());
+        let window_bits = value.and_then(|value| value.parse::<u8>().ok());
         let (index, is_valid) = match name {
             "server_no_context_takeover" => (0, value.is_none()),
             "client_no_context_takeover" => (1, value.is_none()),
-            "server_max_window_bits" => (2, bits == Some(15)),
+            "server_max_window_bits" => (2, window_bits == Some(15)),
             "client_max_window_bits" => {
-                (3, value.is_none() || bits.is_some_and(|bits| (8..=15).contains(&bits)))
+                (3, value.is_none() || window_bits.is_some_and(|bits| (8..=15).contains(&bits)))
             }
             _ => return false,
         };
-        is_valid && !std::mem::replace(&mut seen[index], true)
+        is_valid && !std::mem::replace(&mut has_occurred[index], true)
     })
 }
 
@@ -59,13 +62,13 @@ pub(crate) enum Fault {
     TooLarge,
 }
 
-/// Compresses a message. Returns `None` if that fails or does not shorten it.
+/// Compresses a message. Returns `None` if the compression fails or does not shorten the message.
 pub(crate) fn compress(message: &[u8]) -> Option<Vec<u8>> {
     let mut compressed = Vec::with_capacity(message.len() / 2 + 64);
     let mut deflate = Compress::new(Compression::new(LEVEL), false);
     loop {
-        let read = usize::try_from(deflate.total_in()).ok()?;
-        deflate.compress_vec(&message[read..], &mut compressed, FlushCompress::Sync).ok()?;
+        let bytes_read = usize::try_from(deflate.total_in()).ok()?;
+        deflate.compress_vec(&message[bytes_read..], &mut compressed, FlushCompress::Sync).ok()?;
         let is_all_read = deflate.total_in() == message.len() as u64;
         if is_all_read && compressed.len() < compressed.capacity() {
             break;
@@ -80,10 +83,10 @@ pub(crate) fn compress(message: &[u8]) -> Option<Vec<u8>> {
 /// Decompresses a message of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// [`Fault`].
+/// A [`Fault`] if the data is invalid or the message is too long.
 pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let mut message = Vec::new();
-    let mut last_blocks = 0;
+    let mut final_blocks = 0;
     let mut inflate = Decompress::new(false);
     for mut input in [compressed, &TAIL] {
         while !input.is_empty() {
@@ -92,20 +95,21 @@ pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>,
             let status = inflate
                 .decompress_vec(input, &mut message, FlushDecompress::Sync)
                 .map_err(|_| Fault::Invalid)?;
-            let used =
+            let used_bytes =
                 usize::try_from(inflate.total_in() - total_before).map_err(|_| Fault::Invalid)?;
-            input = &input[used..];
+            input = &input[used_bytes..];
             if message.len() > bytes_max {
                 return Err(Fault::TooLarge);
             }
             match status {
-                // A block that is marked as final need not be the last (RFC 7692, section 7.2.3.5).
-                Status::StreamEnd if last_blocks < LAST_BLOCKS_MAX => {
-                    last_blocks += 1;
+                // Other blocks may follow a block that is marked as final (RFC 7692, section
+                // 7.2.3.5).
+                Status::StreamEnd if final_blocks < FINAL_BLOCKS_MAX => {
+                    final_blocks += 1;
                     inflate.reset(false);
                 }
                 Status::StreamEnd => return Err(Fault::Invalid),
-                Status::BufError if used == 0 && message.len() < message.capacity() => {
+                Status::BufError if used_bytes == 0 && message.len() < message.capacity() => {
                     return Err(Fault::Invalid);
                 }
                 Status::Ok | Status::BufError => {}

@@ -1,7 +1,7 @@
 //! Invariants of the WebSocket decoder for arbitrary bytes, as functions for fuzzers.
 //!
-//! `fuzz/src/websocket.rs` calls them without a time limit; the test below runs for one second in
-//! every check. They are not part of the crate's interface.
+//! `fuzz/src/websocket.rs` calls these functions without a time limit. A test in this file calls
+//! them for one second in every check. They are not part of the crate's interface.
 
 use wire::websocket::{Opcode, ProtocolError, Role, write_frame};
 
@@ -11,15 +11,16 @@ use super::deflate;
 /// A small limit, so that inputs reach it.
 const MESSAGE_BYTES_MAX: usize = 400;
 
-/// The decoded events of one connection, and how it ended.
+/// The decoded events of one connection, and the protocol violation that ended it, if any.
 #[derive(Debug, PartialEq, Eq)]
 struct Conversation {
+    /// For each event, a letter for its kind and its payload.
     events: Vec<(char, Vec<u8>)>,
     fault: Option<ProtocolError>,
 }
 
-/// Decodes bytes as one connection, as either side. Read boundaries must not change the events, and
-/// re-encoded messages must decode to themselves.
+/// Decodes bytes as the input of one connection, for the client's and the server's side. Read
+/// boundaries must not change the events, and re-encoded messages must decode to themselves.
 ///
 /// # Panics
 /// If an invariant is violated.
@@ -29,10 +30,10 @@ pub(crate) fn websocket(bytes: &[u8]) {
         assert!(message.len() <= MESSAGE_BYTES_MAX, "{} bytes", message.len());
     }
     for role in [Role::Client, Role::Server] {
-        let expected = converse(role, bytes, usize::MAX);
+        let expected = decode_connection(role, bytes, usize::MAX);
         for read_bytes in [1, 2, 7, 64] {
             assert_eq!(
-                converse(role, bytes, read_bytes),
+                decode_connection(role, bytes, read_bytes),
                 expected,
                 "in reads of {read_bytes} bytes"
             );
@@ -50,25 +51,25 @@ pub(crate) fn websocket(bytes: &[u8]) {
                 payload,
                 (role == Role::Server).then_some([3, 1, 4, 1]),
             );
-            let conversation = converse(role, &encoded, 5);
+            let conversation = decode_connection(role, &encoded, 5);
             assert_eq!(conversation.events, [(*kind, payload.clone())], "written and read again");
         }
     }
 }
 
 /// Decodes as a connection does, from reads of `read_bytes` bytes.
-fn converse(role: Role, bytes: &[u8], read_bytes: usize) -> Conversation {
+fn decode_connection(role: Role, bytes: &[u8], read_bytes: usize) -> Conversation {
     let mut decoder = Decoder::new(role, MESSAGE_BYTES_MAX, role == Role::Server);
     let mut conversation = Conversation { events: Vec::new(), fault: None };
     for chunk in bytes.chunks(read_bytes.min(bytes.len().max(1))) {
         let mut used_bytes = 0;
         loop {
-            // The in-place path is used wherever the decoder offers it.
-            if let Some((body, left)) = decoder.gap() {
-                let length = left.min(chunk.len() - used_bytes);
+            // Bytes are read directly into the message whenever the decoder allows that.
+            if let Some((body, missing)) = decoder.direct_read_buffer() {
+                let length = missing.min(chunk.len() - used_bytes);
                 body.extend_from_slice(&chunk[used_bytes..used_bytes + length]);
                 used_bytes += length;
-                decoder.record_filled(length);
+                decoder.record_direct_read(length);
             }
             let (used, event) = match decoder.next(&chunk[used_bytes..]) {
                 Ok(next) => next,
@@ -82,8 +83,8 @@ fn converse(role: Role, bytes: &[u8], read_bytes: usize) -> Conversation {
             conversation.events.push(match event {
                 None => break,
                 Some(Event::Message(payload)) => ('m', payload.to_vec()),
-                Some(Event::Compressed { payload, text }) => {
-                    (if text { 'z' } else { 'Z' }, payload.to_vec())
+                Some(Event::Compressed { payload, is_text }) => {
+                    (if is_text { 'z' } else { 'Z' }, payload.to_vec())
                 }
                 Some(Event::TooLarge(head)) => ('t', head.to_vec()),
                 Some(Event::Ping(payload)) => ('p', payload.to_vec()),
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn seeds_hold_and_are_read() {
         for (seed, role) in seeds().iter().zip([Role::Server, Role::Client]) {
-            let conversation = converse(role, seed, usize::MAX);
+            let conversation = decode_connection(role, seed, usize::MAX);
             assert!(
                 conversation.fault.is_none() && conversation.events.len() >= 3,
                 "{conversation:?}"

@@ -8,7 +8,7 @@ use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The suffix that the server appends to the key (RFC 6455, section 1.3).
+/// The suffix that the server appends to the key before it hashes both (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Maximum header lines of a response, as for HTTP upstreams.
 const HEADERS_MAX: usize = 100;
@@ -18,13 +18,14 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// The upgrade request of one connection.
 #[derive(Debug)]
 pub(crate) struct UpgradeRequest {
+    /// Random bytes in Base64. The server's response must match them.
     key: String,
 }
 
 /// Reason why a connection was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The peer responded with another HTTP status.
+    /// The server responded with another HTTP status than 101.
     Status { status: u16, retry_after: Option<Duration> },
     /// The response is not a valid WebSocket handshake.
     Malformed,
@@ -47,11 +48,11 @@ impl UpgradeRequest {
         head.extend_from_slice(b"\r\n\r\n");
     }
 
-    /// Parses the response. Returns the length of its head if it opens the connection; frames
-    /// follow it. Returns `None` while the head is incomplete.
+    /// Checks whether a response opens the connection. If so, returns the length of its head, after
+    /// which frames follow. Returns `None` while the head is incomplete.
     ///
     /// # Errors
-    /// Why the connection is not open.
+    /// A [`Refusal`] if the response does not open the connection.
     pub(crate) fn check_response(&self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
         let mut slots = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut response = httparse::Response::new(&mut slots);
@@ -64,7 +65,7 @@ impl UpgradeRequest {
             let headers = response.headers.iter();
             headers.filter(move |header| header.name.eq_ignore_ascii_case(name))
         };
-        let value = |name| {
+        let single_value = |name| {
             let mut headers = headers_named(name);
             let first_value = headers.next().map(|header| header.value.trim_ascii());
             // A repeated header is ambiguous, so it is ignored.
@@ -72,7 +73,8 @@ impl UpgradeRequest {
         };
         let status = response.code.unwrap_or(0);
         if status != 101 {
-            let seconds = value("retry-after").and_then(|text| std::str::from_utf8(text).ok());
+            let seconds =
+                single_value("retry-after").and_then(|text| std::str::from_utf8(text).ok());
             let retry_after = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             return Err(Refusal::Status { status, retry_after });
         }
@@ -82,13 +84,14 @@ impl UpgradeRequest {
             items.any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
         };
         let has_header = |name| headers_named(name).next().is_some();
-        let opens = has_token("upgrade", "websocket")
+        let expected_accept = compute_accept(self.key.as_bytes());
+        let opens_connection = has_token("upgrade", "websocket")
             && has_token("connection", "upgrade")
-            && value("sec-websocket-accept") == Some(compute_accept(self.key.as_bytes()).as_bytes())
+            && single_value("sec-websocket-accept") == Some(expected_accept.as_bytes())
             // The request offers no extension and no subprotocol.
             && !has_header("sec-websocket-extensions")
             && !has_header("sec-websocket-protocol");
-        if opens { Ok(Some(head_bytes)) } else { Err(Refusal::Malformed) }
+        if opens_connection { Ok(Some(head_bytes)) } else { Err(Refusal::Malformed) }
     }
 }
 

@@ -1,23 +1,23 @@
-//! Generates masking keys.
+//! Generates masking keys for the frames that the gateway sends to upstreams.
 //!
-//! Clients choose the parameters of calls. A client that could predict a key could choose the bytes
-//! on the wire, so keys are cryptographically random.
+//! Clients choose the parameters of calls. A client that could predict a masking key could choose
+//! the bytes on the wire, so the keys are cryptographically random.
 
 use std::cell::RefCell;
 
 use aws_lc_rs::rand;
 use wire::websocket::Key;
 
-/// Number of bytes drawn per call to the random source. A thousand keys cost about as much as one
-/// key.
+/// Number of bytes per call to the system's random source. A call for a thousand keys takes about
+/// as much time as a call for one key.
 const DRAWN_BYTES: usize = 4096;
 
-/// Unpredictable keys, drawn in bulk. Holds the bytes of the next keys.
+/// Unpredictable keys, generated in bulk. Holds the bytes of the next keys.
 #[derive(Debug, Default)]
 pub(crate) struct Keys(RefCell<Vec<u8>>);
 
 impl Keys {
-    /// Returns a fresh key, or `None` if the system has no randomness.
+    /// Returns a new key; `None` if the system has no randomness.
     pub(crate) fn next(&self) -> Option<Key> {
         let mut drawn = self.0.borrow_mut();
         if drawn.len() < size_of::<Key>() {

@@ -17,8 +17,9 @@ use crate::metrics::label::LimitJudge;
 use crate::metrics::thread::Labels;
 use crate::policy::limit::{CALL, raise_excess};
 
+/// Time of the first call in ms, by the clock of limits.
 const START: u64 = 1 << 40;
-/// Longest wait for Redis, ms.
+/// Longest wait for Redis in ms.
 const TIMEOUT: u64 = 20;
 const ZONE: &str = "[zone.z]\nkey = [\"chain\"]\nrate = \"100r/s\"\nshared = true\n";
 
@@ -31,15 +32,15 @@ fn config(gateways: u64, limits: &str) -> Config {
     config.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-/// Redis with the script, built from the policy functions.
+/// A Redis that runs the script, simulated with the policy functions.
 #[derive(Default)]
-struct Store {
+struct SimulatedRedis {
     keys: HashMap<(usize, [u8; 16]), KeyState>,
-    /// Offset of its clock.
+    /// Milliseconds by which the clock of Redis is ahead of the clock of limits.
     clock_offset: u64,
 }
 
-impl Store {
+impl SimulatedRedis {
     fn judge(&mut self, query: &SharedLimitQuery, now: u64) -> RedisDecision {
         let now = now + self.clock_offset;
         let key_of = |query: &SharedZoneQuery| (query.zone, query.digest);
@@ -65,7 +66,7 @@ impl Store {
         }
         let states =
             query.zones.iter().map(|query| self.keys.get(&key_of(query)).copied()).collect();
-        RedisDecision { now, refused, states }
+        RedisDecision { redis_now_ms: now, refused, states }
     }
 }
 
@@ -93,12 +94,18 @@ impl Gateway {
     }
 
     /// Returns the outcome of a call: `.` passes, a number waits that many ms, `x` is rejected.
-    fn call(&self, store: Option<&mut Store>, now: u64) -> String {
-        let caller = caller();
-        let charge = match self.limits.charge(&caller, now, &self.counters) {
+    fn call(&self, redis: Option<&mut SimulatedRedis>, now: u64) -> String {
+        let limited_call = limited_call();
+        let charge = match self.limits.charge(&limited_call, now, &self.counters) {
             Charge::AskRedis(query) => {
-                let verdict = store.map(|store| store.judge(&query, now));
-                self.limits.settle(&query, verdict.as_ref(), &caller, now, &self.counters)
+                let decision = redis.map(|redis| redis.judge(&query, now));
+                self.limits.apply_decision(
+                    &query,
+                    decision.as_ref(),
+                    &limited_call,
+                    now,
+                    &self.counters,
+                )
             }
             other => other,
         };
@@ -110,7 +117,7 @@ impl Gateway {
         }
     }
 
-    fn judged(&self) -> [u64; 3] {
+    fn calls_by_judge(&self) -> [u64; 3] {
         let calls = &self.counters.shared_limits.calls;
         [LimitJudge::Redis, LimitJudge::Share, LimitJudge::Memory].map(|judge| calls[judge].get())
     }
@@ -120,7 +127,7 @@ impl Gateway {
     }
 }
 
-fn caller() -> LimitedCall<'static> {
+fn limited_call() -> LimitedCall<'static> {
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let name = "eth_call";
     LimitedCall {
@@ -142,18 +149,18 @@ fn burst(calls: u64) -> String {
 #[test]
 fn gateways_count_as_one_and_a_certain_rejection_needs_no_request() {
     let gateways = Gateway::group(2, &burst(2));
-    let mut store = Store { clock_offset: 12_345, ..Store::default() };
-    let mut call = |index: usize, now| gateways[index].call(Some(&mut store), START + now);
+    let mut redis = SimulatedRedis { clock_offset: 12_345, ..SimulatedRedis::default() };
+    let mut call = |index: usize, now| gateways[index].call(Some(&mut redis), START + now);
     assert_eq!([call(0, 0), call(1, 0), call(0, 0)].concat(), "...");
     assert_eq!([call(0, 0), call(1, 0), call(1, 0)].concat(), "xxx");
     // The first gateway knows from its own last call, the second from one response of Redis.
-    assert_eq!(gateways[0].judged(), [2, 0, 1]);
-    assert_eq!(gateways[1].judged(), [2, 0, 1]);
+    assert_eq!(gateways[0].calls_by_judge(), [2, 0, 1]);
+    assert_eq!(gateways[1].calls_by_judge(), [2, 0, 1]);
     assert_eq!(call(0, 8), "x");
-    assert_eq!(gateways[0].judged(), [2, 0, 2]);
+    assert_eq!(gateways[0].calls_by_judge(), [2, 0, 2]);
     // A millisecond early the request may be needless, because clock ticks differ.
     assert_eq!(call(0, 9), "x");
-    assert_eq!(gateways[0].judged(), [3, 0, 2]);
+    assert_eq!(gateways[0].calls_by_judge(), [3, 0, 2]);
     assert_eq!(call(0, 10), ".");
     assert_eq!(gateways[0].outcomes(0), [3, 0, 3, 0, 0]);
 }
@@ -161,17 +168,23 @@ fn gateways_count_as_one_and_a_certain_rejection_needs_no_request() {
 #[test]
 fn slow_requests_cost_nothing() {
     let gateways = Gateway::group(2, &burst(10));
-    let mut store = Store::default();
-    let (gateway, caller) = (&gateways[0], caller());
+    let mut redis = SimulatedRedis::default();
+    let (gateway, limited_call) = (&gateways[0], limited_call());
     let mut passed = 0;
     // Calls arrive at ten times the rate, and every other request is slow.
     for now in START..START + 1000 {
-        let Charge::AskRedis(query) = gateway.limits.charge(&caller, now, &gateway.counters) else {
+        let Charge::AskRedis(query) = gateway.limits.charge(&limited_call, now, &gateway.counters)
+        else {
             continue;
         };
-        let verdict = store.judge(&query, now + if passed % 2 == 0 { 0 } else { TIMEOUT });
-        let settled =
-            gateway.limits.settle(&query, Some(&verdict), &caller, now, &gateway.counters);
+        let decision = redis.judge(&query, now + if passed % 2 == 0 { 0 } else { TIMEOUT });
+        let settled = gateway.limits.apply_decision(
+            &query,
+            Some(&decision),
+            &limited_call,
+            now,
+            &gateway.counters,
+        );
         passed += u64::from(matches!(settled, Charge::Pass));
     }
     assert!((110..=112).contains(&passed), "{passed}");
@@ -180,9 +193,9 @@ fn slow_requests_cost_nothing() {
 #[test]
 fn without_redis_each_gateway_continues_with_its_share() {
     let gateways = Gateway::group(2, &burst(10));
-    let mut store = Store::default();
+    let mut redis = SimulatedRedis::default();
     for _ in 0..11 {
-        assert_eq!(gateways[0].call(Some(&mut store), START), ".");
+        assert_eq!(gateways[0].call(Some(&mut redis), START), ".");
     }
     // The first gateway is at its limit, and continues at half the rate.
     let call_without_redis = |index: usize, now| gateways[index].call(None, START + now);
@@ -192,7 +205,7 @@ fn without_redis_each_gateway_continues_with_its_share() {
     let passed = (0..1000).filter(|now| call_without_redis(1, *now) == ".").count();
     assert_eq!(passed, 6 + 49);
     // Redis has lost its data, and receives a report.
-    let mut empty = Store::default();
+    let mut empty = SimulatedRedis::default();
     let passed_again =
         (0..20).filter(|_| gateways[0].call(Some(&mut empty), START + 1000) == ".").count();
     assert!(passed_again <= 2, "{passed_again} passed at once");
@@ -206,14 +219,14 @@ fn waits_are_those_of_the_longest_zone() {
          [[limit]]\nzone = \"z\"\nburst = 50\n[[limit]]\nzone = \"own\"\nburst = 2\ndelay = 1\n"
     );
     let gateways = Gateway::group(2, &limits);
-    let mut store = Store::default();
-    let outcomes: Vec<String> = (0..5).map(|_| gateways[0].call(Some(&mut store), START)).collect();
+    let mut redis = SimulatedRedis::default();
+    let outcomes: Vec<String> = (0..5).map(|_| gateways[0].call(Some(&mut redis), START)).collect();
     assert_eq!(outcomes.join(" "), ". 10 100 x x");
     // A call rejected by a local zone is not charged in Redis, which gets no request.
-    assert_eq!(gateways[0].judged(), [3, 0, 0]);
+    assert_eq!(gateways[0].calls_by_judge(), [3, 0, 0]);
     assert_eq!(gateways[0].outcomes(0), [2, 1, 0, 0, 0]);
     assert_eq!(gateways[0].outcomes(1), [2, 1, 2, 0, 0]);
-    assert_eq!(gateways[1].call(Some(&mut store), START), "30");
+    assert_eq!(gateways[1].call(Some(&mut redis), START), "30");
     // Without Redis both zones are judged here together.
     assert_eq!(gateways[1].call(None, START + 1), "48");
 }
@@ -226,22 +239,24 @@ fn a_dry_run_uses_the_share_and_sends_no_requests() {
         assert_eq!(gateways[0].call(None, START), ".");
     }
     assert_eq!(gateways[0].outcomes(0), [1, 0, 0, 1, 3]);
-    assert_eq!(gateways[0].judged(), [0, 0, 0]);
+    assert_eq!(gateways[0].calls_by_judge(), [0, 0, 0]);
 }
 
 /// An event at one instant.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// A gateway gets calls. This many in ten responses of Redis arrive.
+    /// A gateway receives calls.
     Calls {
         gateway: usize,
         count: usize,
+        /// Number of responses of Redis, of every ten, that arrive in time.
         responses_in_ten: u64,
     },
     /// True if Redis is reachable.
     Redis(bool),
     /// Redis loses its data during an outage.
-    Emptied,
+    DataLost,
+    /// This many milliseconds pass.
     Time(u64),
 }
 
@@ -252,7 +267,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         12 => calls,
         1 => any::<bool>().prop_map(Step::Redis),
-        1 => Just(Step::Emptied),
+        1 => Just(Step::DataLost),
         12 => (0u64..60).prop_map(Step::Time),
     ];
     prop::collection::vec(step, 1..400)
@@ -282,7 +297,7 @@ proptest! {
         clock_offset in prop_oneof![Just(0u64), Just(1 << 41)],
     ) {
         let gateways = Gateway::group(3, &burst(burst_calls));
-        let mut store = Store { clock_offset, ..Store::default() };
+        let mut redis = SimulatedRedis { clock_offset, ..SimulatedRedis::default() };
         let (mut redis_up, mut now, mut passed, mut number) = (true, START, 0u64, 0u64);
         let (mut outages, mut data_losses) = (0, 0);
         for step in steps {
@@ -292,10 +307,10 @@ proptest! {
                     outages += u64::from(redis_up && !is_up);
                     redis_up = is_up;
                 }
-                Step::Emptied => {
+                Step::DataLost => {
                     if !redis_up {
-                        data_losses += u64::from(!store.keys.is_empty());
-                        store.keys.clear();
+                        data_losses += u64::from(!redis.keys.is_empty());
+                        redis.keys.clear();
                     }
                 }
                 Step::Calls { gateway, count, responses_in_ten } => {
@@ -303,15 +318,15 @@ proptest! {
                     for _ in 0..count {
                         number += 1;
                         let has_response = redis_up && (number * 7) % 10 < responses_in_ten;
-                        let store = has_response.then_some(&mut store);
-                        passed += u64::from(gateways[gateway].call(store, now) == ".");
+                        let redis = has_response.then_some(&mut redis);
+                        passed += u64::from(gateways[gateway].call(redis, now) == ".");
                     }
                 }
             }
-            // A gateway with an old state of a key knows less than Redis: each outage costs a share
-            // of the burst and a call for each other gateway. The recovery costs the same again:
-            // Redis has drained meanwhile, and the first request may not include the unreported
-            // calls of other gateways. A loss of data costs one burst, as documented.
+            // In an outage, a gateway may have an old state of a key. So each outage allows further
+            // calls: a share of the burst and one call for each other gateway. The recovery allows
+            // as many again. Redis has drained the key meanwhile, and the first request may not
+            // report the calls of other gateways. A loss of data allows one burst, as documented.
             let drained = (now - START) * 100 / 1000;
             let passed_max = drained
                 + (1 + data_losses) * (1 + burst_calls)

@@ -1,6 +1,6 @@
-//! Memory hints for a large table with random access: prefetch to the processor, and huge pages to
-//! the system. The standard library has no safe way to either (`core::hint::prefetch_read` is
-//! unstable).
+//! Memory hints for a large table with random access. One asks the processor to prefetch a value,
+//! the other asks the system for huge pages. The standard library has no safe function for either:
+//! `core::hint::prefetch_read` is unstable.
 
 #![expect(unsafe_code, reason = "hints, which neither read nor write nor fault")]
 
@@ -23,23 +23,28 @@ pub(super) fn prefetch<T>(value: &T) {
 pub(super) fn prefetch<T>(_value: &T) {}
 
 /// Bytes of a huge page on most machines.
-const HUGE_PAGE: usize = 2 << 20;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Returns the number of extra values to allocate, so that `count` values can begin on a huge page.
 /// Returns 0 if the values do not fill a huge page.
-pub(super) const fn spare<T>(count: usize) -> usize {
-    if count * size_of::<T>() < HUGE_PAGE { 0 } else { HUGE_PAGE.div_ceil(size_of::<T>()) }
+pub(super) const fn spare_count<T>(count: usize) -> usize {
+    if count * size_of::<T>() < HUGE_PAGE_BYTES {
+        0
+    } else {
+        HUGE_PAGE_BYTES.div_ceil(size_of::<T>())
+    }
 }
 
-/// Asks the system to put these values on huge pages, if they fill at least one, so that a random
-/// access needs no page table walk. Returns the index of the first value.
+/// Asks the system to put `count` values on huge pages, so that a random access needs no page table
+/// walk. Returns the index of the first value to use. Returns 0 without asking if the values do not
+/// fill a huge page.
 ///
-/// The allocator does not request huge pages itself: its memory comes and goes in small pieces.
+/// The allocator does not request huge pages itself, because it manages small pieces of memory.
 pub(super) fn place_on_huge_pages<T>(values: &mut [T], count: usize) -> usize {
     let unaligned_bytes =
-        values.as_ptr().addr().next_multiple_of(HUGE_PAGE) - values.as_ptr().addr();
+        values.as_ptr().addr().next_multiple_of(HUGE_PAGE_BYTES) - values.as_ptr().addr();
     let first_index = unaligned_bytes.div_ceil(size_of::<T>());
-    let bytes = count * size_of::<T>() / HUGE_PAGE * HUGE_PAGE;
+    let bytes = count * size_of::<T>() / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     if bytes == 0
         || unaligned_bytes + bytes > size_of_val(values)
         || first_index + count > values.len()
@@ -72,11 +77,11 @@ mod tests {
     fn values_that_fill_a_huge_page_begin_on_one() {
         type Value = [u64; 6];
         for count in [1, 1000, 43_690, 43_691, 87_382, 200_000] {
-            let mut values: Vec<Value> = vec![[0; 6]; count + spare::<Value>(count)];
+            let mut values: Vec<Value> = vec![[0; 6]; count + spare_count::<Value>(count)];
             let first_index = place_on_huge_pages(&mut values, count);
             assert!(first_index + count <= values.len(), "{count} from {first_index}");
-            let within = values[first_index..].as_ptr().addr() % HUGE_PAGE;
-            let fills = count * size_of::<Value>() >= HUGE_PAGE;
+            let within = values[first_index..].as_ptr().addr() % HUGE_PAGE_BYTES;
+            let fills = count * size_of::<Value>() >= HUGE_PAGE_BYTES;
             assert!(!fills || within < size_of::<Value>(), "{count}: {within}");
             assert!(fills || first_index == 0, "{count} from {first_index}");
             values[first_index..].fill([1; 6]);

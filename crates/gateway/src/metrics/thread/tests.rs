@@ -52,7 +52,10 @@ fn every_number_is_added_up_over_threads() {
     assert_eq!((hits.answered[CacheStatus::Hit].get(), hits.calls()), (6, 6));
     let unknown = &sum.methods[1].last().unwrap();
     assert_eq!((unknown.calls(), unknown.latency.sum_micros.get()), (6, 18_000));
-    assert_eq!((sum.calls_with(CacheStatus::Hit), sum.calls_with(CacheStatus::Miss)), (6, 0));
+    assert_eq!(
+        (sum.count_calls_with(CacheStatus::Hit), sum.count_calls_with(CacheStatus::Miss)),
+        (6, 0)
+    );
     let upstream = &sum.upstreams[1];
     assert_eq!(upstream.attempts[AttemptOutcome::Failed].get(), 6);
     assert_eq!((upstream.attempts.total(), upstream.latency.count()), (6, 6));
@@ -85,7 +88,7 @@ fn a_label_continues_its_counters_after_a_change_of_order_and_after_its_removal(
     assert_eq!((attempts(&after, 0), attempts(&after, 1)), (4, 0), "(b, one) is new");
     assert_eq!(after.zones[0].calls[LimitOutcome::Passed].get(), 1);
     let sum = Counters::sum(&[Arc::new(after)]);
-    assert_eq!(sum.calls_with(CacheStatus::Miss), 1, "a removed chain stays in the sum");
+    assert_eq!(sum.count_calls_with(CacheStatus::Miss), 1, "a removed chain stays in the sum");
     let after = counters.after_reload(&second);
     // A call that began before the change ends after it.
     counters.upstreams[0].attempts[AttemptOutcome::Ok].add(1);

@@ -1,5 +1,5 @@
-//! Goal: each list takes effect, and none can be bypassed through another. Method: one caller and
-//! one call at a time, every list in turn.
+//! Goal: each list takes effect, and no list can be bypassed through another one. Method: one
+//! caller and one call at a time, with every list in turn.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn open() -> Policy {
     Policy { transactions: true, ..Policy::default() }
 }
 
-fn called(
+fn check_method(
     method: &str,
     effect: Effect,
     policy: &Policy,
@@ -102,27 +102,28 @@ fn a_key_ends_with_its_time_and_its_networks() {
 
 #[test]
 fn methods_that_administer_the_node_must_be_named() {
-    let upstream =
-        |policy: &Policy, grant: Option<&Grant>| called("admin_peers", Effect::Node, policy, grant);
-    assert_eq!(upstream(&open(), None), Err(Denial::NodeMethod));
+    let admin_call = |policy: &Policy, grant: Option<&Grant>| {
+        check_method("admin_peers", Effect::Node, policy, grant)
+    };
+    assert_eq!(admin_call(&open(), None), Err(Denial::NodeMethod));
     // A list that allows everything does not name the method.
     let all = Policy { methods: rules(&["*"], &[]), ..open() };
-    assert_eq!(upstream(&all, None), Err(Denial::NodeMethod));
+    assert_eq!(admin_call(&all, None), Err(Denial::NodeMethod));
     let named = Policy { node_methods: set(&["admin_peers"]), ..open() };
-    assert_eq!(upstream(&named, None), Ok(()));
+    assert_eq!(admin_call(&named, None), Ok(()));
     let key = Grant { node_methods: set(&["admin_*"]), ..grant() };
-    assert_eq!(upstream(&open(), Some(&key)), Ok(()));
-    assert_eq!(upstream(&open(), Some(&grant())), Err(Denial::NodeMethod));
+    assert_eq!(admin_call(&open(), Some(&key)), Ok(()));
+    assert_eq!(admin_call(&open(), Some(&grant())), Err(Denial::NodeMethod));
     // The method is named, but another list denies it.
     let denied = Policy { methods: rules(&[], &["admin_*"]), ..named };
-    assert_eq!(upstream(&denied, None), Err(Denial::Method));
+    assert_eq!(admin_call(&denied, None), Err(Denial::Method));
 }
 
 #[test]
 fn a_key_may_allow_or_deny_transactions() {
     let send = |policy: &Policy, transactions: Option<bool>| {
         let key = Grant { transactions, ..grant() };
-        called("eth_sendRawTransaction", Effect::Transaction, policy, Some(&key))
+        check_method("eth_sendRawTransaction", Effect::Transaction, policy, Some(&key))
     };
     let off = Policy { transactions: false, ..open() };
     assert_eq!(send(&open(), None), Ok(()));

@@ -1,5 +1,5 @@
-//! Goal: a subscriber that applies the changes has the served chain, whatever happened in between.
-//! Method: random chains under a head tracker with one upstream, followed by several cursors at
+//! Goal: a subscriber that applies the changes has the served chain, even if it skips views.
+//! Method: random chains under a head tracker with one upstream, followed by two cursors at
 //! different times.
 
 use std::time::Duration;
@@ -12,6 +12,7 @@ use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 /// An upstream's chain, and a tracker that follows it.
 struct Net {
     blocks: Vec<[u8; 32]>,
+    /// Number of blocks created so far, which makes every hash different.
     created: u64,
     tracker: HeadTracker,
     now: Duration,
@@ -155,14 +156,14 @@ proptest! {
         net.poll();
         let cursor = ChainCursor::at_head(&net.view(), 32).unwrap();
         let known: Vec<[u8; 32]> = net.blocks.clone();
-        let mut watchers = [(cursor.clone(), known.clone()), (cursor, known)];
+        let mut subscribers = [(cursor.clone(), known.clone()), (cursor, known)];
         for (depth, blocks, first, second) in steps {
             // A reorg makes the chain longer.
             if depth > 2 { net.extend(blocks) } else { net.reorg(depth, blocks + 1) }
             net.poll();
             let view = net.view();
-            for ((cursor, known), looks) in watchers.iter_mut().zip([first, second]) {
-                if !looks {
+            for ((cursor, known), polls) in subscribers.iter_mut().zip([first, second]) {
+                if !polls {
                     continue;
                 }
                 cursor.extend_down(&view);

@@ -33,7 +33,7 @@ fn failure_lowers_the_weight_and_choices_restore_it() {
 
 #[test]
 fn a_slow_upstream_holds_no_more_than_its_share_where_turns_are_bounded() {
-    // The first upstream never responds, the others at once.
+    // The first upstream never responds. The others respond at once.
     let run = |bounded: bool| {
         let mut turns = SmoothWeighted::new(&[1, 1, 2], 0);
         let (mut held, mut responded) = (0, 0);

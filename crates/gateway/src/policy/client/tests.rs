@@ -33,7 +33,7 @@ fn x_forwarded_for_is_walked_from_the_right() {
     // Several header lines form one list.
     check(&["9.9.9.9", "1.1.1.1", "10.0.0.2"], "1.1.1.1");
     check(&["9.9.9.9, 1.1.1.1", "10.0.0.3, 10.0.0.2"], "1.1.1.1");
-    // Forms of addresses: IPv6, with ports, IPv4 in IPv6.
+    // Addresses may be IPv6, have a port, or be IPv4 in IPv6 form.
     check(&["2a00::1, 2001:db8::7"], "2a00::1");
     check(&["[2a00::1]:443, [2001:db8::7]:80"], "2a00::1");
     check(&["[2a00::1]"], "2a00::1");

@@ -1,5 +1,5 @@
-//! Goal: an incomplete response is neither trusted nor cached, a complete one is both, and a
-//! response is cached in the end if a bloom filter only matches by chance. Method: a chain of 20
+//! Goal: incomplete responses are neither trusted nor cached, and complete ones are both. If a
+//! bloom filter only matches by chance, the response is cached in the end. Method: a chain of 20
 //! seconds with one header a second, and responses about chosen blocks.
 
 use super::*;
@@ -8,10 +8,10 @@ use crate::policy::heads::{Finality, HeadPoll, HeadSettings, HeadTracker};
 
 const BOTTOM: u64 = 1_000;
 const HEAD: u64 = 1_020;
-/// The contract with logs in the blocks of [`HAS`].
+/// The contract with logs in the blocks of [`BLOCKS_WITH_LOGS`].
 const ADDRESS: [u8; 20] = [7; 20];
 /// The blocks with logs: an old one, a young one, and the head.
-const HAS: [u64; 3] = [1_005, 1_018, HEAD];
+const BLOCKS_WITH_LOGS: [u64; 3] = [1_005, 1_018, HEAD];
 
 fn hash(number: u64) -> Hash {
     let mut hash = [0; 32];
@@ -23,6 +23,7 @@ fn hex(bytes: &[u8]) -> String {
     format!("\"0x{}\"", alloy_primitives::hex::encode(bytes))
 }
 
+/// The served chain from [`BOTTOM`] to [`HEAD`] with all headers, one second per block.
 struct Chain {
     view: ChainView,
     headers: RecentHeaders,
@@ -45,8 +46,10 @@ impl Chain {
             let now = Duration::from_secs(number - BOTTOM);
             let (hash, parent) = (hash(number), hash(number - 1));
             tracker.observe(0, now, HeadPoll { number, hash, parent, finalized: None });
-            let entries: &[&[u8]] = if HAS.contains(&number) { &[&ADDRESS] } else { &[] };
-            let transactions: &[Hash] = if HAS.contains(&number) { &[hash] } else { &[] };
+            let entries: &[&[u8]] =
+                if BLOCKS_WITH_LOGS.contains(&number) { &[&ADDRESS] } else { &[] };
+            let transactions: &[Hash] =
+                if BLOCKS_WITH_LOGS.contains(&number) { &[hash] } else { &[] };
             let raw = block(number, entries, transactions);
             headers.insert(hash, BlockHeader::parse(raw.as_bytes(), now).expect("a block"));
         }
@@ -77,7 +80,7 @@ fn logs(blocks: &[u64]) -> String {
 #[test]
 fn logs_of_a_range_are_compared_block_by_block() {
     let chain = Chain::new();
-    assert_eq!(chain.range(1_001, HEAD, &HAS), Doubt::None);
+    assert_eq!(chain.range(1_001, HEAD, &BLOCKS_WITH_LOGS), Doubt::None);
     assert_eq!(chain.range(1_001, HEAD, &[]), Doubt::Young);
     assert_eq!(chain.range(1_001, HEAD, &[1_005, 1_018]), Doubt::Young, "the head is missing");
     assert_eq!(chain.range(1_001, HEAD, &[1_005, HEAD]), Doubt::Young, "one between is missing");
@@ -166,30 +169,30 @@ fn a_mined_transaction_is_not_null() {
     assert_eq!(judge("7"), Doubt::None);
 }
 
-fn doubted(given: &[(Doubt, &[u64])]) -> DoubtedResponses {
-    let mut doubted = DoubtedResponses::default();
+fn responses_of(given: &[(Doubt, &[u64])]) -> DoubtedResponses {
+    let mut responses = DoubtedResponses::default();
     for (doubt, blocks) in given {
-        doubted.add(DoubtedResponse::new(*doubt, logs(blocks).as_bytes()));
+        responses.add(DoubtedResponse::new(*doubt, logs(blocks).as_bytes()));
     }
-    doubted
+    responses
 }
 
 #[test]
 fn other_upstreams_are_asked_until_the_response_is_trusted() {
-    let single = doubted(&[(Doubt::Bloom, &[])]);
+    let single = responses_of(&[(Doubt::Bloom, &[])]);
     assert!(!single.is_sufficient());
     assert_eq!((single.trust(false), single.trust(true)), (Trust::Doubted, Trust::Unopposed));
-    let two = doubted(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
+    let two = responses_of(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
     assert!(two.is_sufficient());
     assert_eq!(two.trust(false), Trust::Agreed);
-    // Two late upstreams agree about a young block, two pruned ones about an old one: all others
-    // are asked.
+    // Two late upstreams may agree about a young block, and two pruned ones about an old block. So
+    // all other upstreams are called.
     for (doubt, all) in [(Doubt::Young, Trust::Unopposed), (Doubt::Unproven, Trust::Agreed)] {
-        let two = doubted(&[(Doubt::Bloom, &[]), (doubt, &[])]);
+        let two = responses_of(&[(Doubt::Bloom, &[]), (doubt, &[])]);
         assert!(!two.is_sufficient(), "{doubt:?}");
         assert_eq!((two.trust(false), two.trust(true)), (Trust::Doubted, all), "{doubt:?}");
     }
-    let missing = doubted(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
+    let missing = responses_of(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
     assert!(!missing.is_sufficient());
     assert_eq!(missing.trust(true), Trust::Doubted);
 }
@@ -198,10 +201,10 @@ fn other_upstreams_are_asked_until_the_response_is_trusted() {
 fn the_response_with_the_most_logs_counts() {
     let given: [(Doubt, &[u64]); 3] =
         [(Doubt::Bloom, &[1, 2]), (Doubt::Bloom, &[]), (Doubt::Bloom, &[])];
-    assert!(!doubted(&given).is_sufficient(), "two agree that there is less");
-    assert!(!doubted(&[(Doubt::Bloom, &[1]), (Doubt::Bloom, &[2])]).is_sufficient());
-    assert!(doubted(&given).has_more_than(b"[{}]"));
-    assert!(!doubted(&given).has_more_than(b"[{},{}]"));
+    assert!(!responses_of(&given).is_sufficient(), "two agree that there is less");
+    assert!(!responses_of(&[(Doubt::Bloom, &[1]), (Doubt::Bloom, &[2])]).is_sufficient());
+    assert!(responses_of(&given).has_more_than(b"[{}]"));
+    assert!(!responses_of(&given).has_more_than(b"[{},{}]"));
 }
 
 #[test]

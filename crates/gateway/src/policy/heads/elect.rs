@@ -1,8 +1,8 @@
 //! Head election: finds the highest head that two witnesses hold, on the branch with the most
 //! witnesses.
 //!
-//! The functions are pure over the upstreams' chains. `heads` decides whether the elected head may
-//! replace the present one, because a rollback needs evidence.
+//! A witness is an upstream whose head counts. `heads` then decides whether the elected head may
+//! replace the served one, because dropping served blocks requires evidence.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -10,14 +10,16 @@ use std::time::Duration;
 use crate::policy::heads::upstream::UpstreamChain;
 use crate::policy::heads::{Hash, Head, MISSED_MAX};
 
-/// An elected head, an upstream that holds it, and the number of witnesses that hold it.
+/// The result of an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Elected {
     pub(super) head: Head,
+    /// Index of an upstream that holds the head.
     pub(super) upstream: usize,
+    /// Number of witnesses that hold the head.
     pub(super) support: usize,
-    /// True if the block is the head of an upstream. Otherwise it is a block that upstreams on
-    /// different branches share. Such a block is no evidence against a higher head.
+    /// True if the block is the head of an upstream. False if it is only a block that upstreams on
+    /// different branches share. A shared block is no evidence against a higher head.
     pub(super) is_upstream_head: bool,
 }
 
@@ -26,18 +28,21 @@ pub(super) struct Elected {
 pub(super) struct Witnesses {
     /// Their indices.
     pub(super) upstreams: Vec<usize>,
-    /// Number of live upstreams. With three or more, the head of only one is not believed.
+    /// Number of live upstreams. With three or more, a head needs two witnesses.
     pub(super) live: usize,
 }
 
-/// Finds the upstreams whose heads count. They respond to polls, have a head, and are neither
-/// excluded, frozen nor left behind.
+/// Finds the witnesses: upstreams that respond to polls, have a head, and are neither excluded,
+/// frozen nor left behind.
 ///
-/// Both states are relative to rising upstreams. A rising upstream has linked new blocks within
-/// `fresh_for`. A frozen upstream's head has not changed within `fresh_for`, while another one rose
-/// over `lag_max` above it. An upstream is left behind if at least half of the live upstreams rose
-/// over `lag_max` above it. So one slow upstream of two does not hold the head back, and one rogue
-/// high head of three does not exclude the others.
+/// - A *rising* upstream has linked new blocks within `fresh_for`.
+/// - A *frozen* upstream's head has not changed within `fresh_for`, and a rising upstream is more
+///   than `lag_max` blocks above it. Frozen upstreams do not count as live.
+/// - An upstream is *left behind* if at least half of the live upstreams are rising and more than
+///   `lag_max` blocks above it.
+///
+/// So one slow upstream of two does not hold the head back. One upstream of three with a false high
+/// head does not exclude the other two.
 pub(super) fn find_witnesses(
     upstreams: &[UpstreamChain],
     now: Duration,
@@ -47,42 +52,50 @@ pub(super) fn find_witnesses(
     let is_recent = |time: Duration| now.saturating_sub(time) <= fresh_for;
     let is_live =
         |upstream: &UpstreamChain| upstream.missed_polls < MISSED_MAX && !upstream.excluded;
-    let rising =
+    let is_rising =
         |upstream: &UpstreamChain| is_live(upstream) && upstream.advanced_at.is_some_and(is_recent);
     let highest = upstreams
         .iter()
-        .filter(|upstream| rising(upstream))
+        .filter(|upstream| is_rising(upstream))
         .filter_map(|upstream| upstream.head)
         .max();
-    let far_below =
+    let is_far_below_highest =
         |head: u64| highest.is_some_and(|highest| highest > head.saturating_add(lag_max));
     let live: Vec<(usize, u64)> = upstreams
         .iter()
         .enumerate()
         .filter(|(_, upstream)| is_live(upstream))
         .filter_map(|(index, upstream)| Some((index, upstream.head?)))
-        .filter(|&(index, head)| is_recent(upstreams[index].head_changed_at) || !far_below(head))
+        .filter(|&(index, head)| {
+            is_recent(upstreams[index].head_changed_at) || !is_far_below_highest(head)
+        })
         .collect();
-    let left_behind = |head: u64| {
-        let above = live
+    let is_left_behind = |head: u64| {
+        let rising_above = live
             .iter()
             .filter(|&&(index, other)| {
-                other > head.saturating_add(lag_max) && rising(&upstreams[index])
+                other > head.saturating_add(lag_max) && is_rising(&upstreams[index])
             })
             .count();
-        above > 0 && above * 2 >= live.len()
+        rising_above > 0 && rising_above * 2 >= live.len()
     };
-    let counted = live.iter().filter(|&&(_, head)| !left_behind(head)).map(|&(index, _)| index);
-    Witnesses { upstreams: counted.collect(), live: live.len() }
+    let witness_indices =
+        live.iter().filter(|&&(_, head)| !is_left_behind(head)).map(|&(index, _)| index);
+    Witnesses { upstreams: witness_indices.collect(), live: live.len() }
 }
 
 /// Rank of a candidate in the election. The fields are compared in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
+    /// True if enough witnesses hold the candidate.
     has_witnesses: bool,
+    /// Number of witnesses on the candidate's branch, whatever their heights.
     agreeing: usize,
+    /// True if the candidate's upstream holds the head served now.
     holds_current: bool,
+    /// Height of the candidate.
     number: u64,
+    /// The lower hash wins, so that all replicas break a tie alike.
     hash: Reverse<Hash>,
 }
 
@@ -92,11 +105,11 @@ pub(super) fn elect(
     witnesses: &Witnesses,
     current: Option<Head>,
 ) -> Option<Elected> {
-    let three_live = witnesses.live >= 3;
-    let two_required = three_live || witnesses.upstreams.len() >= 2;
+    let has_three_live = witnesses.live >= 3;
+    let requires_two = has_three_live || witnesses.upstreams.len() >= 2;
     let witnesses = &witnesses.upstreams[..];
     let mut best: Option<(Rank, Elected)> = None;
-    let mut current_held = false;
+    let mut has_current_holder = false;
     for &index in witnesses {
         let (Some(number), Some(hash)) = (upstreams[index].head, upstreams[index].head_hash())
         else {
@@ -110,24 +123,23 @@ pub(super) fn elect(
             .count();
         let holds_current =
             current.is_some_and(|current| upstreams[index].holds(current.number, current.hash));
-        current_held |= holds_current;
-        // A head with two witnesses beats any head with one. Ties go to the branch with more
-        // witnesses, then the served branch, then the higher head. The hash breaks the last tie, so
-        // that all replicas elect alike.
-        let has_witnesses = !two_required || support >= 2;
+        has_current_holder |= holds_current;
+        let has_witnesses = !requires_two || support >= 2;
         let rank = Rank { has_witnesses, agreeing, holds_current, number, hash: Reverse(hash) };
         if best.is_none_or(|(best_rank, _)| rank > best_rank) {
             let head = Head { number, hash };
             best = Some((rank, Elected { head, upstream: index, support, is_upstream_head: true }));
         }
     }
-    // No head has two witnesses. With three or more live upstreams, the highest block that two of
-    // them share is elected. With two upstreams, the head stays on the served branch.
-    let is_split = two_required && best.is_some_and(|(rank, _)| !rank.has_witnesses);
+    // In a split no head has two witnesses. With three or more live upstreams, the highest block
+    // that two witnesses share is elected. With two, the head stays on the served branch.
+    let is_split = requires_two && best.is_some_and(|(rank, _)| !rank.has_witnesses);
     let best = best.map(|(_, elected)| elected);
     match current {
-        _ if is_split && three_live => find_highest_shared(upstreams, witnesses).or(best),
-        Some(current) if is_split && current_held => find_extension(upstreams, witnesses, current),
+        _ if is_split && has_three_live => find_highest_shared(upstreams, witnesses).or(best),
+        Some(current) if is_split && has_current_holder => {
+            find_extension(upstreams, witnesses, current)
+        }
         _ => best,
     }
 }
@@ -141,7 +153,7 @@ fn find_highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Opti
     let shared_blocks = pairs.filter_map(|(left, right)| {
         let (left_chain, right_chain) = (&upstreams[left], &upstreams[right]);
         let lower_head = left_chain.head?.min(right_chain.head?);
-        let number = left_chain.branch.fork(&right_chain.branch, lower_head)?;
+        let number = left_chain.branch.find_fork(&right_chain.branch, lower_head)?;
         let head = Head { number, hash: left_chain.branch.get(number)? };
         Some(Elected { head, upstream: left, support: 2, is_upstream_head: false })
     });

@@ -1,7 +1,8 @@
-//! The finalized height: the highest block that no reorg may undo, from the upstreams or by depth.
+//! Tracks the finalized height: the height of the highest block that no reorg may drop. The
+//! upstreams report it, or it is a fixed number of blocks below the head.
 //!
-//! A fall of the finalized height raises an alarm and invalidates the whole cache. `heads` elects
-//! the served head.
+//! If the finalized height falls, the whole cache becomes invalid and an event raises an alarm.
+//! `heads` elects the served head.
 
 use crate::policy::heads::{Finality, HeadEvent, HeadTracker, ROLLBACK_POLLS};
 
@@ -10,12 +11,12 @@ use crate::policy::heads::{Finality, HeadEvent, HeadTracker, ROLLBACK_POLLS};
 const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
-    /// Updates the finalized height. The height falls only with evidence, and the fall raises an
-    /// alarm.
+    /// Updates the finalized height. It falls only if the witnesses report a lower height in enough
+    /// consecutive polls.
     pub(super) fn update_finalized(
         &mut self,
         witnesses: &[usize],
-        polled: bool,
+        is_poll: bool,
         events: &mut Vec<HeadEvent>,
     ) {
         let Some(head) = self.head else {
@@ -46,7 +47,7 @@ impl HeadTracker {
             Some(finalized) if height < finalized => {
                 let has_fallen = self.has_fallen(witnesses, finalized);
                 self.finalized_low_polls =
-                    if has_fallen { self.finalized_low_polls + u32::from(polled) } else { 0 };
+                    if has_fallen { self.finalized_low_polls + u32::from(is_poll) } else { 0 };
                 let polls_required = ROLLBACK_POLLS * witnesses.len() as u32;
                 if has_fallen && self.finalized_low_polls >= polls_required {
                     self.lower_finalized(height, events);
@@ -59,8 +60,9 @@ impl HeadTracker {
         }
     }
 
-    /// Returns true if the finalized height comes from the upstreams. They have [`FINALITY_POLLS`]
-    /// polls to report one.
+    /// Returns true if the finalized height comes from the upstreams. With
+    /// [`Finality::FromUpstreamsOr`] this holds for the first [`FINALITY_POLLS`] polls, and later
+    /// if an upstream has ever reported a finalized height.
     pub(super) fn is_finalized_by_upstreams(&self) -> bool {
         match self.settings.finality {
             Finality::FromUpstreams => true,
@@ -72,8 +74,8 @@ impl HeadTracker {
         }
     }
 
-    /// Returns true if enough upstreams lowered their own finalized height. An upstream that joins
-    /// with a lower height does not count.
+    /// Returns true if two witnesses, or the only one that reports a finalized height, lowered
+    /// their own height below `finalized`. A new upstream with a lower height does not count.
     fn has_fallen(&self, witnesses: &[usize], finalized: u64) -> bool {
         let reporting = witnesses
             .iter()

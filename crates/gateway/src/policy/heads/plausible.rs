@@ -14,9 +14,9 @@ use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker, MISSED_MAX, ROLLBAC
 const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
-    /// Returns true if a reported head may be linked: the block time allows it, another upstream
-    /// confirms it, or the upstream has repeated it while at most one other upstream is live.
-    /// Otherwise stores the head as a claim.
+    /// Returns true if a reported head may be linked. This is so if the block time allows its
+    /// height, if another upstream confirms it, or if the upstream has repeated it while at most
+    /// one other upstream is live. Otherwise the head is stored as a claim.
     pub(super) fn judge_claim(
         &mut self,
         upstream: usize,
@@ -25,15 +25,16 @@ impl HeadTracker {
         events: &mut Vec<HeadEvent>,
     ) -> bool {
         let chain = &self.upstreams[upstream];
-        let served = self.floor.map(|head| (head.number, self.head_since));
+        let served = self.last_served.map(|head| (head.number, self.head_since));
         let upstream_head = chain.head.map(|head| (head, chain.head_changed_at));
-        let Some((base, since)) = upstream_head.max(served) else {
+        let Some((last_height, last_height_at)) = upstream_head.max(served) else {
             return true;
         };
-        let blocks = now.saturating_sub(since).as_nanos() / self.block_time.as_nanos().max(1);
-        let highest_plausible = base
+        let expected_blocks =
+            now.saturating_sub(last_height_at).as_nanos() / self.block_time.as_nanos().max(1);
+        let highest_plausible = last_height
             .saturating_add(self.settings.jump_max)
-            .saturating_add(u64::try_from(blocks).unwrap_or(u64::MAX));
+            .saturating_add(u64::try_from(expected_blocks).unwrap_or(u64::MAX));
         let is_false = poll.number > highest_plausible && self.is_contradicted(upstream, poll);
         if !is_false
             && (poll.number <= highest_plausible || self.is_confirmed(upstream, poll.number))
@@ -48,7 +49,7 @@ impl HeadTracker {
         if polls == 1 {
             events.push(HeadEvent::HeadImplausible { upstream, number: poll.number });
         }
-        let polls_required = match self.other_upstreams(upstream).count() {
+        let polls_required = match self.find_other_upstreams(upstream).count() {
             0 => Some(ROLLBACK_POLLS),
             1 => Some(CLAIM_POLLS_CONTESTED),
             _ => None,
@@ -60,7 +61,7 @@ impl HeadTracker {
     }
 
     /// Returns the other live upstreams that have a head or a claim.
-    fn other_upstreams(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
+    fn find_other_upstreams(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
         self.upstreams
             .iter()
             .enumerate()
@@ -72,7 +73,7 @@ impl HeadTracker {
     /// Returns true if the head or the claim of another upstream is at most `jump_max` blocks below
     /// `number`.
     fn is_confirmed(&self, upstream: usize, number: u64) -> bool {
-        self.other_upstreams(upstream).any(|chain| {
+        self.find_other_upstreams(upstream).any(|chain| {
             let claimed = chain.claim.map(|claim| claim.number);
             chain
                 .head
@@ -84,7 +85,7 @@ impl HeadTracker {
     /// Returns true if another upstream has the claimed block, or its parent, at another height. A
     /// hash has only one height, so the claim is false.
     fn is_contradicted(&self, upstream: usize, poll: &HeadPoll) -> bool {
-        self.other_upstreams(upstream).any(|chain| {
+        self.find_other_upstreams(upstream).any(|chain| {
             (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {
                 (hash == poll.hash && number != poll.number)
                     || (hash == poll.parent && number + 1 != poll.number)

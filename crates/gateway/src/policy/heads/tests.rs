@@ -1,5 +1,5 @@
-//! Goal: the head is corroborated, never goes back without evidence, and every branch change is
-//! marked. Method: scripted polls in virtual time of small forked chains.
+//! Goal: the served head has enough witnesses and never goes back without evidence, and every
+//! branch change is recorded. Method: scripted polls of small forked chains in virtual time.
 
 use super::upstream::FILL_BLOCKS;
 use super::*;
@@ -13,7 +13,7 @@ fn hash(branch: u8, number: u64) -> Hash {
     hash
 }
 
-/// Chain `branch`, which forks from chain `a` above `fork`.
+/// The chain with the letter `branch`, which forks from chain `a` above the height `fork`.
 #[derive(Clone, Copy)]
 struct Chain {
     branch: u8,
@@ -42,10 +42,13 @@ impl Chain {
     }
 }
 
+/// Upstreams that the test scripts, and a tracker that polls them in virtual time.
 struct Net {
     tracker: HeadTracker,
     now: Duration,
+    /// All events so far.
     events: Vec<HeadEvent>,
+    /// Number of requested headers so far.
     requested: usize,
     highest_served: u64,
 }
@@ -109,6 +112,7 @@ impl Net {
         self
     }
 
+    /// Misses this many polls of an upstream.
     fn miss(&mut self, upstream: usize, times: u32) -> &mut Self {
         for _ in 0..times {
             self.now += Duration::from_millis(100);
@@ -123,8 +127,9 @@ impl Net {
         self
     }
 
+    /// Asserts that the served head is the block of a chain at a height; `None` for no head.
     #[track_caller]
-    fn head(&mut self, expected: Option<(Chain, u64)>) -> &mut Self {
+    fn assert_head(&mut self, expected: Option<(Chain, u64)>) -> &mut Self {
         let expected = expected.map(|(chain, number)| Head { number, hash: chain.hash(number) });
         let view = self.tracker.view();
         assert_eq!(view.head.map(|head| head.number), expected.map(|head| head.number));
@@ -149,7 +154,7 @@ impl Net {
 fn an_excluded_head_does_not_count_until_it_is_included_again() {
     let mut net = Net::new(3);
     net.poll(0, A, 100).poll(1, A, 100).poll(2, A, 100);
-    // A fork with one witness of three is not believed. Two witnesses move the head.
+    // A fork with one witness of three is not served. Two witnesses move the head.
     net.tracker.set_excluded(2, net.now, true);
     net.poll(1, fork(b'b', 98), 102).poll(2, fork(b'b', 98), 102).poll(0, A, 101);
     assert_eq!(net.tracker.view().canonical(100), Some(A.hash(100)));
@@ -168,7 +173,7 @@ fn an_excluded_head_does_not_count_until_it_is_included_again() {
 #[test]
 fn an_unknown_head_is_not_zero_lag() {
     let mut net = Net::new(2);
-    net.head(None).poll(0, A, 100).head(Some((A, 100)));
+    net.assert_head(None).poll(0, A, 100).assert_head(Some((A, 100)));
     assert!(net.upstream(0).at_head);
     assert_eq!(net.upstream(1), UpstreamView::default());
 }
@@ -177,9 +182,9 @@ fn an_unknown_head_is_not_zero_lag() {
 fn two_upstreams_must_hold_the_head() {
     let mut net = Net::new(3);
     net.poll(0, A, 100).poll(1, A, 100).poll(2, A, 100);
-    net.poll(0, A, 101).head(Some((A, 100)));
-    net.poll(2, A, 102).head(Some((A, 101)));
-    net.poll(1, A, 102).head(Some((A, 102)));
+    net.poll(0, A, 101).assert_head(Some((A, 100)));
+    net.poll(2, A, 102).assert_head(Some((A, 101)));
+    net.poll(1, A, 102).assert_head(Some((A, 102)));
     assert_eq!(net.upstream(0).lag, 1);
     assert!(net.upstream(0).at_head);
     assert_eq!(net.tracker.view().generation, 0, "no reorg happened");
@@ -193,7 +198,7 @@ fn missing_blocks_are_walked_from_other_upstreams_first() {
     assert!((FILL_BLOCKS - 2..FILL_BLOCKS + 2).contains(&filled), "{filled}");
     net.poll(0, A, 110);
     assert_eq!(net.requested - filled, 9, "the gap in one round");
-    net.poll(1, A, 110).head(Some((A, 110)));
+    net.poll(1, A, 110).assert_head(Some((A, 110)));
     assert_eq!(net.requested - filled, 9, "the second upstream needs none");
     for number in 100..=110 {
         assert_eq!(net.tracker.view().canonical(number), Some(A.hash(number)));
@@ -224,7 +229,7 @@ fn a_reorg_of_a_lone_upstream_is_followed_and_marked() {
         }
         let start = net.tracker.view();
         let b = fork(b'b', 100 - depth);
-        net.poll(0, b, 101).head(Some((b, 101)));
+        net.poll(0, b, 101).assert_head(Some((b, 101)));
         let view = net.tracker.view();
         assert!(net.has(HeadEvent::Reorg { fork: 100 - depth, depth }));
         assert!(net.has(HeadEvent::UpstreamReorg { upstream: 0, fork: 100 - depth, depth }));
@@ -241,12 +246,12 @@ fn a_deep_rollback_of_a_lone_upstream_needs_persistence() {
         net.poll(0, A, number);
     }
     let b = fork(b'b', 92);
-    net.poll(0, b, 98).head(Some((A, 100)));
+    net.poll(0, b, 98).assert_head(Some((A, 100)));
     assert_eq!(net.tracker.view().generation, 1, "entries go at once");
     assert!(!net.upstream(0).consistent);
-    net.poll(0, b, 98).head(Some((A, 100)));
-    net.poll(0, b, 98).head(Some((A, 100)));
-    net.poll(0, b, 98).head(Some((b, 98)));
+    net.poll(0, b, 98).assert_head(Some((A, 100)));
+    net.poll(0, b, 98).assert_head(Some((A, 100)));
+    net.poll(0, b, 98).assert_head(Some((b, 98)));
     assert!(net.upstream(0).at_head);
     assert!(net.has(HeadEvent::Reorg { fork: 92, depth: 8 }));
 }
@@ -260,9 +265,9 @@ fn missed_polls_of_a_dead_upstream_do_not_stop_a_deep_rollback() {
     net.miss(1, 10);
     let b = fork(b'b', 92);
     for _ in 0..3 {
-        net.poll(0, b, 98).miss(1, 1).head(Some((A, 100)));
+        net.poll(0, b, 98).miss(1, 1).assert_head(Some((A, 100)));
     }
-    net.poll(0, b, 98).head(Some((b, 98)));
+    net.poll(0, b, 98).assert_head(Some((b, 98)));
 }
 
 #[test]
@@ -272,8 +277,8 @@ fn a_deep_rollback_with_two_witnesses_is_accepted_at_once() {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
     }
     let b = fork(b'b', 92);
-    net.poll(0, b, 99).head(Some((A, 100)));
-    net.poll(1, b, 99).head(Some((b, 99)));
+    net.poll(0, b, 99).assert_head(Some((A, 100)));
+    net.poll(1, b, 99).assert_head(Some((b, 99)));
     assert!(!net.upstream(2).consistent);
     net.poll(2, b, 99);
     assert!(net.upstream(2).consistent);
@@ -287,11 +292,11 @@ fn a_minority_branch_never_moves_the_head_but_its_changes_are_marked() {
     }
     let b = fork(b'b', 98);
     let old = net.tracker.view().generation;
-    net.poll(2, b, 103).head(Some((A, 100)));
+    net.poll(2, b, 103).assert_head(Some((A, 100)));
     assert!(net.has(HeadEvent::UpstreamReorg { upstream: 2, fork: 98, depth: 2 }));
     assert!(!net.tracker.view().valid_since(old, 99));
     assert!(!net.upstream(2).consistent);
-    net.poll(0, A, 101).poll(1, A, 101).head(Some((A, 101)));
+    net.poll(0, A, 101).poll(1, A, 101).assert_head(Some((A, 101)));
     let between = net.tracker.view().generation;
     net.poll(2, A, 102);
     assert!(!net.tracker.view().valid_since(between, 99), "and back again");
@@ -305,9 +310,9 @@ fn two_upstreams_apart_stay_on_the_served_branch_and_it_moves_on() {
         net.poll(0, A, number).poll(1, A, number);
     }
     let b = fork(b'b', 98);
-    net.poll(1, b, 102).head(Some((A, 100)));
-    net.poll(0, A, 101).head(Some((A, 101)));
-    net.poll(0, b, 103).head(Some((b, 102)));
+    net.poll(1, b, 102).assert_head(Some((A, 100)));
+    net.poll(0, A, 101).assert_head(Some((A, 101)));
+    net.poll(0, b, 103).assert_head(Some((b, 102)));
 }
 
 #[test]
@@ -315,15 +320,15 @@ fn a_frozen_upstream_of_two_does_not_hold_the_head_back() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     for number in 101..=102 {
-        net.wait(1).poll(0, A, number).poll(1, A, 100).head(Some((A, 100)));
+        net.wait(1).poll(0, A, number).poll(1, A, 100).assert_head(Some((A, 100)));
     }
-    net.wait(1).poll(0, A, 103).poll(1, A, 100).head(Some((A, 103)));
+    net.wait(1).poll(0, A, 103).poll(1, A, 100).assert_head(Some((A, 103)));
     assert!(net.has(HeadEvent::UpstreamLagging { upstream: 1, lag: 3 }));
     assert!(!net.upstream(1).at_head);
     assert!(net.upstream(1).consistent);
     net.poll(1, A, 103);
     assert!(net.upstream(1).at_head);
-    net.head(Some((A, 103)));
+    net.assert_head(Some((A, 103)));
 }
 
 #[test]
@@ -336,7 +341,7 @@ fn a_rogue_high_head_of_three_changes_nothing() {
     for number in 101..=130 {
         net.wait(1).poll(0, A, number).poll(1, A, number);
         net.poll(2, rogue, number + 1_000_000);
-        net.head(Some((A, number)));
+        net.assert_head(Some((A, number)));
         assert!(net.upstream(0).at_head && net.upstream(1).at_head);
     }
     let implausible = HeadEvent::HeadImplausible { upstream: 2, number: 1_000_101 };
@@ -356,7 +361,7 @@ fn a_linked_rogue_branch_of_three_changes_nothing() {
     for number in 101..=160 {
         net.wait(1).poll(2, rogue, number + 14);
         net.poll(0, A, number).poll(1, A, number);
-        net.head(Some((A, number)));
+        net.assert_head(Some((A, number)));
     }
 }
 
@@ -370,7 +375,7 @@ fn the_same_hash_at_another_height_is_a_lie_for_ever() {
         poll.number += 1000;
         net.poll_with(1, A, poll);
     }
-    net.head(Some((A, 140)));
+    net.assert_head(Some((A, 140)));
     assert_eq!(net.upstream(1).head, Some(100));
 }
 
@@ -378,17 +383,17 @@ fn the_same_hash_at_another_height_is_a_lie_for_ever() {
 fn a_jump_is_believed_with_a_second_witness_or_with_time() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
-    net.poll(0, A, 140).head(Some((A, 100)));
+    net.poll(0, A, 140).assert_head(Some((A, 100)));
     assert_eq!(net.upstream(0).head, Some(100));
-    net.poll(1, A, 140).poll(0, A, 140).head(Some((A, 140)));
+    net.poll(1, A, 140).poll(0, A, 140).assert_head(Some((A, 140)));
 
     let mut net = Net::new(1);
     net.poll(0, A, 100).wait(60).poll(0, A, 150);
-    net.head(Some((A, 150)));
+    net.assert_head(Some((A, 150)));
 
     let mut net = Net::new(1);
     net.poll(0, A, 100).poll(0, A, 150).poll(0, A, 150);
-    net.head(Some((A, 100))).poll(0, A, 150).head(Some((A, 150)));
+    net.assert_head(Some((A, 100))).poll(0, A, 150).assert_head(Some((A, 150)));
 }
 
 #[test]
@@ -398,7 +403,7 @@ fn a_syncing_upstream_of_two_is_left_behind_at_the_start() {
     for step in 1..40 {
         net.wait(1).poll(0, A, 10 + step * 3).poll(1, A, 100_000 + step);
     }
-    net.head(Some((A, 100_039)));
+    net.assert_head(Some((A, 100_039)));
     assert!(net.upstream(1).at_head);
     assert!(!net.upstream(0).at_head);
 }
@@ -409,19 +414,19 @@ fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
     for number in 98..=100 {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
     }
-    net.poll(0, A, 101).poll(1, A, 101).head(Some((A, 101)));
-    net.miss(0, 3).miss(1, 3).head(Some((A, 101)));
-    net.poll(2, A, 101).head(Some((A, 101)));
-    net.poll(2, A, 102).head(Some((A, 102)));
+    net.poll(0, A, 101).poll(1, A, 101).assert_head(Some((A, 101)));
+    net.miss(0, 3).miss(1, 3).assert_head(Some((A, 101)));
+    net.poll(2, A, 101).assert_head(Some((A, 101)));
+    net.poll(2, A, 102).assert_head(Some((A, 102)));
 
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100).poll(0, A, 101).poll(1, A, 101);
-    net.poll(1, A, 100).head(Some((A, 101)));
+    net.poll(1, A, 100).assert_head(Some((A, 101)));
     net.miss(0, 3).poll(1, A, 100).poll(1, A, 100);
-    net.head(Some((A, 101))).poll(1, A, 100).head(Some((A, 100)));
+    net.assert_head(Some((A, 101))).poll(1, A, 100).assert_head(Some((A, 100)));
     let old = net.tracker.view().generation;
     let b = fork(b'b', 100);
-    net.poll(1, b, 101).head(Some((b, 101)));
+    net.poll(1, b, 101).assert_head(Some((b, 101)));
     assert!(!net.tracker.view().valid_since(old, 101));
 }
 
@@ -437,7 +442,7 @@ fn no_reads_go_to_an_upstream_with_an_unlinked_head() {
         net.tracker.observe(1, net.now, poll);
     }
     assert!(!net.upstream(1).consistent && !net.upstream(1).at_head);
-    net.head(Some((A, 100))).poll(1, A, 101);
+    net.assert_head(Some((A, 100))).poll(1, A, 101);
     assert!(net.upstream(1).consistent);
 }
 
@@ -446,10 +451,10 @@ fn without_any_witness_there_is_no_head() {
     let mut net = Net::new(2);
     net.poll(0, A, 100).poll(1, A, 100);
     let seq = net.tracker.view().head_seq;
-    net.miss(0, 3).miss(1, 2).head(Some((A, 100)));
-    net.miss(1, 1).head(None);
+    net.miss(0, 3).miss(1, 2).assert_head(Some((A, 100)));
+    net.miss(1, 1).assert_head(None);
     assert!(net.tracker.view().head_seq > seq);
-    net.poll(1, A, 101).head(Some((A, 101)));
+    net.poll(1, A, 101).assert_head(Some((A, 101)));
 }
 
 #[test]
@@ -520,7 +525,7 @@ fn an_upstream_without_a_common_past_keeps_only_what_is_final() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
     let old = net.tracker.view();
-    net.wait(1000).poll(0, A, 1000).head(Some((A, 1000)));
+    net.wait(1000).poll(0, A, 1000).assert_head(Some((A, 1000)));
     let view = net.tracker.view();
     assert!(view.valid_since(old.generation, 90));
     assert!(!view.valid_since(old.generation, 91));
@@ -544,8 +549,8 @@ fn marks_stay_bounded_and_err_on_the_safe_side() {
 }
 
 mod random {
-    //! Random polls of honest upstreams on a chain with reorgs: the served chain is always a state
-    //! of the true chain, and marks cover every change.
+    //! Random polls of an honest upstream on a chain with reorgs. The served chain is always a
+    //! state of the true chain, and the recorded reorgs cover every change.
 
     use super::*;
     use proptest::prelude::*;

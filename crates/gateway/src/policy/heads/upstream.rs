@@ -1,7 +1,7 @@
-//! The known blocks of one upstream, and the walk back that links a new head to them.
+//! The known blocks of one upstream (its *branch*), and the *walk* from a new head back to them.
 //!
-//! A block is linked if its chain of parents reaches the branch. This file does not compare
-//! upstreams and elects no head (see `heads`).
+//! A block is *linked* once its chain of parents reaches the branch. The *fill* extends a short
+//! branch downwards after the start. `heads` compares upstreams and elects the head.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -25,14 +25,14 @@ pub(super) const FILL_BLOCKS: usize = 16;
 /// The known chain of one upstream, from its polls and walks.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamChain {
-    /// Blocks that the upstream has reported. After its head falls, the branch may reach above
+    /// Blocks that the upstream has reported. If its head falls, the branch keeps the blocks above
     /// `head`. A different block at one of these heights is then recognised as a branch change.
     pub(super) branch: Branch,
-    /// Height of the linked head.
+    /// Height of the linked head; `None` before the first poll.
     pub(super) head: Option<u64>,
     /// The blocks that the last branch change dropped.
     dropped: Vec<Hash>,
-    /// Time at which the head last rose by linked blocks.
+    /// Time at which the head last rose by linked blocks; `None` until it first rises.
     pub(super) advanced_at: Option<Duration>,
     /// Time at which the head last changed.
     pub(super) head_changed_at: Duration,
@@ -46,9 +46,9 @@ pub(super) struct UpstreamChain {
     pub(super) excluded: bool,
     /// The reported head that awaits confirmation, if there is one.
     pub(super) claim: Option<Claim>,
-    /// Consecutive polls since the reported head was last linked to the branch.
+    /// Consecutive polls whose head could not be linked to the branch at once.
     unlinked_polls: u32,
-    /// The height requested next to extend a branch of fewer than [`FILL_BLOCKS`] blocks downwards.
+    /// Height of the header that the fill requests next; `None` while no fill is in progress.
     next_fill: Option<u64>,
     /// The walk from the reported head, until it is linked or abandoned.
     walk: Option<Walk>,
@@ -85,8 +85,8 @@ struct Walk {
     requested: BTreeSet<u64>,
     /// Time of the last request.
     requested_at: Duration,
-    /// Number of headers that the next request below the branch's top asks for; doubles with each
-    /// request. It stops at [`HEADER_REQUESTS_MAX`], but the requests stop at half of that.
+    /// Number of headers in the next request below the branch's top, but at most half of
+    /// [`HEADER_REQUESTS_MAX`]. It doubles with each request.
     next_request_len: u64,
 }
 
@@ -97,9 +97,9 @@ pub(super) enum LinkResult {
     Unchanged,
     /// The head moved along its branch.
     Advanced,
-    /// The blocks above `fork` were replaced; the highest dropped one was `top`.
+    /// The blocks above `fork` were replaced. The highest dropped block was `top`.
     Forked { fork: u64, top: u64 },
-    /// The new blocks do not connect to the known branch.
+    /// The new blocks do not connect to the known branch, whose highest block was `top`.
     Disconnected { top: u64 },
 }
 
@@ -109,7 +109,7 @@ impl UpstreamChain {
         self.head.is_some_and(|head| head >= number) && self.branch.get(number) == Some(hash)
     }
 
-    /// Returns the hash of its head.
+    /// Returns the hash of the upstream's head.
     pub(super) fn head_hash(&self) -> Option<Hash> {
         self.branch.get(self.head?)
     }
@@ -124,7 +124,7 @@ impl UpstreamChain {
         self.claim.is_none() && self.unlinked_polls == 0
     }
 
-    /// Returns true if its last branch change dropped this block.
+    /// Returns true if the upstream's last branch change dropped this block.
     pub(super) fn has_dropped(&self, hash: Hash) -> bool {
         self.dropped.contains(&hash)
     }
@@ -156,13 +156,13 @@ impl UpstreamChain {
         LinkResult::Unchanged
     }
 
-    /// Returns the height of the next header needed to extend a short branch downwards.
+    /// Returns the height of the next header that the fill needs; `None` if the fill has ended or
+    /// reached the first block of the chain.
     pub(super) fn fill_height(&self) -> Option<u64> {
         self.next_fill.filter(|&number| number > 0)
     }
 
-    /// Ends the downward extension once the branch is deep enough. Otherwise continues it at the
-    /// lowest block.
+    /// Ends the fill if the branch is deep enough. Otherwise continues it at the lowest block.
     pub(super) fn end_fill_if_deep(&mut self) {
         let is_deep = self.branch.hashes().len() >= FILL_BLOCKS;
         self.next_fill = (!is_deep).then(|| self.branch.bottom());
@@ -205,7 +205,7 @@ impl UpstreamChain {
         find_parent: impl Fn(u64, Hash) -> Option<Hash>,
         mut request: impl FnMut(u64),
     ) -> LinkResult {
-        let (Some(mut walk), Some(top)) = (self.walk.take(), self.branch.top()) else {
+        let (Some(mut walk), Some(branch_top)) = (self.walk.take(), self.branch.top()) else {
             return LinkResult::Unchanged;
         };
         loop {
@@ -213,13 +213,13 @@ impl UpstreamChain {
             if lowest > 0 && self.branch.get(lowest - 1) == Some(walk.parent) {
                 return self.link_at(now, lowest - 1, walk, window);
             }
-            let out_of_reach = lowest <= self.branch.bottom()
+            let blocks_above_branch = lowest.saturating_sub(branch_top);
+            let is_out_of_reach = lowest <= self.branch.bottom()
                 || walk.hashes.len() >= window
-                || lowest - top.min(lowest) > window as u64;
-            if out_of_reach {
-                // The walk and the branch have no known block in common.
+                || blocks_above_branch > window as u64;
+            if is_out_of_reach {
                 self.restart(now, lowest, walk.hashes, walk.parent, window);
-                return LinkResult::Disconnected { top };
+                return LinkResult::Disconnected { top: branch_top };
             }
             let next_height = lowest - 1;
             let parent = match walk.headers.remove(&next_height) {
@@ -230,7 +230,7 @@ impl UpstreamChain {
                 None => find_parent(next_height, walk.parent),
             };
             let Some(parent) = parent else {
-                walk.request(now, next_height, top, self.branch.bottom(), &mut request);
+                walk.request(now, next_height, branch_top, self.branch.bottom(), &mut request);
                 self.walk = Some(walk);
                 return LinkResult::Unchanged;
             };
@@ -241,8 +241,8 @@ impl UpstreamChain {
 
     /// Links the walk to the branch at `fork`.
     fn link_at(&mut self, now: Duration, fork: u64, walk: Walk, window: usize) -> LinkResult {
-        let old_top = self.branch.top().filter(|&top| top > fork);
-        if let Some(top) = old_top {
+        let dropped_top = self.branch.top().filter(|&top| top > fork);
+        if let Some(top) = dropped_top {
             self.dropped = (fork + 1..=top).filter_map(|number| self.branch.get(number)).collect();
         }
         self.branch.truncate_above(fork);
@@ -251,13 +251,14 @@ impl UpstreamChain {
         }
         self.branch.trim(window);
         self.set_head(now, walk.top);
-        match old_top {
+        match dropped_top {
             Some(top) => LinkResult::Forked { fork, top },
             None => LinkResult::Advanced,
         }
     }
 
-    /// Replaces the branch by linked blocks from `lowest` upwards and the parent of the lowest.
+    /// Replaces the branch by `parent` and the blocks above it. `lowest` is the height of the first
+    /// of `hashes`.
     fn restart(
         &mut self,
         now: Duration,
@@ -322,15 +323,15 @@ impl Walk {
         headers
     }
 
-    /// Requests the header at `height` and the headers under it, down to the top of the branch.
-    /// Below that top, each request is twice as large as the last, because the depth of the fork is
-    /// unknown.
+    /// Requests the header at `height` and headers below it. Above the branch, the request reaches
+    /// down to the top of the branch. Below that top the depth of the fork is unknown, so each
+    /// request is twice as large as the one before.
     fn request(
         &mut self,
         now: Duration,
         height: u64,
-        top: u64,
-        bottom: u64,
+        branch_top: u64,
+        branch_bottom: u64,
         request: &mut impl FnMut(u64),
     ) {
         if self.requested.contains(&height)
@@ -338,14 +339,15 @@ impl Walk {
         {
             return;
         }
-        let count = if height > top {
-            height - top
+        let count = if height > branch_top {
+            height - branch_top
         } else {
-            // The cap applies to the doubled value, so a request has at most half of it here.
+            // The maximum applies to the doubled value, so this request has at most half of it.
             self.next_request_len = (self.next_request_len * 2).min(HEADER_REQUESTS_MAX);
             self.next_request_len / 2
         };
-        let lowest = (height + 1).saturating_sub(count.min(HEADER_REQUESTS_MAX)).max(bottom);
+        let count = count.min(HEADER_REQUESTS_MAX);
+        let lowest = (height + 1).saturating_sub(count).max(branch_bottom);
         self.requested.clear();
         self.requested_at = now;
         for number in (lowest..=height).rev() {

@@ -6,18 +6,19 @@
 use crate::policy::branch::Branch;
 use crate::policy::heads::{Hash, Head};
 
-/// Maximum number of stored reorgs. Beyond it the two oldest are merged into the lower fork. The
-/// list grows only while later forks lie above earlier ones, so it stays short.
+/// Maximum number of stored reorgs. Beyond it the two oldest are merged into one with the lower
+/// fork. The list grows only while each fork lies above the one before, so it is usually short.
 const REORGS_MAX: usize = 64;
 
 /// A snapshot of the chain, built at each change and shared by reference.
 #[derive(Debug, Clone, Default)]
 pub struct ChainView {
-    /// The served head. `None` while no upstream vouches for a head.
+    /// The served head. `None` while there is no upstream whose head counts.
     pub head: Option<Head>,
-    /// The last served height, also while no upstream vouches for a head. An upstream must have
-    /// reached it to serve calls about the head, or clients would see the head go back.
-    pub floor: Option<u64>,
+    /// Height of the last served head. It stays when `head` becomes `None`. Only an upstream that
+    /// has reached this height gets calls about the head, because clients must not see an older
+    /// head.
+    pub last_served_height: Option<u64>,
     /// The height that no reorg may undo. `None` if the upstreams report none.
     pub finalized: Option<u64>,
     /// True if the upstreams reported `finalized`. Otherwise it is the head minus a depth, and must
@@ -31,6 +32,7 @@ pub struct ChainView {
     pub upstreams: Vec<UpstreamView>,
     /// The newest blocks of the served chain.
     pub(super) window: Branch,
+    /// The reorgs that [`ChainView::valid_since`] checks.
     pub(super) reorgs: ReorgLog,
 }
 
@@ -71,7 +73,7 @@ impl ChainView {
 
     /// Returns the height of a hash on the served chain, if it lies within the window.
     pub fn number_of(&self, hash: Hash) -> Option<u64> {
-        self.window.number_of(hash).filter(|number| self.canonical(*number).is_some())
+        self.window.find_number(hash).filter(|number| self.canonical(*number).is_some())
     }
 
     /// Returns true if no branch change since `generation` dropped the block at `number`.
@@ -96,8 +98,9 @@ struct Reorg {
 
 /// The branch changes that decide which cached responses are valid.
 ///
-/// A reorg is redundant and removed if a later one has the same or a lower fork. So forks rise with
-/// generations, and the first reorg after a generation has the lowest fork of all later ones.
+/// A later reorg with the same or a lower fork makes an earlier reorg redundant, so the earlier one
+/// is removed. So forks rise with generations. The first reorg after a generation has the lowest
+/// fork of all reorgs after that generation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReorgLog {
     reorgs: Vec<Reorg>,
@@ -116,7 +119,7 @@ impl ReorgLog {
     }
 
     fn valid_since(&self, generation: u64, number: u64) -> bool {
-        let later = self.reorgs.partition_point(|reorg| reorg.generation <= generation);
-        self.reorgs.get(later).is_none_or(|reorg| number <= reorg.fork)
+        let first_later = self.reorgs.partition_point(|reorg| reorg.generation <= generation);
+        self.reorgs.get(first_later).is_none_or(|reorg| number <= reorg.fork)
     }
 }

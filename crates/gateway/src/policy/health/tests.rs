@@ -227,7 +227,7 @@ fn unknown_methods_expire_and_stay_bounded() {
     for number in 0..2000_u64 {
         unsupported.add(SECOND, &format!("m{number}"), Duration::from_secs(20 + number));
     }
-    assert_eq!(unsupported.until.len(), UNSUPPORTED_MAX);
+    assert_eq!(unsupported.expiries.len(), UNSUPPORTED_MAX);
     assert!(unsupported.contains(SECOND, "m1999"));
     unsupported.remove("m1999");
     assert!(!unsupported.contains(SECOND, "m1999"));

@@ -195,7 +195,8 @@ fn extremes_saturate() {
     assert_eq!(find_retry_ms(state, terms, 0, u64::MAX, 1), None);
 }
 
-/// nginx's C, line by line, for one zone that is the last one: rc, and the state.
+/// Repeats nginx's C code line by line, for a request with one zone. `lr` is the state of the key.
+/// Returns true if the request passes, and the excess.
 fn nginx(lr: &mut Option<(i64, i64)>, rate: i64, burst: i64, now: i64) -> (bool, i64) {
     let Some((lr_excess, lr_last)) = lr.as_mut() else {
         *lr = Some((0, now));

@@ -19,16 +19,18 @@
 //! .NET (Hellerstein and others, "Optimizing Concurrency Levels in the .NET ThreadPool", 2009). A
 //! measurement ends once its variance shows that it is exact enough (batch means).
 //!
-//! Three signs need no comparison. If calls wait and no response arrives, upstreams have stalled or
-//! become slow. If far fewer responses arrive than before at the same limit, long calls hold the
-//! permits, or the upstreams have become slower. In both cases the limit doubles. If the queue
-//! grows during a trial of a lower limit, the trial ends.
+//! Three signs change the limit without a comparison:
+//!
+//! - Calls wait and no response arrives: upstreams have stalled or become slow. The limit doubles.
+//! - Far fewer responses arrive than before at the same limit: long calls hold the permits, or the
+//!   upstreams have become slower. The limit doubles.
+//! - The queue grows during a trial of a lower limit: the trial ends.
 //!
 //! Algorithms that compare latency with a baseline (Envoy's adaptive concurrency, Netflix'
 //! `Gradient2Limit`, TCP Vegas) were rejected. Upstreams may become slower and still have capacity
-//! left; these algorithms treat them as overloaded until the baseline has risen. Comparing only the
-//! latency at two limits was tried as well. A queue slows short calls disproportionately, so mixed
-//! methods got 60 % of the throughput.
+//! left; these algorithms treat them as overloaded until the baseline has risen. A comparison of
+//! only the latencies at two limits was tried as well, and gave mixed methods 60 % of the
+//! throughput. A queue slows short calls disproportionately.
 //!
 //! One limiter serves a group on all threads, because only a change that applies to the whole group
 //! shows in the group's throughput.
@@ -47,37 +49,39 @@ pub const LIMIT_START: u32 = 64;
 /// throughput exceeds this fraction of the relative rise of the limit.
 const ELASTICITY: f64 = 0.15;
 
-/// Factor between two compared limits. A search starts with the largest factor and ends with the
-/// smallest.
+/// Factor between two compared limits at the start of a search.
 const STEP_MAX: f64 = 2.0;
+/// Factor between two compared limits at the end of a search.
 const STEP_MIN: f64 = 1.4;
 
-/// Shortest and longest pause between pairs of trials with the smallest step. The pause doubles
-/// while no trial succeeds, because each trial costs some throughput.
+/// First pause between pairs of trials with the smallest step. The pause doubles while no trial
+/// succeeds, because each trial costs some throughput.
 const PAUSE_MIN: Duration = Duration::from_secs(3);
+/// Longest pause between pairs of trials.
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
-/// Time without any response after which waiting calls raise the limit. `SILENCE_MIN` is the
-/// minimum, and `SILENCE_UNKNOWN` applies while the usual latency is unknown.
+/// Minimum time without any response after which waiting calls raise the limit.
 const SILENCE_MIN: Duration = Duration::from_millis(50);
+/// The same time while the usual latency is unknown.
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// A throughput is measured over at least `BATCHES_MIN` batches of responses. The measurement ends
-/// once the relative error is at most `ERROR_MAX`. This maximum is for the largest step; a smaller
-/// step requires a smaller error. A batch has at least `BATCH_MIN` responses, and at least one per
-/// permit.
+/// Minimum number of batches of responses in a measurement.
 const BATCHES_MIN: u32 = 4;
+/// Minimum number of responses in a batch. A batch also has at least one response per permit.
 const BATCH_MIN: u32 = 8;
+/// Relative error of the throughput at which a measurement ends, for the largest step. A smaller
+/// step requires a smaller error.
 const ERROR_MAX: f64 = 0.05;
 
-/// Number of responses after which a measurement with at least `BATCHES_MIN` batches ends, whatever
-/// its error.
+/// Number of responses after which a measurement with at least `BATCHES_MIN` batches ends, even if
+/// its error is larger.
 const SAMPLES_MAX: u32 = 2048;
 
-/// A measurement also ends after `WINDOW_MAX`, for upstreams that take seconds, but only with at
-/// least `SAMPLES_FEW` responses.
-const WINDOW_MAX: Duration = Duration::from_secs(1);
-const SAMPLES_FEW: u32 = 16;
+/// Time after which a measurement with at least `SAMPLES_MIN` responses ends, for upstreams that
+/// need seconds for a response.
+const MEASUREMENT_TIME_MAX: Duration = Duration::from_secs(1);
+/// Minimum number of responses for any conclusion.
+const SAMPLES_MIN: u32 = 16;
 
 /// Measurements expire if no call has waited for this time.
 const EXPIRES_AFTER: Duration = Duration::from_secs(10);
@@ -85,28 +89,28 @@ const EXPIRES_AFTER: Duration = Duration::from_secs(10);
 /// A trial ends early if its throughput is below this fraction of the accepted throughput.
 const ABORT_BELOW: f64 = 0.75;
 
-/// Upstreams have capacity left if the logarithm of the throughput rises by more than this share of
-/// the rise of the logarithm of the limit. A smaller rise may be noise, and does not end an
-/// overload.
-const CAPACITY_LEFT: f64 = 0.5;
+/// Upstreams have capacity left if `ln(throughput ratio)` exceeds this share of `ln(limit ratio)`.
+/// The ratios compare a higher limit on trial with the accepted limit. A smaller rise of the
+/// throughput may be noise, and does not end an overload.
+const CAPACITY_LEFT_MIN: f64 = 0.5;
 
-/// Calls of a flow have become slower if the logarithm of their latency has grown by more than this
-/// share of the rise of the logarithm of the limit.
+/// Calls of a flow are slower at the higher of two limits if `ln(latency ratio)` exceeds this share
+/// of `ln(limit ratio)`.
 const SLOWDOWN_MIN: f64 = 0.3;
 
-/// A trial of a lower limit ends if the queue grows by more calls than get a response in this time,
-/// because the trial then makes calls wait.
-const GROWTH_MAX: Duration = Duration::from_millis(50);
+/// Limit of the queue's growth during a trial of a lower limit: the number of calls that get a
+/// response in this time. If the queue grows by more, the trial makes calls wait, so it ends.
+const QUEUE_GROWTH_MAX: Duration = Duration::from_millis(50);
 
 /// If throughput falls below this fraction of the accepted throughput, slow calls hold the permits
 /// or the upstreams have become slower. Both call for a higher limit.
 const COLLAPSED_BELOW: f64 = 0.2;
 
-/// The queue has ended after this many consecutive responses without a waiting call.
+/// The queue counts as gone after this many consecutive responses without a waiting call.
 const IDLE_AFTER: u32 = 16;
 
-/// Buckets of flows in the latency samples.
-const BUCKETS: usize = 32;
+/// Number of buckets for the latencies of flows. Several flows share a bucket.
+const FLOW_BUCKETS: usize = 32;
 
 /// Bounds of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,18 +149,22 @@ pub struct Limiter {
     /// True if a higher limit would bring no more responses: the upstreams are overloaded.
     pub saturated: bool,
     /// Number of consecutive responses without a waiting call.
-    unqueued_in_row: u32,
+    responses_without_queue: u32,
     /// Time of the last change of the limit or of the last response.
     last_progress: Duration,
     /// The accepted limit, and its measurements.
     accepted: Option<Measurement>,
     /// True during a trial.
-    trying: bool,
+    in_trial: bool,
+    /// Direction of the present or next trial.
     direction: Direction,
+    /// Factor between the accepted limit and the limit on trial.
     step: f64,
+    /// Next pause between pairs of trials with the smallest step.
     pause: Duration,
+    /// Time before which no trial starts.
     next_trial: Duration,
-    window: Window,
+    ongoing: OngoingMeasurement,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,25 +185,26 @@ struct Measurement {
 }
 
 /// Latencies by bucket of flows.
-type Latencies = [LatencySamples; BUCKETS];
+type Latencies = [LatencySamples; FLOW_BUCKETS];
 
 /// Count, sum and sum of squares of latencies in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct LatencySamples {
     count: u32,
-    sum: f64,
-    sum_of_squares: f64,
+    sum_secs: f64,
+    sum_of_squared_secs: f64,
 }
 
 /// A measurement in progress.
 #[derive(Debug, Clone, Copy, Default)]
-struct Window {
+struct OngoingMeasurement {
     /// Time when the limit was set.
-    limit_set: Duration,
+    limit_set_at: Duration,
     /// Number of responses since the limit was set.
     responses: u32,
-    /// Number of responses to skip before the start: one for each call that the limit allows.
-    skip: u32,
+    /// Number of responses to skip before the start, because the former limit may have affected
+    /// their calls. It begins with the number of calls that the limit allows.
+    responses_to_skip: u32,
     /// Start of the measurement; `None` while responses are skipped.
     start: Option<Duration>,
     last_response: Duration,
@@ -209,16 +218,24 @@ struct Window {
     queue_at_start: Option<u32>,
 }
 
-/// Mean duration of batches with equal numbers of responses, and the sum of squared deviations from
-/// it (Welford, 1962).
+/// Batches of equally many responses. Their durations give the error of the throughput (batch
+/// means), computed by Welford's method (1962).
 #[derive(Debug, Clone, Copy, Default)]
 struct Batches {
+    /// Number of responses per batch.
     size: u32,
+    /// Start of the present batch.
     start: Duration,
+    /// Number of complete batches.
     count: u32,
-    mean: f64,
+    /// Mean duration of a batch in seconds.
+    mean_secs: f64,
+    /// Sum of the squared deviations from the mean, in square seconds.
     squared_deviations: f64,
 }
+
+/// Relative error assumed for fewer than two batches: four times [`ERROR_MAX`].
+const ERROR_UNKNOWN: f64 = 0.2;
 
 impl Limiter {
     /// Creates a limiter without measurements.
@@ -229,15 +246,15 @@ impl Limiter {
             epoch: 0,
             limited: false,
             saturated: false,
-            unqueued_in_row: 0,
+            responses_without_queue: 0,
             last_progress: Duration::ZERO,
             accepted: None,
-            trying: false,
+            in_trial: false,
             direction: Direction::Up,
             step: STEP_MAX,
             pause: PAUSE_MIN,
             next_trial: Duration::ZERO,
-            window: Window::default(),
+            ongoing: OngoingMeasurement::default(),
         }
     }
 
@@ -245,8 +262,8 @@ impl Limiter {
     /// calls that hold permits.
     pub fn record_wait(&mut self, now: Duration, typical_latency: Option<Duration>) {
         self.begin_measurement(now);
-        let silence_max = typical_latency.map_or(SILENCE_UNKNOWN, |latency| latency * 2);
-        let silence_max = silence_max.max(self.normal_silence());
+        let usual_silence = typical_latency.map_or(SILENCE_UNKNOWN, |latency| latency * 2);
+        let silence_max = usual_silence.max(self.normal_silence());
         let is_silent = now.saturating_sub(self.last_progress) >= silence_max;
         if is_silent || self.has_collapsed(now) {
             self.raise_without_trial(now);
@@ -256,11 +273,11 @@ impl Limiter {
     /// Records a response.
     pub fn record_response(&mut self, now: Duration, sample: ResponseSample) {
         if sample.queue > 0 {
-            self.unqueued_in_row = 0;
+            self.responses_without_queue = 0;
             self.begin_measurement(now);
         } else {
-            self.unqueued_in_row = self.unqueued_in_row.saturating_add(1);
-            if self.unqueued_in_row >= IDLE_AFTER {
+            self.responses_without_queue = self.responses_without_queue.saturating_add(1);
+            if self.responses_without_queue >= IDLE_AFTER {
                 self.end_queue(now);
             }
         }
@@ -268,164 +285,176 @@ impl Limiter {
         if !self.limited {
             return;
         }
-        self.window.responses = self.window.responses.saturating_add(1);
+        self.ongoing.responses = self.ongoing.responses.saturating_add(1);
         if self.has_queue_grown(sample.queue) {
             self.reject(now);
         } else if self.has_collapsed(now) {
             self.raise_without_trial(now);
         } else if sample.epoch == self.epoch {
-            self.window.record(now, sample, self.limit);
+            self.ongoing.record(now, sample, self.limit);
             if self.is_measurement_complete(now) || self.has_trial_failed() {
                 self.judge_measurement(now);
             }
         }
     }
 
-    /// Starts a measurement, if none is running, because calls wait.
+    /// Starts a measurement because calls wait. Does nothing if a measurement is in progress.
     fn begin_measurement(&mut self, now: Duration) {
         if self.limited {
             return;
         }
         self.limited = true;
-        self.unqueued_in_row = 0;
+        self.responses_without_queue = 0;
         self.saturated = self.settings.limit_min == self.settings.limit_max;
-        self.window = Window { limit_set: now, ..self.window };
+        self.ongoing = OngoingMeasurement { limit_set_at: now, ..self.ongoing };
         if now.saturating_sub(self.last_progress) >= EXPIRES_AFTER {
             self.accepted = None;
             self.restart_search();
-            self.window = Window::default();
+            self.ongoing = OngoingMeasurement::default();
         }
         self.last_progress = now;
     }
 
-    /// Returns how long a lack of responses is normal.
+    /// Returns the longest time without a response that is normal: twice the mean latency.
     fn normal_silence(&self) -> Duration {
-        // Little's law.
-        let mean_latency =
+        // Little's law: latency = calls in flight / throughput.
+        let mean_latency_secs =
             self.accepted.map_or(0.0, |accepted| f64::from(self.limit) / accepted.rate.max(1e-3));
-        SILENCE_MIN.max(Duration::from_secs_f64(2.0 * mean_latency))
+        SILENCE_MIN.max(Duration::from_secs_f64(2.0 * mean_latency_secs))
     }
 
-    /// Raises the limit without a trial, because there is nothing to compare.
+    /// Raises the limit without a trial, because too few responses arrive for a comparison.
     fn raise_without_trial(&mut self, now: Duration) {
         if self.limit < self.settings.limit_max {
             self.accepted = None;
             self.saturated = false;
             self.restart_search();
-            self.set_limit(now, self.next_limit(Direction::Up));
+            self.set_limit(now, self.compute_next_limit(Direction::Up));
         }
     }
 
+    /// Returns true during a trial in this direction.
     fn is_trying(&self, direction: Direction) -> bool {
-        self.trying && self.direction == direction
+        self.in_trial && self.direction == direction
     }
 
-    /// Returns true if the queue has grown since the start of a trial of a lower limit, so that
-    /// calls wait because of the trial. The first call in a trial stores the length of the queue.
+    /// Returns true if the queue has grown too much since the start of a trial of a lower limit.
+    /// The first response in a trial stores the length of the queue.
     fn has_queue_grown(&mut self, queue: u32) -> bool {
         let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) else {
             return false;
         };
-        let queue_at_start = *self.window.queue_at_start.get_or_insert(queue);
-        let growth = SAMPLES_FEW.max((accepted.rate * GROWTH_MAX.as_secs_f64()) as u32);
-        queue > (queue_at_start + queue_at_start / 2).max(queue_at_start + growth)
+        let queue_at_start = *self.ongoing.queue_at_start.get_or_insert(queue);
+        let growth_max = SAMPLES_MIN.max((accepted.rate * QUEUE_GROWTH_MAX.as_secs_f64()) as u32);
+        queue > queue_at_start + growth_max.max(queue_at_start / 2)
     }
 
-    /// Returns true if far fewer responses arrive than earlier at the same limit.
+    /// Returns true if far fewer responses arrive than in the accepted measurement.
     fn has_collapsed(&self, now: Duration) -> bool {
         let Some(accepted) = self.accepted.filter(|_| !self.is_trying(Direction::Up)) else {
             return false;
         };
-        let elapsed = now.saturating_sub(self.window.limit_set);
+        let elapsed = now.saturating_sub(self.ongoing.limit_set_at);
         let expected = accepted.rate * elapsed.as_secs_f64();
         elapsed >= self.normal_silence()
-            && f64::from(self.window.responses) < expected * COLLAPSED_BELOW
+            && f64::from(self.ongoing.responses) < expected * COLLAPSED_BELOW
     }
 
     /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
     /// higher limit may be the reason why no call waits, so it continues when calls wait again.
     fn end_queue(&mut self, now: Duration) {
         if let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) {
-            self.trying = false;
+            self.in_trial = false;
             self.set_limit(now, accepted.limit);
         }
-        self.window = Window { limit_set: now, skip: self.window.skip, ..Window::default() };
+        self.ongoing = OngoingMeasurement {
+            limit_set_at: now,
+            responses_to_skip: self.ongoing.responses_to_skip,
+            ..OngoingMeasurement::default()
+        };
         self.limited = false;
         self.saturated = false;
     }
 
+    /// Resets the search to its largest step, upwards and without a pause.
     fn restart_search(&mut self) {
-        self.trying = false;
+        self.in_trial = false;
         (self.direction, self.step, self.pause) = (Direction::Up, STEP_MAX, PAUSE_MIN);
         self.next_trial = Duration::ZERO;
     }
 
+    /// Returns true if the measurement is exact enough or has taken long enough.
     fn is_measurement_complete(&self, now: Duration) -> bool {
-        let Some(start) = self.window.start else { return false };
-        let Window { samples, batches, .. } = &self.window;
-        if now.saturating_sub(start) >= WINDOW_MAX {
-            return *samples >= SAMPLES_FEW;
+        let Some(start) = self.ongoing.start else { return false };
+        let OngoingMeasurement { samples, batches, .. } = &self.ongoing;
+        if now.saturating_sub(start) >= MEASUREMENT_TIME_MAX {
+            return *samples >= SAMPLES_MIN;
         }
         let error_max = ERROR_MAX * self.step.ln() / STEP_MAX.ln();
-        let is_exact = batches.error() <= error_max || *samples >= SAMPLES_MAX;
+        let is_exact = batches.relative_error() <= error_max || *samples >= SAMPLES_MAX;
         batches.count >= BATCHES_MIN && is_exact
     }
 
     /// Returns true if the trial clearly costs throughput.
     fn has_trial_failed(&self) -> bool {
         let accepted =
-            self.accepted.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
-        accepted.is_some_and(|accepted| self.window.rate() < accepted.rate * ABORT_BELOW)
+            self.accepted.filter(|_| self.in_trial && self.ongoing.samples >= SAMPLES_MIN * 2);
+        accepted.is_some_and(|accepted| self.ongoing.rate() < accepted.rate * ABORT_BELOW)
     }
 
+    /// Ends the measurement. Accepts or rejects a limit on trial, and starts the next trial if one
+    /// is due.
     fn judge_measurement(&mut self, now: Duration) {
-        let window =
-            std::mem::replace(&mut self.window, Window { limit_set: now, ..Window::default() });
-        if window.samples_with_queue * 2 < window.samples {
+        let ended = std::mem::replace(
+            &mut self.ongoing,
+            OngoingMeasurement { limit_set_at: now, ..OngoingMeasurement::default() },
+        );
+        if ended.samples_with_queue * 2 < ended.samples {
             // The load was too low to measure the capacity.
             return;
         }
-        let trial = window.measure(self.limit);
-        let Some(accepted) = self.accepted.filter(|_| self.trying) else {
-            self.accepted = Some(trial);
+        let measured = ended.measure(self.limit);
+        let Some(accepted) = self.accepted.filter(|_| self.in_trial) else {
+            self.accepted = Some(measured);
             if now >= self.next_trial {
                 self.try_next(now);
             }
             return;
         };
-        let score_gain = trial.score() - accepted.score();
-        let error = trial.error.hypot(accepted.error);
-        let log_step = (f64::from(trial.limit) / f64::from(accepted.limit)).ln();
+        let score_gain = measured.score() - accepted.score();
+        let error = measured.error.hypot(accepted.error);
+        let log_step = (f64::from(measured.limit) / f64::from(accepted.limit)).ln();
         let is_better = match self.direction {
             // If noise decides between two limits, the lower one wins.
-            Direction::Up => score_gain > error || !is_slower(&accepted, &trial, log_step),
-            Direction::Down => score_gain > 0.0 && is_slower(&trial, &accepted, -log_step),
+            Direction::Up => score_gain > error || !is_slower(&accepted, &measured, log_step),
+            Direction::Down => score_gain > 0.0 && is_slower(&measured, &accepted, -log_step),
         };
         if !is_better {
             self.reject(now);
             return;
         }
-        self.trying = false;
-        let throughput_gain = (trial.rate / accepted.rate).ln() - error;
-        if log_step > 0.0 && throughput_gain > CAPACITY_LEFT * log_step {
+        self.in_trial = false;
+        let throughput_gain = (measured.rate / accepted.rate).ln() - error;
+        if log_step > 0.0 && throughput_gain > CAPACITY_LEFT_MIN * log_step {
             self.saturated = false;
         }
-        self.accepted = Some(trial);
+        self.accepted = Some(measured);
         self.pause = PAUSE_MIN;
         // The step grows after a success. It shrinks when trials in both directions fail.
         let is_step_largest = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
-        // After a smaller step the limit is measured once more. The measurement that won a
+        // After a smaller step the new limit is measured once more. A measurement that has won a
         // comparison is likely to be too high by chance.
         if is_step_largest {
             self.try_next(now);
         }
     }
 
-    /// Rejects the limit on trial.
+    /// Ends a trial and returns to the accepted limit. After a rejected higher limit, a lower one
+    /// is tried at once.
     fn reject(&mut self, now: Duration) {
         let direction = self.direction;
-        self.trying = false;
+        self.in_trial = false;
         let Some(accepted) = self.accepted else { return };
         self.set_limit(now, accepted.limit);
         self.reverse_search(now);
@@ -434,7 +463,8 @@ impl Limiter {
         }
     }
 
-    /// Turns the search around after a failed trial.
+    /// Turns the search around after a failed trial. Once both directions have failed, the step
+    /// shrinks, or the search pauses if the step is the smallest.
     fn reverse_search(&mut self, now: Duration) {
         if self.direction == Direction::Up {
             self.saturated = true;
@@ -450,19 +480,20 @@ impl Limiter {
         }
     }
 
+    /// Starts a trial of the limit one step away.
     fn try_next(&mut self, now: Duration) {
-        let next = self.next_limit(self.direction);
+        let next = self.compute_next_limit(self.direction);
         if next == self.limit {
             // The limit is at a bound.
             self.reverse_search(now);
             return;
         }
-        self.trying = true;
+        self.in_trial = true;
         self.set_limit(now, next);
     }
 
     /// Returns the limit one step away.
-    fn next_limit(&self, direction: Direction) -> u32 {
+    fn compute_next_limit(&self, direction: Direction) -> u32 {
         let limit = f64::from(self.limit);
         let next_limit = match direction {
             Direction::Up => (limit * self.step).ceil(),
@@ -471,26 +502,35 @@ impl Limiter {
         (next_limit as u32).clamp(self.settings.limit_min, self.settings.limit_max)
     }
 
+    /// Changes the limit and starts a new measurement.
     fn set_limit(&mut self, now: Duration, limit: u32) {
         self.limit = limit;
         self.epoch = self.epoch.wrapping_add(1);
         self.last_progress = now;
-        self.window = Window { limit_set: now, skip: limit, ..Window::default() };
+        self.ongoing = OngoingMeasurement {
+            limit_set_at: now,
+            responses_to_skip: limit,
+            ..OngoingMeasurement::default()
+        };
     }
 }
 
 impl Measurement {
+    /// Returns the logarithm of `rate / limit^ELASTICITY`, which the search maximises.
     fn score(&self) -> f64 {
         self.rate.ln() - ELASTICITY * f64::from(self.limit).ln()
     }
 }
 
-impl Window {
+impl OngoingMeasurement {
+    /// Adds a response, or skips it before the start.
     fn record(&mut self, now: Duration, sample: ResponseSample, limit: u32) {
         self.last_response = now;
         if self.start.is_none() {
-            self.skip = self.skip.saturating_sub(1);
-            if self.skip == 0 || now.saturating_sub(self.limit_set) >= WINDOW_MAX {
+            self.responses_to_skip = self.responses_to_skip.saturating_sub(1);
+            if self.responses_to_skip == 0
+                || now.saturating_sub(self.limit_set_at) >= MEASUREMENT_TIME_MAX
+            {
                 self.start = Some(now);
                 self.batches = Batches { size: BATCH_MIN.max(limit), start: now, ..self.batches };
             }
@@ -498,7 +538,7 @@ impl Window {
         }
         self.samples += 1;
         self.samples_with_queue += u32::from(sample.queue > 0);
-        self.latencies[sample.flow.index() % BUCKETS].add(sample.latency);
+        self.latencies[sample.flow.index() % FLOW_BUCKETS].add(sample.latency);
         if self.samples.is_multiple_of(self.batches.size) {
             self.batches.add(now);
         }
@@ -508,11 +548,12 @@ impl Window {
         Measurement {
             limit,
             rate: self.rate(),
-            error: self.batches.error(),
+            error: self.batches.relative_error(),
             latencies: self.latencies,
         }
     }
 
+    /// Returns the responses per second since the start.
     fn rate(&self) -> f64 {
         let start = self.start.unwrap_or(self.last_response);
         f64::from(self.samples) / self.last_response.saturating_sub(start).as_secs_f64().max(1e-6)
@@ -523,25 +564,25 @@ impl LatencySamples {
     fn add(&mut self, latency: Duration) {
         let seconds = latency.as_secs_f64();
         self.count += 1;
-        self.sum += seconds;
-        self.sum_of_squares += seconds * seconds;
+        self.sum_secs += seconds;
+        self.sum_of_squared_secs += seconds * seconds;
     }
 
-    /// Returns the mean and its relative standard error.
+    /// Returns the mean in seconds and its relative standard error.
     fn mean_and_error(&self) -> (f64, f64) {
         let count = f64::from(self.count);
-        let mean = (self.sum / count).max(1e-6);
-        let variance = (self.sum_of_squares / count - mean * mean).max(0.0);
+        let mean = (self.sum_secs / count).max(1e-6);
+        let variance = (self.sum_of_squared_secs / count - mean * mean).max(0.0);
         (mean, (variance / count).sqrt() / mean)
     }
 }
 
-/// Returns true if the calls of any flow take longer at the higher of two limits, or if there are
-/// too few samples. `log_step` is the logarithm of the factor between the limits.
+/// Returns true if the calls of any flow take longer at the higher of two limits, or if no flow has
+/// enough samples. `log_step` is the logarithm of the factor between the limits.
 fn is_slower(lower: &Measurement, higher: &Measurement, log_step: f64) -> bool {
     let flows = lower.latencies.iter().zip(&higher.latencies);
     let mut comparable = flows
-        .filter(|(at_lower, at_higher)| at_lower.count.min(at_higher.count) >= SAMPLES_FEW)
+        .filter(|(at_lower, at_higher)| at_lower.count.min(at_higher.count) >= SAMPLES_MIN)
         .peekable();
     comparable.peek().is_none()
         || comparable.any(|(at_lower, at_higher)| {
@@ -553,22 +594,23 @@ fn is_slower(lower: &Measurement, higher: &Measurement, log_step: f64) -> bool {
 }
 
 impl Batches {
+    /// Ends the present batch.
     fn add(&mut self, now: Duration) {
-        let duration = now.saturating_sub(self.start).as_secs_f64();
+        let seconds = now.saturating_sub(self.start).as_secs_f64();
         self.start = now;
         self.count += 1;
-        let deviation = duration - self.mean;
-        self.mean += deviation / f64::from(self.count);
-        self.squared_deviations += deviation * (duration - self.mean);
+        let deviation = seconds - self.mean_secs;
+        self.mean_secs += deviation / f64::from(self.count);
+        self.squared_deviations += deviation * (seconds - self.mean_secs);
     }
 
-    /// Returns the relative standard error of the throughput, or an assumed one for fewer than two
-    /// batches.
-    fn error(&self) -> f64 {
+    /// Returns the relative standard error of the throughput.
+    fn relative_error(&self) -> f64 {
         if self.count < 2 {
-            return 0.2;
+            return ERROR_UNKNOWN;
         }
         let count = f64::from(self.count);
-        (self.squared_deviations / (count - 1.0) / count).sqrt() / self.mean.max(1e-9)
+        let variance = self.squared_deviations / (count - 1.0);
+        (variance / count).sqrt() / self.mean_secs.max(1e-9)
     }
 }

@@ -14,9 +14,10 @@
 //! controlled delay, as at Facebook (Maurer, "Fail at Scale", ACM Queue 2015) after CoDel (Nichols
 //! and Jacobson, "Controlling Queue Delay", ACM Queue 2012; RFC 8289).
 //!
-//! Neither rule applies while the upstreams may have capacity beyond the limit, because the queue
-//! then only waits for the limit to rise. No call expires while upstreams stall, because a queue
-//! that is not served says nothing about capacity.
+//! Both rules (newest first, and the short wait) apply only to overloaded upstreams. While the
+//! upstreams may have capacity beyond the limit, the queue only waits for the limit to rise. No
+//! call expires while upstreams stall, because a queue that is not served says nothing about
+//! capacity.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +51,7 @@ pub struct QueueSettings {
 pub struct QueueKey {
     class: Class,
     flow: Flow,
-    /// Rises with each pushed call.
+    /// Number of the call, which rises with each pushed call.
     number: u64,
 }
 
@@ -64,7 +65,8 @@ pub struct Queue<T> {
     queues: Box<[[FlowQueue<T>; FLOWS]; CLASSES]>,
     /// Bit set of the waiting flows of each class.
     waiting_flows: [u128; CLASSES],
-    /// Number of permits owed to each class.
+    /// Number of permits owed to each class. It grows by [`QueueSettings::share_kept`] with each
+    /// permit that is handed out while a higher class waits too.
     owed: [f64; CLASSES],
     /// Number of waiting calls.
     pub len: usize,
@@ -79,14 +81,16 @@ pub struct Queue<T> {
 struct FlowQueue<T> {
     /// The calls by [`QueueKey::number`], the oldest first.
     calls: BTreeMap<u64, WaitingCall<T>>,
-    /// Time since which the flow's queue has not been empty. A standstill resets it.
+    /// Time since which the flow's queue has not been empty. It restarts after a standstill: a time
+    /// of more than [`STANDING_AFTER`] without a free permit.
     busy_since: Duration,
 }
 
+/// A waiting call, and the time when it was queued.
 #[derive(Debug)]
 struct WaitingCall<T> {
     item: T,
-    queued: Duration,
+    queued_at: Duration,
 }
 
 /// Result of a push.
@@ -94,9 +98,9 @@ struct WaitingCall<T> {
 pub enum PushResult<T> {
     /// The call waits.
     Queued(QueueKey),
-    /// The call waits, and displaced this one.
+    /// The call waits. It displaced the call with this item and class.
     Replaced(QueueKey, (T, Class)),
-    /// The queue is full, and all waiting calls have a higher class.
+    /// The queue is full, and all waiting calls have a higher class. Returns the item.
     Full(T),
 }
 
@@ -122,16 +126,16 @@ impl<T> Queue<T> {
             return PushResult::Queued(self.insert(now, class, flow, item));
         }
         let lowest =
-            Class::ALL.into_iter().rev().find(|class| self.waiting_flows[class.index()] != 0);
+            Class::ALL.into_iter().rev().find(|waiting| self.waiting_flows[waiting.index()] != 0);
         match lowest {
             Some(lowest) if lowest >= class => {
                 let queues = &self.queues[lowest.index()];
-                let waiting = set_bits(self.waiting_flows[lowest.index()]);
-                let longest = waiting.max_by_key(|flow| queues[*flow].calls.len());
-                let longest = longest.expect("a class that waits has a flow that waits");
-                let (number, _) = queues[longest].oldest().expect("the flow has a waiting call");
-                let longest = Flow::from_index(longest);
-                let shed = self.remove(QueueKey { class: lowest, flow: longest, number });
+                let waiting = indices_of_set_bits(self.waiting_flows[lowest.index()]);
+                let busiest = waiting.max_by_key(|flow| queues[*flow].calls.len());
+                let busiest = busiest.expect("a class that waits has a flow that waits");
+                let (number, _) = queues[busiest].oldest().expect("the flow has a waiting call");
+                let flow_of_shed = Flow::from_index(busiest);
+                let shed = self.remove(QueueKey { class: lowest, flow: flow_of_shed, number });
                 let shed = shed.expect("the oldest call waits");
                 PushResult::Replaced(self.insert(now, class, flow, item), (shed, lowest))
             }
@@ -154,9 +158,9 @@ impl<T> Queue<T> {
         Some(call.item)
     }
 
-    /// Removes the call that gets one of the `free_permits`. Returns it with its class and the time
-    /// that it has waited. `None` if the permits are reserved for others. `overloaded` is true if
-    /// more permits would not help. Only then is a standing queue served newest first.
+    /// Removes the call that gets one of the `free_permits`. Returns its item, its class and its
+    /// waiting time; `None` if no call waits or the permits are reserved for others. `overloaded`
+    /// is true if more permits would not help. Only then is a standing queue served newest first.
     pub fn take(
         &mut self,
         now: Duration,
@@ -164,13 +168,13 @@ impl<T> Queue<T> {
         shares: &Shares,
         free_permits: u32,
     ) -> Option<(T, Class, Duration)> {
-        let (class, flow) = self.next_flow(shares, free_permits)?;
+        let (class, flow) = self.find_next_flow(shares, free_permits)?;
         let queue = &self.queues[class.index()][flow];
         let is_standing = overloaded && queue.is_standing(now);
-        let (number, queued) = if is_standing { queue.newest()? } else { queue.oldest()? };
+        let (number, queued_at) = if is_standing { queue.newest()? } else { queue.oldest()? };
         let item = self.remove(QueueKey { class, flow: Flow::from_index(flow), number })?;
         self.record_served(now);
-        Some((item, class, now.saturating_sub(queued)))
+        Some((item, class, now.saturating_sub(queued_at)))
     }
 
     /// Removes and returns a call that has waited too long. Call it only when a permit is free,
@@ -178,13 +182,13 @@ impl<T> Queue<T> {
     pub fn take_expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.record_served(now);
         for class in Class::ALL {
-            for flow in set_bits(self.waiting_flows[class.index()]) {
+            for flow in indices_of_set_bits(self.waiting_flows[class.index()]) {
                 let queue = &self.queues[class.index()][flow];
                 let wait_max = self.settings.wait_max;
                 let is_standing = overloaded && queue.is_standing(now);
                 let wait_max = if is_standing { wait_max.min(STANDING_AFTER) } else { wait_max };
-                let Some((number, queued)) = queue.oldest() else { continue };
-                if now.saturating_sub(queued) > wait_max {
+                let Some((number, queued_at)) = queue.oldest() else { continue };
+                if now.saturating_sub(queued_at) > wait_max {
                     let key = QueueKey { class, flow: Flow::from_index(flow), number };
                     return self.remove(key).map(|item| (item, class));
                 }
@@ -202,12 +206,14 @@ impl<T> Queue<T> {
         self.last_served = now;
     }
 
-    /// Returns the class that gets the next permit, and the flow of this class that goes first. It
-    /// is the highest waiting class that may take a permit, unless a lower class is owed its share.
-    fn next_flow(&mut self, shares: &Shares, free_permits: u32) -> Option<(Class, usize)> {
+    /// Returns the class that gets the next permit, and the index of the flow that goes first. The
+    /// highest waiting class gets the permit, unless a lower class is owed a whole permit.
+    fn find_next_flow(&mut self, shares: &Shares, free_permits: u32) -> Option<(Class, usize)> {
         let (mut highest, mut next) = (None, None);
         for class in Class::ALL {
-            let Some(flow) = self.next_flow_of(class, shares, free_permits) else { continue };
+            let Some(flow) = self.find_next_flow_of_class(class, shares, free_permits) else {
+                continue;
+            };
             if highest.is_none() {
                 (highest, next) = (Some(class), Some((class, flow)));
                 continue;
@@ -223,18 +229,23 @@ impl<T> Queue<T> {
         next
     }
 
-    /// Returns the flow of a class that goes first: the one with the fewest calls in flight, then
-    /// the one that has waited longest.
-    fn next_flow_of(&self, class: Class, shares: &Shares, free_permits: u32) -> Option<usize> {
+    /// Returns the index of the flow of a class that goes first: the flow with the fewest calls in
+    /// flight, and of equal ones the flow that has waited longest.
+    fn find_next_flow_of_class(
+        &self,
+        class: Class,
+        shares: &Shares,
+        free_permits: u32,
+    ) -> Option<usize> {
         if self.waiting_flows[class.index()] == 0 {
             return None;
         }
         let spare = shares.count_spare(class, free_permits);
-        let waiting = set_bits(self.waiting_flows[class.index()]);
+        let waiting = indices_of_set_bits(self.waiting_flows[class.index()]);
         let admitted = waiting.filter(|flow| shares.admits(Flow::from_index(*flow), spare));
         admitted.min_by_key(|flow| {
             let oldest = self.queues[class.index()][*flow].oldest();
-            (shares.held(Flow::from_index(*flow)), oldest.map(|(_, queued)| queued))
+            (shares.held(Flow::from_index(*flow)), oldest.map(|(_, queued_at)| queued_at))
         })
     }
 
@@ -247,7 +258,7 @@ impl<T> Queue<T> {
         if queue.calls.is_empty() {
             queue.busy_since = now;
         }
-        queue.calls.insert(key.number, WaitingCall { item, queued: now });
+        queue.calls.insert(key.number, WaitingCall { item, queued_at: now });
         key
     }
 }
@@ -255,21 +266,22 @@ impl<T> Queue<T> {
 impl<T> FlowQueue<T> {
     /// Returns the number of the oldest call, and the time when it was queued.
     fn oldest(&self) -> Option<(u64, Duration)> {
-        self.calls.first_key_value().map(|(number, call)| (*number, call.queued))
+        self.calls.first_key_value().map(|(number, call)| (*number, call.queued_at))
     }
 
     /// Returns the number of the newest call, and the time when it was queued.
     fn newest(&self) -> Option<(u64, Duration)> {
-        self.calls.last_key_value().map(|(number, call)| (*number, call.queued))
+        self.calls.last_key_value().map(|(number, call)| (*number, call.queued_at))
     }
 
+    /// Returns true if the queue has not been empty for longer than [`STANDING_AFTER`].
     fn is_standing(&self, now: Duration) -> bool {
         now.saturating_sub(self.busy_since) > STANDING_AFTER
     }
 }
 
 /// Returns the indices of the set bits.
-fn set_bits(mut bits: u128) -> impl Iterator<Item = usize> {
+fn indices_of_set_bits(mut bits: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = bits.trailing_zeros();
         bits &= bits.wrapping_sub(1);

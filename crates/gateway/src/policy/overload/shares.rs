@@ -7,7 +7,7 @@
 //! not apply against a higher class, and a call in flight is never stopped.
 //!
 //! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney,
-//! 1990). Cost and memory do not grow with the number of clients, but two clients may share a
+//! 1990). So cost and memory do not grow with the number of clients, but two clients may share a
 //! bucket.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::policy::overload::Class;
 #[cfg(test)]
 mod tests;
 
-/// Buckets of flows.
+/// Number of buckets of flows.
 pub const FLOWS: usize = 128;
 
 /// Permits that a flow has used stay reserved for it for at least this time, and for at most twice
@@ -36,6 +36,8 @@ impl Flow {
     /// Weights between two powers of two belong to one flow.
     pub fn new(client: u64, weight: u32) -> Flow {
         let weight_class = u64::from(weight.max(1).ilog2());
+        // Fibonacci hashing: multiply by 2^64 divided by the golden ratio. The highest 7 bits
+        // select one of the 128 buckets.
         let mixed = (client ^ weight_class).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Flow((mixed >> 57) as u8)
     }
@@ -58,43 +60,52 @@ impl Flow {
 #[derive(Debug)]
 pub struct Shares {
     flows: [FlowUse; FLOWS],
+    /// Start of the present period of [`RESERVED_FOR`].
     period_start: Duration,
     /// Number of permits that are divided.
     permits: u32,
     /// Number of flows that used a permit in this period or the previous one.
-    active: u32,
+    active_flows: u32,
 }
 
 /// The calls of one flow.
 #[derive(Debug, Clone, Copy)]
 struct FlowUse {
+    /// Class of the flow's last call.
     class: Class,
+    /// Number of permits that the flow holds now.
     held: u32,
-    /// Maximum number of permits that the flow held at a time in this period. A waiting call adds
-    /// one permit to those that the flow holds.
+    /// Maximum number of permits that the flow held or needed at a time in this period. A waiting
+    /// call needs one permit more than the flow holds.
     peak: u32,
     /// The same maximum in the previous period.
     previous_peak: u32,
-    /// Moving average of the time that its calls held a permit, in seconds; 0 while unknown.
-    latency: f32,
+    /// Moving average of the time that the flow's calls held a permit; 0 while unknown.
+    latency_secs: f32,
 }
 
 impl FlowUse {
-    fn peak(self) -> u32 {
+    /// Returns the maximum of this period and the previous one.
+    fn recent_peak(self) -> u32 {
         self.peak.max(self.previous_peak)
     }
 
     /// Returns the number of unused permits that are reserved for the flow.
     fn unused_reserved(self, equal_share: u32) -> u32 {
-        self.peak().min(equal_share).saturating_sub(self.held)
+        self.recent_peak().min(equal_share).saturating_sub(self.held)
     }
 }
 
 impl Default for Shares {
     fn default() -> Shares {
         let unused_flow =
-            FlowUse { class: Class::Low, held: 0, peak: 0, previous_peak: 0, latency: 0.0 };
-        Shares { flows: [unused_flow; FLOWS], period_start: Duration::ZERO, permits: 0, active: 0 }
+            FlowUse { class: Class::Low, held: 0, peak: 0, previous_peak: 0, latency_secs: 0.0 };
+        Shares {
+            flows: [unused_flow; FLOWS],
+            period_start: Duration::ZERO,
+            permits: 0,
+            active_flows: 0,
+        }
     }
 }
 
@@ -110,9 +121,10 @@ impl Shares {
         self.raise_peak(class, flow, self.held(flow));
     }
 
+    /// Raises the flow's peak of this period to at least this number of permits.
     fn raise_peak(&mut self, class: Class, flow: Flow, permits: u32) {
         let flow_use = &mut self.flows[flow.index()];
-        self.active += u32::from(flow_use.peak() == 0);
+        self.active_flows += u32::from(flow_use.recent_peak() == 0);
         flow_use.class = class;
         flow_use.peak = flow_use.peak.max(permits);
     }
@@ -126,18 +138,18 @@ impl Shares {
     /// Records how long a call held its permit.
     pub fn record_latency(&mut self, flow: Flow, latency: Duration) {
         let flow_use = &mut self.flows[flow.index()];
-        let latency = latency.as_secs_f32();
-        flow_use.latency = if flow_use.latency == 0.0 {
-            latency
+        let seconds = latency.as_secs_f32();
+        flow_use.latency_secs = if flow_use.latency_secs == 0.0 {
+            seconds
         } else {
-            flow_use.latency + (latency - flow_use.latency) * NEWEST_WEIGHT
+            flow_use.latency_secs + (seconds - flow_use.latency_secs) * NEWEST_WEIGHT
         };
     }
 
     /// Returns the average latency of the flow that holds most permits now; `None` if unknown.
     pub fn typical_latency(&self) -> Option<Duration> {
         let busiest = self.flows.iter().max_by_key(|flow_use| flow_use.held)?;
-        (busiest.latency > 0.0).then(|| Duration::from_secs_f32(busiest.latency))
+        (busiest.latency_secs > 0.0).then(|| Duration::from_secs_f32(busiest.latency_secs))
     }
 
     /// Returns the number of permits that a flow holds.
@@ -152,15 +164,15 @@ impl Shares {
             for flow_use in &mut self.flows {
                 (flow_use.peak, flow_use.previous_peak) = (flow_use.held, flow_use.peak);
             }
-            let active = self.flows.iter().filter(|flow_use| flow_use.peak() > 0);
-            self.active = active.count() as u32;
+            let active = self.flows.iter().filter(|flow_use| flow_use.recent_peak() > 0);
+            self.active_flows = active.count() as u32;
         }
         self.permits = permits;
     }
 
     /// Returns the maximum number of permits reserved for each flow.
     fn equal_share(&self) -> u32 {
-        self.permits / self.active.max(1)
+        self.permits / self.active_flows.max(1)
     }
 
     /// Returns how many of the free permits are spare. A spare permit is not reserved for a flow of

@@ -82,7 +82,7 @@ fn none_is_waited_for_without_end() {
     assert_eq!(parse(&endless[..V1_BYTES_MAX]), Err(ProxyError::TooLong));
     assert_eq!(parse(&endless[..V1_BYTES_MAX - 1]), Ok(None));
     let long = v2(0x21, 0x11, &vec![0; HEADER_BYTES_MAX]);
-    assert_eq!(parse(&long[..V2_FIXED]), Err(ProxyError::TooLong));
+    assert_eq!(parse(&long[..V2_FIXED_BYTES]), Err(ProxyError::TooLong));
 }
 
 proptest! {

@@ -69,7 +69,7 @@ fn alone_it_uses_its_share_of_the_rest() {
     let alone = Allowance::Share(3);
     let passed = (0..1000).filter(|_| account.charge(month, 1, 1000, alone)).count();
     assert_eq!(passed, 200);
-    // The report is confirmed, and others have used as much.
+    // The report is confirmed. The other gateways have used their shares too.
     account.confirm_report(account.build_report(), 1000);
     assert!(!account.charge(month, 1, 1000, WHOLE));
 }

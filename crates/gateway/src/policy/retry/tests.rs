@@ -7,7 +7,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const CLOSED: Verdict = Verdict::UpstreamFault(Fault::Closed);
 const RATE_LIMITED: Verdict = Verdict::RateLimited { retry_after: None };
 
-const LEFT: Remaining = Remaining {
+const REMAINING: Remaining = Remaining {
     attempts: 1,
     attempts_max: 3,
     reconnected: false,
@@ -26,7 +26,7 @@ fn attempt(verdict: Verdict, sent: Sent) -> Attempt {
     Attempt { verdict, sent, reused: false, has_reply: false }
 }
 
-fn decided(attempt: &Attempt, repeat: Repeat, remaining: &Remaining) -> Decision {
+fn decide_with_budget(attempt: &Attempt, repeat: Repeat, remaining: &Remaining) -> Decision {
     let mut budget = RetryBudget::new(0.2, 10);
     decide(attempt, repeat, remaining, &mut budget, SECOND, 0)
 }
@@ -35,7 +35,7 @@ fn decided(attempt: &Attempt, repeat: Repeat, remaining: &Remaining) -> Decision
 fn what_may_be_sent_again() {
     use Repeat::{Broadcast, Never, Safe};
     let check = |verdict, sent, repeat, expected| {
-        let decision = decided(&attempt(verdict, sent), repeat, &LEFT);
+        let decision = decide_with_budget(&attempt(verdict, sent), repeat, &REMAINING);
         assert_eq!(decision, expected, "{verdict:?} {sent:?} {repeat:?}");
     };
     for sent in [Sent::No, Sent::Maybe, Sent::Yes] {
@@ -64,26 +64,26 @@ fn what_may_be_sent_again() {
 fn the_upstreams_own_error_is_returned_when_nobody_does_better() {
     let mut failed = attempt(Verdict::UpstreamFault(Fault::NotSynced), Sent::Yes);
     failed.has_reply = true;
-    let alone = Remaining { other_upstream: false, ..LEFT };
-    assert_eq!(decided(&failed, Repeat::Safe, &alone), Decision::Return);
-    assert_eq!(decided(&failed, Repeat::Safe, &LEFT), AT_ONCE);
+    let alone = Remaining { other_upstream: false, ..REMAINING };
+    assert_eq!(decide_with_budget(&failed, Repeat::Safe, &alone), Decision::Return);
+    assert_eq!(decide_with_budget(&failed, Repeat::Safe, &REMAINING), AT_ONCE);
     let silent = attempt(CLOSED, Sent::Maybe);
-    assert_eq!(decided(&silent, Repeat::Safe, &alone), Decision::GiveUp);
+    assert_eq!(decide_with_budget(&silent, Repeat::Safe, &alone), Decision::GiveUp);
 }
 
 #[test]
 fn an_idle_connection_closed_under_the_call_is_replaced_once() {
     let mut closed = attempt(CLOSED, Sent::Maybe);
     closed.reused = true;
-    assert_eq!(decided(&closed, Repeat::Safe, &LEFT), Decision::Reconnect);
-    assert_eq!(decided(&closed, Repeat::Broadcast, &LEFT), Decision::Reconnect);
-    assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::GiveUp);
-    let again = Remaining { reconnected: true, ..LEFT };
-    assert_eq!(decided(&closed, Repeat::Safe, &again), AT_ONCE);
+    assert_eq!(decide_with_budget(&closed, Repeat::Safe, &REMAINING), Decision::Reconnect);
+    assert_eq!(decide_with_budget(&closed, Repeat::Broadcast, &REMAINING), Decision::Reconnect);
+    assert_eq!(decide_with_budget(&closed, Repeat::Never, &REMAINING), Decision::GiveUp);
+    let again = Remaining { reconnected: true, ..REMAINING };
+    assert_eq!(decide_with_budget(&closed, Repeat::Safe, &again), AT_ONCE);
     closed.sent = Sent::Yes;
-    assert_eq!(decided(&closed, Repeat::Safe, &LEFT), AT_ONCE);
+    assert_eq!(decide_with_budget(&closed, Repeat::Safe, &REMAINING), AT_ONCE);
     closed.sent = Sent::No;
-    assert_eq!(decided(&closed, Repeat::Never, &LEFT), Decision::Reconnect);
+    assert_eq!(decide_with_budget(&closed, Repeat::Never, &REMAINING), Decision::Reconnect);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn what_was_never_sent_costs_no_budget() {
     let mut budget = RetryBudget::new(0.2, 0);
     let mut remaining = |sent| {
         let attempt = attempt(Verdict::UpstreamFault(Fault::Connect), sent);
-        decide(&attempt, Repeat::Safe, &LEFT, &mut budget, Duration::ZERO, 0)
+        decide(&attempt, Repeat::Safe, &REMAINING, &mut budget, Duration::ZERO, 0)
     };
     assert_eq!(remaining(Sent::No), AT_ONCE);
     assert_eq!(remaining(Sent::Maybe), Decision::GiveUp);
@@ -101,31 +101,35 @@ fn what_was_never_sent_costs_no_budget() {
 fn attempts_time_and_upstreams_end_it() {
     let failed = attempt(CLOSED, Sent::Yes);
     for remaining in [
-        Remaining { attempts: 3, ..LEFT },
-        Remaining { other_upstream: false, ..LEFT },
-        Remaining { time: Duration::ZERO, ..LEFT },
-        Remaining { attempts: 2, time: Duration::from_millis(10), ..LEFT },
+        Remaining { attempts: 3, ..REMAINING },
+        Remaining { other_upstream: false, ..REMAINING },
+        Remaining { time: Duration::ZERO, ..REMAINING },
+        Remaining { attempts: 2, time: Duration::from_millis(10), ..REMAINING },
     ] {
-        assert_eq!(decided(&failed, Repeat::Safe, &remaining), Decision::GiveUp, "{remaining:?}");
+        assert_eq!(
+            decide_with_budget(&failed, Repeat::Safe, &remaining),
+            Decision::GiveUp,
+            "{remaining:?}"
+        );
     }
 }
 
 /// The third of three upstreams gets the call at once if the first two say nothing about its load.
 #[test]
 fn a_second_retry_waits_only_after_an_upstream_that_took_the_call() {
-    let second = Remaining { attempts: 2, ..LEFT };
+    let second = Remaining { attempts: 2, ..REMAINING };
     let connect = attempt(Verdict::UpstreamFault(Fault::Connect), Sent::No);
-    assert_eq!(decided(&connect, Repeat::Safe, &second), AT_ONCE);
+    assert_eq!(decide_with_budget(&connect, Repeat::Safe, &second), AT_ONCE);
     let limited = attempt(RATE_LIMITED, Sent::Yes);
-    assert_eq!(decided(&limited, Repeat::Safe, &second), AT_ONCE);
+    assert_eq!(decide_with_budget(&limited, Repeat::Safe, &second), AT_ONCE);
     let pause = Duration::from_millis(10);
-    let closed = decided(&attempt(CLOSED, Sent::Yes), Repeat::Safe, &second);
+    let closed = decide_with_budget(&attempt(CLOSED, Sent::Yes), Repeat::Safe, &second);
     assert_eq!(closed, Decision::Another { pause });
 }
 
 #[test]
 fn pauses_grow_and_stay_bounded() {
-    let millis = |attempts, random| backoff(attempts, random).as_millis();
+    let millis = |attempts, random| compute_backoff(attempts, random).as_millis();
     assert_eq!([1, 2, 3, 4, 5, 6, 7, 90].map(|n| millis(n, 0)), [0, 10, 20, 40, 80, 160, 160, 160]);
     assert_eq!(millis(90, u64::MAX), 320);
 }
@@ -161,7 +165,7 @@ fn an_overload_is_not_multiplied() {
     for call in 0..10_000_u64 {
         let now = Duration::from_millis(call);
         budget.deposit(now);
-        let decision = decide(&failed, Repeat::Safe, &LEFT, &mut budget, now, call);
+        let decision = decide(&failed, Repeat::Safe, &REMAINING, &mut budget, now, call);
         retries += u32::from(matches!(decision, Decision::Another { .. }));
     }
     assert!((2000..=2100).contains(&retries), "{retries}");

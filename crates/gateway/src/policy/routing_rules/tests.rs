@@ -36,14 +36,14 @@ fn call<'a>(method: &'a str, params: &'a str) -> RequestFacts<'a> {
     }
 }
 
-fn end(rules: &[Rule], facts: &RequestFacts<'_>) -> RouteDecision {
+fn decide(rules: &[Rule], facts: &RequestFacts<'_>) -> RouteDecision {
     apply_rules(rules, facts, |_| Some(0)).decision
 }
 
 #[test]
 fn each_condition_must_hold() {
     let facts = call("eth_getLogs", r#"["0xab",1]"#);
-    let matches = |rule: Rule| end(&[rule], &facts) == RouteDecision::Deny(0);
+    let matches = |rule: Rule| decide(&[rule], &facts) == RouteDecision::Deny(0);
     assert!(matches(deny()));
     for (host, expected) in
         [("rpc.example", true), ("*.example", true), ("*.rpc.example", false), ("example", false)]
@@ -93,7 +93,7 @@ fn headers_fit_whole_or_by_their_start() {
         (2, "", true, false),
     ] {
         let test = HeaderCondition { index, value: value.into(), prefix };
-        let matches = end(&[Rule { headers: vec![test.clone()], ..deny() }], &facts)
+        let matches = decide(&[Rule { headers: vec![test.clone()], ..deny() }], &facts)
             == RouteDecision::Deny(0);
         assert_eq!(matches, expected, "{test:?}");
     }
@@ -120,10 +120,10 @@ fn the_first_match_decides_and_later_rules_match_the_rewritten_path() {
 fn a_rule_about_calls_does_not_fit_a_path_alone() {
     let facts = RequestFacts { call: None, ..call("", "") };
     assert_eq!(
-        end(&[Rule { methods: MethodSet::new(["*"]), ..deny() }], &facts),
+        decide(&[Rule { methods: MethodSet::new(["*"]), ..deny() }], &facts),
         RouteDecision::Undecided
     );
-    assert_eq!(end(&[deny()], &facts), RouteDecision::Deny(0));
+    assert_eq!(decide(&[deny()], &facts), RouteDecision::Deny(0));
 }
 
 #[test]
@@ -135,15 +135,15 @@ fn a_share_is_as_large_as_it_says_and_always_the_same() {
             let params = format!("[{number}]");
             let facts =
                 RequestFacts { client: hash64(&number.to_le_bytes()), ..call("eth_call", &params) };
-            let matches = end(&rules, &facts) == RouteDecision::Deny(0);
-            assert_eq!(matches, end(&rules, &facts) == RouteDecision::Deny(0));
+            let matches = decide(&rules, &facts) == RouteDecision::Deny(0);
+            assert_eq!(matches, decide(&rules, &facts) == RouteDecision::Deny(0));
             within += u32::from(matches);
         }
         // Four standard deviations around a quarter of 4,000.
         assert!((890..=1110).contains(&within), "{within} of 4000 by {share_of:?}");
     }
     assert_eq!(
-        end(&[Rule { share: 0, ..deny() }], &call("eth_call", "[]")),
+        decide(&[Rule { share: 0, ..deny() }], &call("eth_call", "[]")),
         RouteDecision::Undecided
     );
 }

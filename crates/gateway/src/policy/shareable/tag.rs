@@ -1,5 +1,5 @@
-//! The shareable validity tag of a response. It has a separate file, so that its codecs do not
-//! depend on the policy.
+//! The shareable validity tag of a response. The type has a file of its own, because the code that
+//! encodes and decodes tags must not depend on the decisions of `shareable.rs`.
 
 /// A block hash.
 type Hash = [u8; 32];

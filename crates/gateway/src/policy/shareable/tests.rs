@@ -41,11 +41,11 @@ impl Replica {
         };
         let tracker = HeadTracker::new(settings, 1);
         let mut replica = Self { tracker, now: Duration::ZERO };
-        (first..=HEAD).for_each(|number| replica.see(b'a', number));
+        (first..=HEAD).for_each(|number| replica.poll(b'a', number));
         replica
     }
 
-    fn see(&mut self, branch: u8, number: u64) {
+    fn poll(&mut self, branch: u8, number: u64) {
         self.now += Duration::from_secs(1);
         // The branches fork above 97.
         let parent =
@@ -105,15 +105,15 @@ fn a_response_is_shared_only_with_evidence_of_its_block() {
 #[test]
 fn a_response_touched_by_a_reorg_is_not_shared() {
     let mut replica = Replica::new();
-    let began = replica.view();
-    let young = tag(99, began.canonical(99), &began);
-    let old = tag(96, began.canonical(96), &began);
-    assert!(to_shareable(&young, &began).is_some());
-    replica.see(b'b', 100);
+    let view_before = replica.view();
+    let young = tag(99, view_before.canonical(99), &view_before);
+    let old = tag(96, view_before.canonical(96), &view_before);
+    assert!(to_shareable(&young, &view_before).is_some());
+    replica.poll(b'b', 100);
     assert_eq!(to_shareable(&young, &replica.view()), None);
     // The first branch returns: the hash is served again, but the branch of the response is
     // unknown.
-    replica.see(b'a', 101);
+    replica.poll(b'a', 101);
     assert_eq!(replica.view().canonical(99), Some(hash(b'a', 99)));
     assert_eq!(to_shareable(&young, &replica.view()), None);
     let stands = ShareableTag::Block { number: 96, hash: hash(b'a', 96) };
@@ -123,37 +123,41 @@ fn a_response_touched_by_a_reorg_is_not_shared() {
 #[test]
 fn only_responses_about_served_blocks_are_adopted() {
     let mut replica = Replica::new();
-    let take = |shareable_tag: &ShareableTag, rule: CacheRule, view: &ChainView| {
+    let is_adopted = |shareable_tag: &ShareableTag, rule: CacheRule, view: &ChainView| {
         adopt(shareable_tag, rule, view).is_some()
     };
     let block =
         |branch: u8, number: u64| ShareableTag::Block { number, hash: hash(branch, number) };
     let view = replica.view();
-    assert!(take(&block(b'a', 99), at_number(99), &view));
-    assert!(!take(&block(b'b', 99), at_number(99), &view));
-    assert!(!take(&block(b'a', 99), at_number(98), &view), "another block than was asked for");
-    assert!(!take(&block(b'a', 101), at_number(101), &view), "above the head");
-    assert!(take(&block(b'a', 99), CacheRule::AtTransaction, &view));
-    assert!(take(&block(b'a', 99), CacheRule::AtRange { from: 95, to: 99 }, &view));
-    assert!(!take(&block(b'a', 99), CacheRule::Constant, &view));
+    assert!(is_adopted(&block(b'a', 99), at_number(99), &view));
+    assert!(!is_adopted(&block(b'b', 99), at_number(99), &view));
     assert!(
-        take(&ShareableTag::Free, CacheRule::AtHash, &view)
-            && !take(&ShareableTag::Free, at_number(99), &view)
+        !is_adopted(&block(b'a', 99), at_number(98), &view),
+        "another block than was asked for"
+    );
+    assert!(!is_adopted(&block(b'a', 101), at_number(101), &view), "above the head");
+    assert!(is_adopted(&block(b'a', 99), CacheRule::AtTransaction, &view));
+    assert!(is_adopted(&block(b'a', 99), CacheRule::AtRange { from: 95, to: 99 }, &view));
+    assert!(!is_adopted(&block(b'a', 99), CacheRule::Constant, &view));
+    assert!(
+        is_adopted(&ShareableTag::Free, CacheRule::AtHash, &view)
+            && !is_adopted(&ShareableTag::Free, at_number(99), &view)
     );
     let head = |branch| ShareableTag::Head { number: HEAD, hash: hash(branch, HEAD) };
-    assert!(take(&head(b'a'), CacheRule::AtHead, &view));
+    assert!(is_adopted(&head(b'a'), CacheRule::AtHead, &view));
     assert!(
-        !take(&head(b'b'), CacheRule::AtHead, &view) && !take(&head(b'a'), at_number(HEAD), &view)
+        !is_adopted(&head(b'b'), CacheRule::AtHead, &view)
+            && !is_adopted(&head(b'a'), at_number(HEAD), &view)
     );
 
-    replica.see(b'b', 100);
+    replica.poll(b'b', 100);
     let view = replica.view();
     assert!(
-        !take(&block(b'a', 99), at_number(99), &view)
-            && take(&block(b'b', 99), at_number(99), &view)
+        !is_adopted(&block(b'a', 99), at_number(99), &view)
+            && is_adopted(&block(b'b', 99), at_number(99), &view)
     );
-    assert!(take(&block(b'a', 97), at_number(97), &view), "below the fork nothing changed");
-    assert!(!take(&head(b'a'), CacheRule::AtHead, &view));
+    assert!(is_adopted(&block(b'a', 97), at_number(97), &view), "below the fork nothing changed");
+    assert!(!is_adopted(&head(b'a'), CacheRule::AtHead, &view));
 }
 
 #[test]
@@ -161,18 +165,18 @@ fn below_the_window_only_responses_final_when_stored_are_adopted() {
     let view = Replica::new().view();
     assert_eq!(view.canonical(80), None, "80 is below the window");
     let final_block = |number, hash| ShareableTag::Final { number, hash };
-    let here =
+    let adopt_here =
         |shareable_tag: &ShareableTag, number| adopt(shareable_tag, at_number(number), &view);
-    assert!(here(&final_block(80, None), 80).is_some());
-    assert!(here(&final_block(80, Some(hash(b'z', 80))), 80).is_some());
-    // It was stored while a reorg could still drop it, and one may have done so.
-    assert!(here(&ShareableTag::Block { number: 80, hash: hash(b'a', 80) }, 80).is_none());
+    assert!(adopt_here(&final_block(80, None), 80).is_some());
+    assert!(adopt_here(&final_block(80, Some(hash(b'z', 80))), 80).is_some());
+    // A reorg could still drop this block when the response was stored, and may have done so.
+    assert!(adopt_here(&ShareableTag::Block { number: 80, hash: hash(b'a', 80) }, 80).is_none());
     // Within the window a hash is compared, final or not.
-    assert!(here(&final_block(88, Some(hash(b'z', 88))), 88).is_none());
-    assert!(here(&final_block(88, Some(hash(b'a', 88))), 88).is_some());
-    // The block is final there and not here.
-    assert!(here(&final_block(95, None), 95).is_none());
-    assert!(here(&final_block(95, Some(hash(b'a', 95))), 95).is_some());
+    assert!(adopt_here(&final_block(88, Some(hash(b'z', 88))), 88).is_none());
+    assert!(adopt_here(&final_block(88, Some(hash(b'a', 88))), 88).is_some());
+    // The block is final only in the view of the other replica.
+    assert!(adopt_here(&final_block(95, None), 95).is_none());
+    assert!(adopt_here(&final_block(95, Some(hash(b'a', 95))), 95).is_some());
     // A replica without a view accepts nothing that depends on a block.
     let blind = ChainView::default();
     assert!(adopt(&final_block(80, None), at_number(80), &blind).is_none());

@@ -25,7 +25,7 @@ fn a_flood_at_one_address_does_not_shut_out_the_other() {
             accepted.unwrap();
             addresses.push(listen_address);
         }
-        let tls = addresses[..4].iter().filter(|door| **door == ListenAddress::Tls).count();
+        let tls = addresses[..4].iter().filter(|address| **address == ListenAddress::Tls).count();
         assert_eq!(tls, 2, "{addresses:?}");
     });
 }

@@ -9,27 +9,28 @@ use super::*;
 use crate::io::memory::Budget;
 use crate::policy::memory::Purpose;
 
-/// Sends the response in pieces, and closes the connection after it if `closed`.
+/// Sends `raw` as the response in pieces of `piece_bytes`, and reads it. Closes the connection
+/// after the response if `closed` is true.
 fn read_response(raw: &[u8], piece_bytes: usize, closed: bool) -> Result<HttpResponse, Kind> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
-        let mut connection = Connection::new(Stream::Memory(ours), new_parsed_heads());
+        let (gateway_stream, mut upstream_stream) = tokio::io::duplex(1 << 20);
+        let mut connection = Connection::new(Stream::Memory(gateway_stream), new_parsed_heads());
         let budget = Arc::<Budget>::default();
         budget.set_max(1 << 20);
-        let mut hold = Reservation::new(&budget, Purpose::Upstream);
+        let mut reservation = Reservation::new(&budget, Purpose::Upstream);
         let deadline = Instant::now() + Duration::from_secs(1);
-        let exchanging = connection.exchange(b"request", deadline, 1000, &mut hold);
+        let exchanging = connection.exchange(b"request", deadline, 1000, &mut reservation);
         let responding = async {
             for piece in raw.chunks(piece_bytes) {
-                theirs.write_all(piece).await.unwrap();
+                upstream_stream.write_all(piece).await.unwrap();
                 tokio::task::yield_now().await;
             }
-            // The other end of an open connection lives until the response is read.
-            if closed { None } else { Some(theirs) }
+            // The other end of an open connection must exist until the response was read.
+            if closed { None } else { Some(upstream_stream) }
         };
-        let (exchanged, _theirs) = tokio::join!(exchanging, responding);
+        let (exchanged, _upstream_stream) = tokio::join!(exchanging, responding);
         exchanged.map_err(|error| error.kind)
     })
 }
@@ -85,12 +86,16 @@ fn close_and_retry_after_are_kept() {
 #[test]
 fn interim_responses_are_limited() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-    let with = |interims: usize| "HTTP/1.1 100 \r\n\r\n".repeat(interims) + response;
+    let with_interims = |interims: usize| "HTTP/1.1 100 \r\n\r\n".repeat(interims) + response;
     for piece_bytes in [1, 1000, 100_000] {
-        assert_eq!(&read_response(with(5).as_bytes(), piece_bytes, false).unwrap().body[..], b"hi");
+        assert_eq!(
+            &read_response(with_interims(5).as_bytes(), piece_bytes, false).unwrap().body[..],
+            b"hi"
+        );
         // 4000 responses fit into one read, so parsing must not recurse.
         for interims in [6, 4000] {
-            let fault = read_response(with(interims).as_bytes(), piece_bytes, false).unwrap_err();
+            let fault =
+                read_response(with_interims(interims).as_bytes(), piece_bytes, false).unwrap_err();
             assert!(matches!(fault, Kind::Malformed), "{fault:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Delimits the messages of a multiplexed connection: WebSocket frames, or JSON values on a local
-//! socket.
+//! Splits the input of a multiplexed connection into messages, encodes its output, and finds the
+//! call of a message. A message is a WebSocket message, or a JSON value on a local socket.
 
 use bytes::{Bytes, BytesMut};
 use wire::call::{call_bytes, write_call};
@@ -9,19 +9,25 @@ use wire::websocket::{Opcode, ProtocolError, Role, apply_mask, write_frame, writ
 use crate::io::websocket::decoder::{Decoder, Event, Payload};
 use crate::io::websocket::keys::Keys;
 
-/// Number of bytes stored of a message that is too long. These bytes are enough to read the id.
+/// Number of bytes that are stored of a message over the size limit. These bytes are enough to read
+/// the id.
 const HEAD_BYTES: usize = 64;
+
+/// Length of the longest header of a masked WebSocket frame (RFC 6455, 5.2).
+const FRAME_HEADER_BYTES_MAX: usize = 14;
 
 /// Splits the received bytes into messages.
 #[derive(Debug)]
 pub(super) enum Framing {
     WebSocket(Decoder),
+    /// JSON values on a local socket.
     Values(Values),
 }
 
-/// The received bytes are malformed, so the rest of the stream is unreadable too.
+/// Why the received bytes cannot be split. The following bytes cannot be split either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FramingError {
+    /// A WebSocket frame is malformed.
     Frame(ProtocolError),
     /// The bytes are not a JSON value.
     NoValue,
@@ -54,18 +60,19 @@ impl Framing {
         }
     }
 
-    /// Behaves as [`Decoder::gap`]. The length of a JSON value is not known in advance.
-    pub(super) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
+    /// Behaves as [`Decoder::direct_read_buffer`]. The length of a JSON value is not known in
+    /// advance.
+    pub(super) fn direct_read_buffer(&mut self) -> Option<(&mut BytesMut, usize)> {
         match self {
-            Framing::WebSocket(decoder) => decoder.gap(),
+            Framing::WebSocket(decoder) => decoder.direct_read_buffer(),
             Framing::Values(_) => None,
         }
     }
 
-    /// Behaves as [`Decoder::record_filled`].
-    pub(super) fn filled(&mut self, bytes: usize) {
+    /// Behaves as [`Decoder::record_direct_read`].
+    pub(super) fn record_direct_read(&mut self, bytes: usize) {
         if let Framing::WebSocket(decoder) = self {
-            decoder.record_filled(bytes);
+            decoder.record_direct_read(bytes);
         }
     }
 }
@@ -75,26 +82,31 @@ impl Framing {
 pub(super) struct Values {
     splitter: Splitter,
     message_bytes_max: usize,
-    /// Start of an incomplete value, from earlier reads.
+    /// The first bytes of a value that was incomplete after earlier reads.
     body: BytesMut,
-    /// True if the value is too large, so that only its first bytes are stored.
+    /// True if the incomplete value exceeds the limit, so that only its first bytes are stored.
     too_large: bool,
 }
 
 impl Values {
+    /// Behaves as [`Decoder::next`].
     fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Event<'a>>), FramingError> {
-        let (used, has_end) = match self.splitter.next(bytes).map_err(|_| FramingError::NoValue)? {
-            Split::Whitespace => return Ok((bytes.len(), None)),
-            Split::Incomplete => (bytes.len(), false),
-            Split::End(end) => (end, true),
-        };
-        let is_whole = has_end && self.body.is_empty() && used <= self.message_bytes_max;
+        let (used_bytes, has_end) =
+            match self.splitter.next(bytes).map_err(|_| FramingError::NoValue)? {
+                Split::Whitespace => return Ok((bytes.len(), None)),
+                Split::Incomplete => (bytes.len(), false),
+                Split::End(end) => (end, true),
+            };
+        let is_whole = has_end && self.body.is_empty() && used_bytes <= self.message_bytes_max;
         if is_whole && !self.too_large {
-            let value = bytes[..used].trim_ascii_start();
-            return Ok((used, Some(Event::Message(Payload::Borrowed(value)))));
+            let value = bytes[..used_bytes].trim_ascii_start();
+            return Ok((used_bytes, Some(Event::Message(Payload::Borrowed(value)))));
         }
-        let piece =
-            if self.body.is_empty() { bytes[..used].trim_ascii_start() } else { &bytes[..used] };
+        let piece = if self.body.is_empty() {
+            bytes[..used_bytes].trim_ascii_start()
+        } else {
+            &bytes[..used_bytes]
+        };
         self.too_large |= self.body.len() + piece.len() > self.message_bytes_max;
         let capacity = if self.too_large {
             self.body.truncate(HEAD_BYTES);
@@ -104,7 +116,7 @@ impl Values {
         };
         self.body.extend_from_slice(&piece[..piece.len().min(capacity)]);
         if !has_end {
-            return Ok((used, None));
+            return Ok((used_bytes, None));
         }
         let body = std::mem::take(&mut self.body).freeze();
         let event = if std::mem::take(&mut self.too_large) {
@@ -112,14 +124,16 @@ impl Values {
         } else {
             Event::Message(Payload::Owned(body))
         };
-        Ok((used, Some(event)))
+        Ok((used_bytes, Some(event)))
     }
 }
 
 /// Encodes messages.
 #[derive(Debug)]
 pub(super) enum Encoder {
+    /// Encodes masked WebSocket frames; holds the masking keys.
     WebSocket(Keys),
+    /// Encodes JSON values for a local socket.
     Values,
 }
 
@@ -136,7 +150,7 @@ impl Encoder {
             Encoder::WebSocket(keys) => {
                 let Some(key) = keys.next() else { return false };
                 let length = call_bytes(id, name, params);
-                out.reserve(length + 14);
+                out.reserve(FRAME_HEADER_BYTES_MAX + length);
                 write_header(out, Opcode::Text, length, Some(key));
                 let payload_start = out.len();
                 write_call(out, id, name, params);
@@ -159,7 +173,7 @@ impl Encoder {
         }
     }
 
-    /// Returns true if the transport has pings.
+    /// Returns true if the transport has pings, as a WebSocket does.
     pub(super) fn has_pings(&self) -> bool {
         matches!(self, Encoder::WebSocket(_))
     }
@@ -200,7 +214,8 @@ pub(super) fn find_recipient(message: &[u8]) -> Recipient {
     }
 }
 
-/// Finds the recipient of a response from its first bytes.
+/// Finds the recipient of a response of which only the first bytes are stored. The result is
+/// `Unaddressed` if these bytes do not start with the usual fields up to a complete id.
 pub(super) fn find_recipient_in_head(head: &Bytes) -> Recipient {
     let after_start = head.strip_prefix(COMMON_START).unwrap_or_default();
     let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -216,8 +231,8 @@ fn parse_id(digits: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: values are framed at every split, long ones are skipped, and the recipient of a
-    //! message is found wherever its id stands.
+    //! Goal: values are split correctly at any read boundary, and long values are skipped. The
+    //! recipient of a message is found at any position of its id.
 
     use super::*;
 
@@ -227,8 +242,8 @@ mod tests {
         for piece in stream.chunks(piece_bytes) {
             let mut consumed = 0;
             loop {
-                let (used, event) = framing.next(&piece[consumed..]).unwrap();
-                consumed += used;
+                let (used_bytes, event) = framing.next(&piece[consumed..]).unwrap();
+                consumed += used_bytes;
                 messages.push(match event {
                     None => break,
                     Some(Event::Message(payload)) => (true, payload.to_vec()),

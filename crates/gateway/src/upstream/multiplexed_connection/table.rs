@@ -1,7 +1,7 @@
 //! The calls in flight on one connection, by private id.
 //!
-//! An id holds the index of a slot and the generation of the slot. The generation rises each time
-//! the slot is freed, so a late response never completes a later call.
+//! Each call occupies a slot. Its id holds the index and the generation of the slot. The generation
+//! rises each time the slot is freed, so a late response never completes a later call.
 
 use std::task::{Poll, Waker};
 
@@ -21,12 +21,14 @@ pub(super) struct CallKey {
 }
 
 impl CallKey {
-    /// Returns the id for the upstream. It is below 2^48, which every JSON parser keeps exact.
+    /// Returns the id for the upstream. The id is below 2^48, so every JSON parser represents it
+    /// exactly.
     pub(super) fn id(self) -> u64 {
         u64::from(self.generation) << INDEX_BITS | u64::from(self.index)
     }
 
-    fn of(id: u64) -> Option<CallKey> {
+    /// Parses an id; `None` if the id is out of range.
+    fn from_id(id: u64) -> Option<CallKey> {
         let generation = u32::try_from(id >> INDEX_BITS).ok()?;
         Some(CallKey { index: (id & 0xffff) as u16, generation })
     }
@@ -35,6 +37,7 @@ impl CallKey {
 /// A call that waits for its response.
 #[derive(Debug)]
 struct PendingCall {
+    /// Wakes the caller; `None` before the caller first polls the call.
     waker: Option<Waker>,
     started: Instant,
     deadline: Instant,
@@ -43,7 +46,7 @@ struct PendingCall {
 }
 
 #[derive(Debug)]
-enum State {
+enum SlotState {
     Free,
     Waiting(PendingCall),
     /// The call has ended, and its caller has not polled it since.
@@ -53,7 +56,7 @@ enum State {
 #[derive(Debug)]
 struct Slot {
     generation: u32,
-    state: State,
+    state: SlotState,
 }
 
 /// The calls in flight.
@@ -61,52 +64,53 @@ struct Slot {
 pub(super) struct Table {
     slots: Vec<Slot>,
     /// Indices of free slots.
-    free: Vec<u16>,
+    free_indices: Vec<u16>,
     /// Number of calls that wait for a response.
-    pub(super) waiting: usize,
-    /// Lower bound of the deadlines of all waiting calls.
+    pub(super) waiting_calls: usize,
+    /// Lower bound of the deadlines of all waiting calls; `None` if no call waits.
     pub(super) earliest_deadline: Option<Instant>,
 }
 
 impl Table {
-    /// Adds a call. Returns `None` if the table is full.
+    /// Adds a call whose first byte has this offset in the output. Returns `None` if the table is
+    /// full.
     pub(super) fn insert(
         &mut self,
         started: Instant,
         deadline: Instant,
         offset: u64,
     ) -> Option<CallKey> {
-        let index = match self.free.pop() {
+        let index = match self.free_indices.pop() {
             Some(index) => index,
             None => {
                 let index = u16::try_from(self.slots.len()).ok()?;
-                self.slots.push(Slot { generation: 0, state: State::Free });
+                self.slots.push(Slot { generation: 0, state: SlotState::Free });
                 index
             }
         };
         let slot = &mut self.slots[usize::from(index)];
-        slot.state = State::Waiting(PendingCall { waker: None, started, deadline, offset });
-        self.waiting += 1;
+        slot.state = SlotState::Waiting(PendingCall { waker: None, started, deadline, offset });
+        self.waiting_calls += 1;
         let earliest = self.earliest_deadline.unwrap_or(deadline);
         self.earliest_deadline = Some(earliest.min(deadline));
         Some(CallKey { index, generation: slot.generation })
     }
 
-    /// Completes the call with this id, if it still waits.
+    /// Completes the call with this id if the call still waits.
     pub(super) fn complete(
         &mut self,
         id: u64,
         outcome: impl FnOnce() -> Result<Bytes, ExchangeError>,
     ) -> Delivery {
-        let Some(key) = CallKey::of(id) else { return Delivery::Unknown };
+        let Some(key) = CallKey::from_id(id) else { return Delivery::Unknown };
         let Some(slot) = self.slots.get_mut(usize::from(key.index)) else {
             return Delivery::Unknown;
         };
         match &mut slot.state {
-            State::Waiting(waiting) if slot.generation == key.generation => {
-                let waker = waiting.waker.take();
-                slot.state = State::Done(outcome());
-                self.waiting -= 1;
+            SlotState::Waiting(call) if slot.generation == key.generation => {
+                let waker = call.waker.take();
+                slot.state = SlotState::Done(outcome());
+                self.waiting_calls -= 1;
                 Delivery::Delivered(waker)
             }
             _ if key.generation > slot.generation => Delivery::Unknown,
@@ -115,12 +119,12 @@ impl Table {
     }
 
     /// Returns the id of the waiting call if exactly one call waits.
-    pub(super) fn only_id(&self) -> Option<u64> {
-        if self.waiting != 1 {
+    pub(super) fn only_waiting_id(&self) -> Option<u64> {
+        if self.waiting_calls != 1 {
             return None;
         }
-        let waits = |slot: &&Slot| matches!(slot.state, State::Waiting(_));
-        let index = self.slots.iter().position(|slot| waits(&slot))?;
+        let index =
+            self.slots.iter().position(|slot| matches!(slot.state, SlotState::Waiting(_)))?;
         Some(CallKey { index: index as u16, generation: self.slots[index].generation }.id())
     }
 
@@ -135,67 +139,72 @@ impl Table {
             slot.generation, key.generation,
             "an index is reused only after its call was removed"
         );
-        if let State::Waiting(waiting) = &mut slot.state {
-            if !waiting.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                waiting.waker = Some(waker.clone());
+        if let SlotState::Waiting(call) = &mut slot.state {
+            if !call.waker.as_ref().is_some_and(|registered| registered.will_wake(waker)) {
+                call.waker = Some(waker.clone());
             }
             return Poll::Pending;
         }
         match self.remove(key) {
-            State::Done(outcome) => Poll::Ready(outcome),
-            State::Waiting(_) | State::Free => Poll::Pending,
+            SlotState::Done(outcome) => Poll::Ready(outcome),
+            SlotState::Waiting(_) | SlotState::Free => Poll::Pending,
         }
     }
 
     /// Removes a call whose caller has dropped it.
     pub(super) fn abandon(&mut self, key: CallKey) {
-        if let State::Waiting(_) = self.remove(key) {
-            self.waiting -= 1;
+        if let SlotState::Waiting(_) = self.remove(key) {
+            self.waiting_calls -= 1;
         }
     }
 
-    fn remove(&mut self, key: CallKey) -> State {
+    /// Frees the slot of a call and returns its state.
+    fn remove(&mut self, key: CallKey) -> SlotState {
         let slot = &mut self.slots[usize::from(key.index)];
         slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(key.index);
-        std::mem::replace(&mut slot.state, State::Free)
+        self.free_indices.push(key.index);
+        std::mem::replace(&mut slot.state, SlotState::Free)
     }
 
-    /// Fails the calls whose deadline has passed and appends their wakers to `woken`. `error`
-    /// returns the error of the call at an offset. Returns when the latest of these calls started;
-    /// `None` if no deadline has passed.
+    /// Fails the calls whose deadline has passed and appends their wakers to `wakers`. `error_at`
+    /// returns the error of the call at an offset. Returns when the last of the failed calls was
+    /// started; `None` if no deadline has passed.
     pub(super) fn expire(
         &mut self,
         now: Instant,
-        error: impl Fn(u64) -> ExchangeError,
-        woken: &mut Vec<Waker>,
+        error_at: impl Fn(u64) -> ExchangeError,
+        wakers: &mut Vec<Waker>,
     ) -> Option<Instant> {
         let mut last_started = None;
         self.earliest_deadline = None;
         for slot in &mut self.slots {
-            let State::Waiting(waiting) = &mut slot.state else { continue };
-            if waiting.deadline > now {
-                let deadline = waiting.deadline;
+            let SlotState::Waiting(call) = &mut slot.state else { continue };
+            if call.deadline > now {
+                let deadline = call.deadline;
                 let earliest = self.earliest_deadline.unwrap_or(deadline);
                 self.earliest_deadline = Some(earliest.min(deadline));
                 continue;
             }
-            woken.extend(waiting.waker.take());
-            last_started = last_started.max(Some(waiting.started));
-            slot.state = State::Done(Err(error(waiting.offset)));
-            self.waiting -= 1;
+            wakers.extend(call.waker.take());
+            last_started = last_started.max(Some(call.started));
+            slot.state = SlotState::Done(Err(error_at(call.offset)));
+            self.waiting_calls -= 1;
         }
         last_started
     }
 
-    /// Fails all calls and appends their wakers to `woken`.
-    pub(super) fn fail(&mut self, error: impl Fn(u64) -> ExchangeError, woken: &mut Vec<Waker>) {
+    /// Fails all calls and appends their wakers to `wakers`.
+    pub(super) fn fail_all(
+        &mut self,
+        error_at: impl Fn(u64) -> ExchangeError,
+        wakers: &mut Vec<Waker>,
+    ) {
         self.earliest_deadline = None;
-        self.waiting = 0;
+        self.waiting_calls = 0;
         for slot in &mut self.slots {
-            if let State::Waiting(waiting) = &mut slot.state {
-                woken.extend(waiting.waker.take());
-                slot.state = State::Done(Err(error(waiting.offset)));
+            if let SlotState::Waiting(call) = &mut slot.state {
+                wakers.extend(call.waker.take());
+                slot.state = SlotState::Done(Err(error_at(call.offset)));
             }
         }
     }
@@ -239,7 +248,7 @@ mod tests {
             let Poll::Ready(Ok(response)) = outcome else { panic!("{outcome:?}") };
             assert_eq!(response, key.id().to_string());
         }
-        assert_eq!(table.waiting, 0);
+        assert_eq!(table.waiting_calls, 0);
     }
 
     #[tokio::test]
@@ -256,7 +265,7 @@ mod tests {
         assert!(matches!(table.complete(1 << 40, response), Delivery::Unknown));
         assert!(matches!(table.complete(u64::MAX, response), Delivery::Unknown));
         assert!(table.poll(second, Waker::noop()).is_pending());
-        assert_eq!(table.only_id(), Some(second.id()));
+        assert_eq!(table.only_waiting_id(), Some(second.id()));
         assert!(matches!(table.complete(second.id(), response), Delivery::Delivered(Some(_))));
         assert!(
             matches!(table.complete(second.id(), response), Delivery::Late),
@@ -272,13 +281,13 @@ mod tests {
         let late = table.insert(now, after_seconds(9), 0).unwrap();
         let early = table.insert(now, after_seconds(3), 0).unwrap();
         assert_eq!(table.earliest_deadline, Some(after_seconds(3)));
-        let mut woken = Vec::new();
-        assert_eq!(table.expire(after_seconds(3), failure, &mut woken), Some(now));
-        assert_eq!((table.earliest_deadline, table.waiting), (Some(after_seconds(9)), 1));
+        let mut wakers = Vec::new();
+        assert_eq!(table.expire(after_seconds(3), failure, &mut wakers), Some(now));
+        assert_eq!((table.earliest_deadline, table.waiting_calls), (Some(after_seconds(9)), 1));
         assert!(matches!(table.poll(early, Waker::noop()), Poll::Ready(Err(_))));
         assert!(table.poll(late, Waker::noop()).is_pending());
-        table.fail(failure, &mut woken);
-        assert_eq!(woken.len(), 1);
+        table.fail_all(failure, &mut wakers);
+        assert_eq!(wakers.len(), 1);
         assert!(matches!(table.poll(late, Waker::noop()), Poll::Ready(Err(_))));
     }
 
@@ -289,7 +298,7 @@ mod tests {
     async fn the_table_is_bounded() {
         let mut table = Table::default();
         let now = Instant::now();
-        let entered = (0..=CALLS_CEILING).filter(|_| table.insert(now, now, 0).is_some()).count();
-        assert_eq!(entered, CALLS_CEILING);
+        let inserted = (0..=CALLS_CEILING).filter(|_| table.insert(now, now, 0).is_some()).count();
+        assert_eq!(inserted, CALLS_CEILING);
     }
 }

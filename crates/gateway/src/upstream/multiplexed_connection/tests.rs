@@ -1,6 +1,6 @@
-//! Goal: each call over one connection gets its own response, in any order; a failed call reports
-//! whether it was sent; nothing hangs. Method: the upstream is a script at the other end of a
-//! stream in memory, in virtual time. It reads masked frames and writes arbitrary bytes.
+//! Goal: each call over one connection gets its own response, in any order. A failed call reports
+//! whether it was sent. No call waits forever. Method: the test acts as the upstream at the other
+//! end of a stream in memory, in virtual time. It reads masked frames and writes arbitrary bytes.
 
 use std::cell::RefCell;
 
@@ -20,6 +20,7 @@ const RESPONSE_BYTES_MAX: usize = 200_000;
 struct Upstream {
     stream: DuplexStream,
     decoder: Decoder,
+    /// Bytes that were read but not decoded yet.
     read: Vec<u8>,
 }
 
@@ -86,14 +87,14 @@ fn settings() -> Settings {
 fn connection(
     settings: Settings,
 ) -> (Rc<MultiplexedConnection>, Rc<Cell<Option<CloseReason>>>, Upstream) {
-    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (gateway_stream, upstream_stream) = tokio::io::duplex(1 << 16);
     let (connection, driver) =
-        MultiplexedConnection::new(Stream::Memory(ours), true, Vec::new(), settings);
+        MultiplexedConnection::new(Stream::Memory(gateway_stream), true, Vec::new(), settings);
     let reason = Rc::new(Cell::new(None));
-    let ended = Rc::clone(&reason);
-    tokio::task::spawn_local(async move { ended.set(Some(driver.await)) });
+    let task_reason = Rc::clone(&reason);
+    tokio::task::spawn_local(async move { task_reason.set(Some(driver.await)) });
     let decoder = Decoder::new(Role::Server, 1 << 20, false);
-    (connection, reason, Upstream { stream: theirs, decoder, read: Vec::new() })
+    (connection, reason, Upstream { stream: upstream_stream, decoder, read: Vec::new() })
 }
 
 fn start_call(connection: &Rc<MultiplexedConnection>, method: &str) -> Call {
@@ -101,7 +102,7 @@ fn start_call(connection: &Rc<MultiplexedConnection>, method: &str) -> Call {
     connection.call(method, Some(b"[]"), now, now + DEADLINE).expect("it takes calls")
 }
 
-/// Returns the result of the response, or the failure.
+/// Waits for the response. Returns its result, or the error of the call.
 async fn result(call: Call) -> Result<String, ExchangeError> {
     let (id, body) = call.await?;
     let [response_id, result] = walk::fields_of(&body, ["id", "result"]);
@@ -109,7 +110,7 @@ async fn result(call: Call) -> Result<String, ExchangeError> {
     Ok(String::from_utf8(result.unwrap().to_vec()).unwrap())
 }
 
-fn run(test: impl Future<Output = ()>) {
+fn run_in_virtual_time(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
     LocalSet::new().block_on(&runtime, test);
@@ -117,10 +118,10 @@ fn run(test: impl Future<Output = ()>) {
 
 #[test]
 fn responses_in_any_order_reach_their_calls() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         let calls: Vec<Call> =
-            (0..100).map(|i| start_call(&connection, &format!("m{i}"))).collect();
+            (0..100).map(|index| start_call(&connection, &format!("m{index}"))).collect();
         assert_eq!(connection.in_flight(), 100);
         let mut received = Vec::new();
         for _ in 0..100 {
@@ -129,8 +130,8 @@ fn responses_in_any_order_reach_their_calls() {
         for (id, method) in received.iter().rev() {
             upstream.respond(*id, &format!("\"{method}\"")).await;
         }
-        for (i, call) in calls.into_iter().enumerate() {
-            assert_eq!(result(call).await.unwrap(), format!("\"m{i}\""));
+        for (index, call) in calls.into_iter().enumerate() {
+            assert_eq!(result(call).await.unwrap(), format!("\"m{index}\""));
         }
         assert_eq!(connection.in_flight(), 0);
         assert!(connection.has_carried_response.get());
@@ -139,7 +140,7 @@ fn responses_in_any_order_reach_their_calls() {
 
 #[test]
 fn a_response_may_be_fragmented_and_have_its_id_last() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         let call = start_call(&connection, "m");
         let (id, _) = upstream.call().await;
@@ -161,7 +162,7 @@ fn a_response_may_be_fragmented_and_have_its_id_last() {
 
 #[test]
 fn a_large_response_is_complete() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         let (large, small) = (start_call(&connection, "large"), start_call(&connection, "small"));
         let (first, _) = upstream.call().await;
@@ -178,7 +179,7 @@ fn a_large_response_is_complete() {
 
 #[test]
 fn a_response_that_is_too_large_fails_only_its_call() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         let (large, small) = (start_call(&connection, "large"), start_call(&connection, "small"));
         let (first, _) = upstream.call().await;
@@ -197,7 +198,7 @@ fn a_response_that_is_too_large_fails_only_its_call() {
 
 #[test]
 fn calls_on_a_connection_that_closes_may_have_been_sent() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, reason, mut upstream) = connection(settings());
         let call = start_call(&connection, "first");
         let (id, _) = upstream.call().await;
@@ -216,16 +217,20 @@ fn calls_on_a_connection_that_closes_may_have_been_sent() {
 
 #[test]
 fn calls_that_were_not_written_were_not_sent() {
-    run(async {
-        let (ours, theirs) = tokio::io::duplex(64);
-        let (connection, driver) =
-            MultiplexedConnection::new(Stream::Memory(ours), true, Vec::new(), settings());
+    run_in_virtual_time(async {
+        let (gateway_stream, upstream_stream) = tokio::io::duplex(64);
+        let (connection, driver) = MultiplexedConnection::new(
+            Stream::Memory(gateway_stream),
+            true,
+            Vec::new(),
+            settings(),
+        );
         let (first, second) =
             (start_call(&connection, &"f".repeat(40)), start_call(&connection, "second"));
         let driven = tokio::task::spawn_local(driver);
-        // The pipe takes 64 bytes, which is less than the first call.
+        // The stream accepts 64 bytes, which is less than the first call.
         tokio::task::yield_now().await;
-        drop(theirs);
+        drop(upstream_stream);
         assert_eq!(driven.await.unwrap(), CloseReason::Closed(None));
         let failure =
             |sent| Err(ExchangeError { kind: Kind::Closed, sent, stale_connection: false });
@@ -236,7 +241,7 @@ fn calls_that_were_not_written_were_not_sent() {
 
 #[test]
 fn a_close_frame_is_answered() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, reason, mut upstream) = connection(settings());
         let call = start_call(&connection, "m");
         upstream.call().await;
@@ -250,7 +255,7 @@ fn a_close_frame_is_answered() {
 
 #[test]
 fn a_malformed_frame_ends_the_connection() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, reason, mut upstream) = connection(settings());
         let call = start_call(&connection, "m");
         upstream.call().await;
@@ -265,7 +270,7 @@ fn a_malformed_frame_ends_the_connection() {
 
 #[test]
 fn a_late_response_is_discarded() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, reason, mut upstream) = connection(settings());
         let began = Instant::now();
         let late = connection.call("late", None, began, began + Duration::from_secs(2)).unwrap();
@@ -293,7 +298,7 @@ fn a_late_response_is_discarded() {
 
 #[test]
 fn an_unanswered_ping_ends_the_connection() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, reason, mut upstream) = connection(settings());
         let began = Instant::now();
         let call = start_call(&connection, "m");
@@ -309,7 +314,7 @@ fn an_unanswered_ping_ends_the_connection() {
 
 #[test]
 fn an_answered_ping_keeps_the_connection() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, reason, mut upstream) = connection(settings());
         for _ in 0..5 {
             assert_eq!(upstream.frame().await, Some((Opcode::Ping, Vec::new())));
@@ -321,7 +326,7 @@ fn an_answered_ping_keeps_the_connection() {
 
 #[test]
 fn a_dropped_call_frees_its_slot() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         drop(start_call(&connection, "dropped"));
         assert_eq!(connection.in_flight(), 0);
@@ -336,7 +341,7 @@ fn a_dropped_call_frees_its_slot() {
 
 #[test]
 fn notifications_are_reported_and_unknown_ids_ignored() {
-    run(async {
+    run_in_virtual_time(async {
         let received = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&received);
         let on_notification: OnNotification =
@@ -359,7 +364,7 @@ fn notifications_are_reported_and_unknown_ids_ignored() {
 
 #[test]
 fn an_error_without_an_id_belongs_to_the_only_call() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         let call = start_call(&connection, "m");
         upstream.call().await;
@@ -371,7 +376,7 @@ fn an_error_without_an_id_belongs_to_the_only_call() {
 
 #[test]
 fn a_retired_connection_ends_after_its_calls() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, reason, mut upstream) = connection(settings());
         let call = start_call(&connection, "m");
         let (id, _) = upstream.call().await;
@@ -386,12 +391,12 @@ fn a_retired_connection_ends_after_its_calls() {
 
 #[test]
 fn many_calls_go_out_in_one_write() {
-    run(async {
+    run_in_virtual_time(async {
         let (connection, _, mut upstream) = connection(settings());
         let calls: Vec<Call> = (0..50).map(|_| start_call(&connection, "m")).collect();
         upstream.read.reserve(1 << 16);
         let bytes = upstream.stream.read_buf(&mut upstream.read).await.unwrap();
-        let expected: usize = connection.out.borrow().discarded as usize;
+        let expected: usize = connection.output.borrow().discarded_bytes as usize;
         assert_eq!((bytes, expected), (expected, bytes), "all came at once");
         drop(calls);
     });
@@ -399,15 +404,19 @@ fn many_calls_go_out_in_one_write() {
 
 #[test]
 fn a_local_socket_carries_values() {
-    run(async {
-        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
-        let (connection, driver) =
-            MultiplexedConnection::new(Stream::Memory(ours), false, Vec::new(), settings());
+    run_in_virtual_time(async {
+        let (gateway_stream, mut upstream_stream) = tokio::io::duplex(1 << 16);
+        let (connection, driver) = MultiplexedConnection::new(
+            Stream::Memory(gateway_stream),
+            false,
+            Vec::new(),
+            settings(),
+        );
         let reason = tokio::task::spawn_local(driver);
         let (first, second) = (start_call(&connection, "one"), start_call(&connection, "two"));
         let mut read = Vec::new();
         while read.iter().filter(|byte| **byte == b'\n').count() < 2 {
-            theirs.read_buf(&mut read).await.unwrap();
+            upstream_stream.read_buf(&mut read).await.unwrap();
         }
         let ids: Vec<String> = read
             .split(|byte| *byte == b'\n')
@@ -418,14 +427,14 @@ fn a_local_socket_carries_values() {
             format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{index}}}\n", ids[index])
         };
         for byte in [response(1), response(0)].concat().bytes() {
-            theirs.write_all(&[byte]).await.unwrap();
+            upstream_stream.write_all(&[byte]).await.unwrap();
         }
         assert_eq!(result(first).await.unwrap(), "0");
         assert_eq!(result(second).await.unwrap(), "1");
         let began = Instant::now();
         let late = connection.call("m", None, began, began + Duration::from_secs(1)).unwrap();
         assert_eq!(result(late).await.unwrap_err().kind, Kind::Deadline);
-        // A local socket has no ping, so one unanswered call ends it.
+        // A local socket has no pings, so an unanswered call ends the connection.
         assert_eq!(reason.await.unwrap(), CloseReason::Retired);
     });
 }

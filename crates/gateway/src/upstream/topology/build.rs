@@ -1,9 +1,9 @@
 //! Builds the topology of a configuration, at the start or from the topology before a reload.
 //!
-//! A chain with the same name, family and id keeps its view, its heads and its cache entries. An
-//! upstream with the same chain, name, URL, headers and TLS settings keeps its health. Counters
-//! depend only on the upstream's name, so that no counter falls. `thread.rs` keeps the connections
-//! of a thread, and `watch.rs` keeps the heads of upstreams.
+//! A reload keeps state. A chain with the same name, family and id keeps its view, its heads and
+//! its cache entries. An upstream with the same chain, name, URL, headers and TLS settings keeps
+//! its health. Counters depend only on the upstream's name, so a reload never makes a counter fall.
+//! `thread.rs` keeps the connections of a thread, and `watch.rs` keeps the heads of upstreams.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::{GroupState, NO_UPSTREAM, Topology};
 
 impl Topology {
-    /// Returns the initial state. `connectors` has one element per upstream; missing elements are
-    /// `Connector::Network`. `counters` has one element per thread.
+    /// Builds the topology at the start. `counters` has one element per thread. `connectors` has
+    /// the connectors of the first upstreams; the other upstreams get `Connector::Network`.
     pub(crate) fn new(
         config: Arc<Config>,
         counters: &[Arc<Counters>],
@@ -32,7 +32,7 @@ impl Topology {
         Topology::build(config, counters, connectors, None)
     }
 
-    /// Returns the topology under a new configuration.
+    /// Builds the topology of a new configuration, which keeps the state of unchanged parts.
     pub(crate) fn reload(&self, config: Arc<Config>, counters: &[Arc<Counters>]) -> Arc<Topology> {
         Topology::build(config, counters, Vec::new(), Some(self))
     }
@@ -59,9 +59,10 @@ impl Topology {
         }
         let mut connectors = connectors.into_iter();
         let upstreams = config.upstreams.iter().enumerate().map(|(index, upstream)| {
-            let known = previous.and_then(|previous| previous.find(&config, &chains, upstream));
-            let number = match &known {
-                Some(known) => known.state.number,
+            let previous_upstream =
+                previous.and_then(|previous| previous.find(&config, &chains, upstream));
+            let number = match &previous_upstream {
+                Some(previous_upstream) => previous_upstream.state.number,
                 None => next_number(&mut by_number),
             };
             if let Some(slot) = by_number.get_mut(usize::from(number)) {
@@ -75,21 +76,22 @@ impl Topology {
                 number,
                 connectors.next().unwrap_or(Connector::Network),
             );
-            if let Some(known) = known {
-                state.inherit(known.state, known.is_same, &config);
+            if let Some(PreviousUpstream { state: previous_state, is_same }) = previous_upstream {
+                state.inherit(previous_state, is_same, &config);
             }
             state
         });
         let upstreams: Vec<_> = upstreams.collect();
         let groups = config.groups.iter().enumerate().map(|(index, group)| {
-            let kept = previous
+            let kept_limit = previous
                 .and_then(|previous| previous.kept_limit(&config, group, &chains, &upstreams));
             let tiers = group.upstreams.iter().map(|upstream| config.upstreams[*upstream].backup);
             let tiers: Vec<u8> = tiers.map(u8::from).collect();
             GroupState {
                 candidates: ArcSwap::default(),
-                order: TierOrder::new(&tiers),
-                concurrency_limit: kept.or_else(|| ConcurrencyLimit::new(&config, index, counters)),
+                tier_order: TierOrder::new(&tiers),
+                concurrency_limit: kept_limit
+                    .or_else(|| ConcurrencyLimit::new(&config, index, counters)),
             }
         });
         let groups = groups.collect();
@@ -102,12 +104,14 @@ impl Topology {
 
     /// Returns the chain of a new configuration. An unchanged chain keeps its state.
     fn chain_for(&self, chain: &config::chain::Chain) -> Arc<ChainState> {
-        let is_same = |known: &config::chain::Chain| {
-            known.name == chain.name && known.family == chain.family && known.id == chain.id
+        let is_same = |previous: &config::chain::Chain| {
+            previous.name == chain.name
+                && previous.family == chain.family
+                && previous.id == chain.id
         };
         match self.config.chains.iter().position(is_same) {
             Some(index) => Arc::clone(&self.chains[index]),
-            // A former chain of this name may have left entries in the cache, so the chain gets
+            // A previous chain of this name may have entries in the cache, so the chain gets
             // another key.
             None => {
                 let key = format!("{}#{}", chain.name, self.registry.next_number());
@@ -116,25 +120,26 @@ impl Topology {
         }
     }
 
-    /// Finds the upstream of a new configuration that has the same name on the same chain.
-    /// `chains` are the chains of the new configuration.
+    /// Finds the upstream of this topology that has the same name and chain name as `upstream` of
+    /// the new configuration `config`. `chains` are the chains of the new configuration.
     fn find(
         &self,
         config: &Config,
         chains: &[Arc<ChainState>],
         upstream: &config::upstream::Upstream,
-    ) -> Option<KnownUpstream<'_>> {
+    ) -> Option<PreviousUpstream<'_>> {
         let chain = &config.chains[upstream.chain].name;
-        let state = self.upstreams.iter().find(|known| {
-            known.config.name == upstream.name
-                && self.config.chains[known.config.chain].name == *chain
+        let state = self.upstreams.iter().find(|previous| {
+            previous.config.name == upstream.name
+                && self.config.chains[previous.config.chain].name == *chain
         })?;
         let is_same = Arc::ptr_eq(&chains[upstream.chain], &self.chains[state.config.chain])
             && upstream.has_same_target(&state.config);
-        Some(KnownUpstream { state, is_same })
+        Some(PreviousUpstream { state, is_same })
     }
 
-    /// Keeps the view indices of unchanged upstreams, and reserves those of removed upstreams.
+    /// Keeps the view indices of unchanged upstreams, and reserves the view indices of removed
+    /// upstreams.
     fn keep_view_indices(
         &self,
         config: &Config,
@@ -142,22 +147,23 @@ impl Topology {
         view_indices: &mut ViewIndices,
     ) {
         for (index, upstream) in config.upstreams.iter().enumerate() {
-            if let Some(known) = self.find(config, chains, upstream).filter(|known| known.is_same) {
-                view_indices.keep(index, upstream.chain, known.state.view_index);
+            let previous = self.find(config, chains, upstream);
+            if let Some(previous) = previous.filter(|previous| previous.is_same) {
+                view_indices.keep(index, upstream.chain, previous.state.view_index);
             }
         }
         // Calls in flight still look up removed upstreams at their old indices in views.
         for upstream in &self.upstreams {
-            let same =
-                |known: &Arc<ChainState>| Arc::ptr_eq(known, &self.chains[upstream.config.chain]);
-            if let Some(chain) = chains.iter().position(same) {
+            let previous_chain = &self.chains[upstream.config.chain];
+            let new_index = chains.iter().position(|chain| Arc::ptr_eq(chain, previous_chain));
+            if let Some(chain) = new_index {
                 view_indices.taken.insert((chain, upstream.view_index));
             }
         }
     }
 
-    /// Returns the limit of a group, with its learned state, if neither the group nor its upstreams
-    /// have changed.
+    /// Returns this topology's limit of a group, with its learned state. `None` if the group or its
+    /// upstreams have changed.
     fn kept_limit(
         &self,
         config: &Config,
@@ -182,13 +188,14 @@ impl Topology {
 }
 
 /// An upstream of the previous topology.
-struct KnownUpstream<'a> {
+struct PreviousUpstream<'a> {
     state: &'a UpstreamState,
     /// True if the new configuration has the same chain, address and protocol.
     is_same: bool,
 }
 
-/// Returns a number that no upstream of this process has had; [`NO_UPSTREAM`] once all are used.
+/// Returns a number that no upstream of this process has had; [`NO_UPSTREAM`] if all numbers are
+/// used.
 pub(super) fn next_number(by_number: &mut Vec<Option<usize>>) -> u16 {
     match u16::try_from(by_number.len()) {
         Ok(number) if number != NO_UPSTREAM => {
@@ -199,8 +206,8 @@ pub(super) fn next_number(by_number: &mut Vec<Option<usize>>) -> u16 {
     }
 }
 
-/// Assigns indices in chain views. An upstream keeps its index; a new upstream gets the first
-/// unused index of its chain.
+/// Assigns the upstreams' indices in chain views. An unchanged upstream keeps its index. A new
+/// upstream gets the first unused index of its chain.
 #[derive(Default)]
 struct ViewIndices {
     /// The index in views of each kept upstream, by the upstream's index in the configuration.

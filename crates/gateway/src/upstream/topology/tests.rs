@@ -1,6 +1,6 @@
-//! Goal: a reload keeps all state that is still valid and nothing else, and never confuses two
-//! upstreams or two chains; the head of a request is right. Method: successive configurations in
-//! text, without sockets or a gateway.
+//! Goal: a reload keeps exactly the state that is still valid, and never confuses two upstreams or
+//! two chains. The head of a request is correct. Method: successive configurations in text, without
+//! sockets or a gateway.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,24 +67,31 @@ fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() 
         previous.update_health(1, |health, now| health.record_failed_poll(now, 0));
     }
     assert_eq!(previous.upstreams[1].ejections.load(Ordering::Relaxed), 1);
-    let c = upstream("c", "").replace("c.local", "d.local");
-    let reloaded = reload(&previous, &(upstream("b", "weight = 5") + &c + &upstream("a", "")));
-    let [b, c, a] = &reloaded.upstreams[..] else { panic!("three upstreams") };
+    let moved_c = upstream("c", "").replace("c.local", "d.local");
+    let reloaded =
+        reload(&previous, &(upstream("b", "weight = 5") + &moved_c + &upstream("a", "")));
+    let [upstream_b, upstream_c, upstream_a] = &reloaded.upstreams[..] else {
+        panic!("three upstreams")
+    };
     assert!(
-        b.is_same_as(&previous.upstreams[1])
-            && a.is_same_as(&previous.upstreams[0])
-            && !c.is_same_as(&previous.upstreams[2])
+        upstream_b.is_same_as(&previous.upstreams[1])
+            && upstream_a.is_same_as(&previous.upstreams[0])
+            && !upstream_c.is_same_as(&previous.upstreams[2])
     );
-    assert_eq!((b.view_index, a.view_index), (1, 0), "calls in flight look them up there");
-    assert_eq!(c.view_index, 3, "calls in flight still look up the former c");
-    assert_eq!(b.config.weight, 5);
-    assert_eq!(b.ejections.load(Ordering::Relaxed), 1);
+    assert_eq!(
+        (upstream_b.view_index, upstream_a.view_index),
+        (1, 0),
+        "calls in flight look them up there"
+    );
+    assert_eq!(upstream_c.view_index, 3, "calls in flight still look up the former c");
+    assert_eq!(upstream_b.config.weight, 5);
+    assert_eq!(upstream_b.ejections.load(Ordering::Relaxed), 1);
     let reloaded_twice = reload(&reloaded, &(upstream("a", "") + &upstream("e", "")));
-    let e = &reloaded_twice.upstreams[1];
-    assert_eq!(e.view_index, 2, "a view index is reused one reload later");
+    let upstream_e = &reloaded_twice.upstreams[1];
+    assert_eq!(upstream_e.view_index, 2, "a view index is reused one reload later");
     // The watcher may not know the last reloads yet.
     let view = view(3);
-    assert_eq!(e.in_view(&view), None, "the view belongs to another upstream");
+    assert_eq!(upstream_e.in_view(&view), None, "the view belongs to another upstream");
     assert_eq!(
         previous.upstreams[2].in_view(&view).map(|upstream_view| upstream_view.instance_id),
         Some(previous.upstreams[2].instance_id)
@@ -95,13 +102,16 @@ fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() 
 #[test]
 fn entries_name_their_upstream_whatever_its_index() {
     let previous = start(&(upstream("a", "") + &upstream("b", "")));
-    let (a, b) = (previous.upstreams[0].number, previous.upstreams[1].number);
+    let (number_a, number_b) = (previous.upstreams[0].number, previous.upstreams[1].number);
     let reloaded = reload(&previous, &(upstream("c", "") + &upstream("b", "")));
-    assert_eq!(reloaded.upstream_of_number(b), Some(1));
-    assert_eq!(reloaded.upstream_of_number(a), None, "the upstream was removed");
+    assert_eq!(reloaded.upstream_of_number(number_b), Some(1));
+    assert_eq!(reloaded.upstream_of_number(number_a), None, "the upstream was removed");
     assert_eq!(reloaded.upstream_of_number(NO_UPSTREAM), None);
     let back = reload(&reloaded, &upstream("a", ""));
-    assert_ne!(back.upstreams[0].number, a, "another upstream may have had the name meanwhile");
+    assert_ne!(
+        back.upstreams[0].number, number_a,
+        "another upstream may have had the name meanwhile"
+    );
     let mut topology = back;
     for round in 0..2 {
         let number = topology.by_number.len();
@@ -124,17 +134,18 @@ fn numbers_run_out_without_harm() {
 fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
     let text = |id: u32| format!("[chain.x]\nid = {id}\n{}", upstream("a", ""));
     let previous = start(&text(1));
-    let same = reload(&previous, &text(1));
-    assert!(Arc::ptr_eq(&previous.chains[0], &same.chains[0]));
-    assert_eq!(&*same.chains[0].key, "x");
-    let other = reload(&same, &text(2));
-    assert!(!Arc::ptr_eq(&same.chains[0], &other.chains[0]));
+    let unchanged = reload(&previous, &text(1));
+    assert!(Arc::ptr_eq(&previous.chains[0], &unchanged.chains[0]));
+    assert_eq!(&*unchanged.chains[0].key, "x");
+    let with_other_id = reload(&unchanged, &text(2));
+    assert!(!Arc::ptr_eq(&unchanged.chains[0], &with_other_id.chains[0]));
     assert!(
-        !other.upstreams[0].is_same_as(&same.upstreams[0]),
+        !with_other_id.upstreams[0].is_same_as(&unchanged.upstreams[0]),
         "its former health belongs to another chain"
     );
-    let back = reload(&other, &text(1));
-    let keys = [&same.chains[0].key, &other.chains[0].key, &back.chains[0].key];
+    let with_first_id = reload(&with_other_id, &text(1));
+    let keys =
+        [&unchanged.chains[0].key, &with_other_id.chains[0].key, &with_first_id.chains[0].key];
     assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{keys:?}");
 }
 
@@ -168,20 +179,20 @@ fn a_new_upstream_is_used_after_its_first_poll_unless_there_is_no_other() {
 #[test]
 fn a_thread_keeps_connections_with_unchanged_settings() {
     let previous = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
-    let worker =
+    let context =
         UpstreamContext::new(Arc::clone(&previous), counters(&previous.config), Random::new(1, 0));
     let text = upstream("c", "connections_max = 3") + &upstream("b", "weight = 2");
     let reloaded = reload(&previous, &text);
     let counters = counters(&reloaded.config);
-    let reloaded = worker.reload(reloaded, counters);
-    assert!(std::rc::Rc::ptr_eq(&reloaded.upstreams[1], &worker.upstreams[1]));
+    let reloaded = context.reload(reloaded, counters);
+    assert!(std::rc::Rc::ptr_eq(&reloaded.upstreams[1], &context.upstreams[1]));
     assert!(
-        !std::rc::Rc::ptr_eq(&reloaded.upstreams[0], &worker.upstreams[2]),
+        !std::rc::Rc::ptr_eq(&reloaded.upstreams[0], &context.upstreams[2]),
         "connections_max has changed"
     );
-    let closed = |index: usize| worker.upstreams[index].pool.is_closed();
+    let closed = |index: usize| context.upstreams[index].pool.is_closed();
     assert_eq!([closed(0), closed(1), closed(2)], [true, false, true]);
-    assert!(reloaded.next_id() < worker.next_id(), "ids continue, so that no id is used twice");
+    assert!(reloaded.next_id() < context.next_id(), "ids continue, so that no id is used twice");
 }
 
 #[test]

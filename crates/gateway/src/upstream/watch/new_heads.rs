@@ -1,8 +1,8 @@
 //! Subscribes to the new heads of an upstream that has a WebSocket or local socket. A notification
 //! triggers a poll, so the served head changes as soon as the upstream announces a block.
 //!
-//! Only the poll changes the state, not the notification. If notifications stop, polls continue at
-//! their interval, and the subscription is renewed.
+//! A notification changes no state itself; only the poll does. If notifications stop, polls
+//! continue at their interval, and the subscription is renewed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::upstream::watch::poller::Poller;
 
 /// Upper limit of bytes of a message. A header has some kB.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Nesting allowed in the response to the subscription.
+/// Maximum nesting of the response to the subscription.
 const DEPTH_MAX: usize = 32;
 /// Timeout of the response to the subscription.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,6 +41,7 @@ pub(super) struct NewHeads {
     _task: Option<OwnedTask>,
 }
 
+/// Signals between the task of the subscription and the task that polls the upstream.
 #[derive(Default)]
 struct Signals {
     /// Notified of each new head.
@@ -52,7 +53,8 @@ struct Signals {
 }
 
 impl NewHeads {
-    /// Subscribes to the upstream of a poller, if its family and its addresses allow it.
+    /// Subscribes to the new heads of a poller's upstream. Does nothing if the upstream has no
+    /// WebSocket or local socket, or its family has no subscriptions.
     pub(super) fn subscribe(poller: &Poller, family: Family) -> NewHeads {
         let signals = Rc::<Signals>::default();
         let state = &poller.topology.upstreams[poller.upstream];
@@ -63,7 +65,7 @@ impl NewHeads {
         };
         let task = method.filter(|_| state.config.multiplexed().is_some()).map(|method| {
             let (connector, upstream) = (state.connector.clone(), state.config.clone());
-            let subscription = run(connector, upstream, method, Rc::clone(&signals));
+            let subscription = keep_subscribed(connector, upstream, method, Rc::clone(&signals));
             OwnedTask(tokio::task::spawn_local(subscription).abort_handle())
         });
         NewHeads { signals, _task: task }
@@ -85,8 +87,14 @@ impl NewHeads {
     }
 }
 
-/// Subscribes again whenever the subscription ends.
-async fn run(connector: Connector, upstream: Upstream, method: &'static str, signals: Rc<Signals>) {
+/// Subscribes, and subscribes again after a backoff whenever the subscription ends. Never returns;
+/// the task is aborted.
+async fn keep_subscribed(
+    connector: Connector,
+    upstream: Upstream,
+    method: &'static str,
+    signals: Rc<Signals>,
+) {
     let mut backoff = BACKOFF_MIN;
     loop {
         let began = Instant::now();
@@ -109,17 +117,18 @@ async fn run(connector: Connector, upstream: Upstream, method: &'static str, sig
 #[derive(Debug, PartialEq, Eq)]
 struct Unsupported;
 
-/// Subscribes until the connection is lost or notifications stop.
+/// Subscribes, and waits until the connection is lost or notifications stop. Returns
+/// [`Unsupported`] if the upstream rejects the subscription, else `None`.
 async fn subscribe_once(
     connector: &Connector,
     upstream: &Upstream,
     method: &str,
     signals: &Rc<Signals>,
 ) -> Option<Unsupported> {
-    let sender = Rc::clone(signals);
+    let task_signals = Rc::clone(signals);
     let on_notification: OnNotification = Rc::new(move |_| {
-        sender.missed_heads.set(0);
-        sender.new_head.notify_one();
+        task_signals.missed_heads.set(0);
+        task_signals.new_head.notify_one();
     });
     let opened =
         multiplexed_pool::open(connector, upstream, MESSAGE_BYTES_MAX, on_notification).await;

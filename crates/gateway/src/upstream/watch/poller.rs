@@ -26,18 +26,18 @@ use crate::upstream::send::parse_response_to;
 use crate::upstream::topology::Topology;
 use crate::upstream::watch::WatchedChain;
 
-/// Timeout of a poll in poll intervals. On a fast chain a silent upstream must be detected before
-/// the other upstreams have several new heads.
-const POLL_DEADLINE_INTERVALS: u32 = 4;
+/// Timeout of a poll, as a multiple of the poll interval. On a fast chain, a silent upstream must
+/// be detected before the other upstreams have several new heads.
+const POLL_TIMEOUT_INTERVALS: u32 = 4;
 /// Shortest timeout of a poll.
-const POLL_DEADLINE_MIN: Duration = Duration::from_millis(500);
-/// Longest timeout of a poll. It is short, because an upstream that needs seconds for a header is
-/// useless to clients too.
-const POLL_DEADLINE_MAX: Duration = Duration::from_secs(2);
+const POLL_TIMEOUT_MIN: Duration = Duration::from_millis(500);
+/// Longest timeout of a poll. The value is small, because an upstream that needs seconds for a
+/// header is useless to clients too.
+const POLL_TIMEOUT_MAX: Duration = Duration::from_secs(2);
 /// Upper limit of bytes of a poll's response. A header with many transaction hashes has some
 /// hundred kB.
 const POLL_RESPONSE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Nesting allowed in responses; headers have a handful of levels.
+/// Maximum nesting of responses; headers have a handful of levels.
 const DEPTH_MAX: usize = 64;
 
 /// Why a query has no result.
@@ -57,11 +57,12 @@ pub(super) struct Poller {
     pub(super) upstream: usize,
     /// Index of the upstream in the chain's views. Reloads do not change it.
     pub(super) view_index: usize,
+    /// The idle HTTP/1.1 connection; `None` if no connection is open.
     connection: Option<Connection>,
     /// Used instead of `connection` if the upstream has no HTTP address.
     multiplexed: Option<Rc<MultiplexedConnection>>,
     next_id: u64,
-    /// True if the current outage was already logged.
+    /// True if the log already reports that no connection to the upstream can be opened.
     outage_logged: bool,
     pub(super) recovery: Recovery,
 }
@@ -112,8 +113,8 @@ impl Poller {
         (self.topology, self.upstream) = (topology, upstream);
     }
 
-    /// Queries the head. Also queries the finalized height if `with_finalized` is true and the
-    /// family has one.
+    /// Queries the head. Also queries the finalized height if `with_finalized` is true and
+    /// upstreams of this family report one.
     pub(super) async fn query_head(
         &mut self,
         family: Family,
@@ -183,8 +184,8 @@ impl Poller {
     ) -> Result<Vec<u8>, QueryError> {
         let chain = self.topology.upstreams[self.upstream].config.chain;
         let interval = self.topology.config.chains[chain].poll_interval;
-        let timeout = interval * POLL_DEADLINE_INTERVALS;
-        let deadline = Instant::now() + timeout.clamp(POLL_DEADLINE_MIN, POLL_DEADLINE_MAX);
+        let timeout = interval * POLL_TIMEOUT_INTERVALS;
+        let deadline = Instant::now() + timeout.clamp(POLL_TIMEOUT_MIN, POLL_TIMEOUT_MAX);
         let reused = self.connection.is_some() || self.multiplexed.is_some();
         match self.query_once(method, params, deadline).await {
             // A reused connection may have been closed while idle, so the query is sent again.
@@ -195,15 +196,16 @@ impl Poller {
         }
     }
 
+    /// Sends a query once and returns the raw result.
     async fn query_once(
         &mut self,
         method: &str,
         params: &[u8],
         deadline: Instant,
     ) -> Result<Vec<u8>, QueryError> {
-        let over_http = self.topology.upstreams[self.upstream].config.http().is_some();
-        let (id, response) = if over_http {
-            self.exchange(method, params, deadline).await?
+        let has_http = self.topology.upstreams[self.upstream].config.http().is_some();
+        let (id, response) = if has_http {
+            self.exchange_http(method, params, deadline).await?
         } else {
             self.exchange_multiplexed(method, params, deadline).await?
         };
@@ -226,7 +228,8 @@ impl Poller {
         })
     }
 
-    async fn exchange(
+    /// Sends a query over HTTP/1.1.
+    async fn exchange_http(
         &mut self,
         method: &str,
         params: &[u8],
@@ -261,6 +264,7 @@ impl Poller {
         Ok((id, response))
     }
 
+    /// Sends a query over a WebSocket or a local socket.
     async fn exchange_multiplexed(
         &mut self,
         method: &str,
@@ -296,18 +300,18 @@ impl Poller {
         Ok((id, HttpResponse::from_message(body)))
     }
 
-    /// Waits for a connection. Logs the error once per outage, because errors of calls do not
-    /// include it.
+    /// Waits for a connection. Logs the error once per outage, because the errors that clients
+    /// receive do not include it.
     async fn await_connection<T>(
         &mut self,
         connecting: impl Future<Output = io::Result<T>>,
         deadline: Instant,
     ) -> Result<T, QueryError> {
-        let dialed = tokio::time::timeout_at(deadline, connecting).await;
-        match dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(connected) => {
+        let connected = tokio::time::timeout_at(deadline, connecting).await;
+        match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(connection) => {
                 self.outage_logged = false;
-                Ok(connected)
+                Ok(connection)
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.outage_logged, true) {
@@ -386,7 +390,7 @@ mod tests {
     async fn a_reload_keeps_the_connection_unless_its_settings_change() {
         let initial = start("");
         let tasks = LocalSet::new();
-        let _here = tasks.enter();
+        let _entered = tasks.enter();
         let on_event: OnEvent = Rc::new(|_, _| {});
         let mut watch = Watcher::default();
         watch.follow(&initial, &on_event);

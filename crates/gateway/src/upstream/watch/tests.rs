@@ -1,5 +1,5 @@
-//! Goal: the view of one upstream is never attributed to another, in any sequence of reloads.
-//! Method: configurations without sockets; no poll task ever runs.
+//! Goal: the view of an upstream is never attributed to another upstream, in any sequence of
+//! reloads. Method: configurations without sockets; no poll task ever runs.
 
 use std::path::Path;
 
@@ -35,26 +35,26 @@ fn reload(previous: &Topology, upstreams: &[&str]) -> Arc<Topology> {
     previous.reload(config, &counters)
 }
 
-fn no_event() -> OnEvent {
+fn ignore_events() -> OnEvent {
     Rc::new(|_, _| {})
 }
 
 #[tokio::test]
 async fn an_upstream_that_reuses_a_view_index_does_not_inherit_the_view() {
-    let a = start(&["a"]);
-    let b = reload(&a, &["b"]);
-    let c = reload(&b, &["c"]);
+    let initial = start(&["a"]);
+    let second = reload(&initial, &["b"]);
+    let third = reload(&second, &["c"]);
     assert_eq!(
-        (a.upstreams[0].view_index, c.upstreams[0].view_index),
+        (initial.upstreams[0].view_index, third.upstreams[0].view_index),
         (0, 0),
         "the test needs a reused index"
     );
     let tasks = LocalSet::new();
-    let _here = tasks.enter();
+    let _entered = tasks.enter();
     let mut watch = Watcher::default();
-    watch.follow(&a, &no_event());
+    watch.follow(&initial, &ignore_events());
     let upstream_view = UpstreamView {
-        instance_id: a.upstreams[0].instance_id,
+        instance_id: initial.upstreams[0].instance_id,
         head: Some(9),
         live: true,
         consistent: true,
@@ -64,44 +64,44 @@ async fn an_upstream_that_reuses_a_view_index_does_not_inherit_the_view() {
     let mut view = ChainView::default();
     view.head = Some(Head { number: 9, hash: [1; 32] });
     view.upstreams = vec![upstream_view];
-    a.chains[0].publish(view, Duration::ZERO);
-    let state = Arc::clone(&a.chains[0]);
-    assert_eq!(a.upstreams[0].in_view(&state.view.load()), Some(upstream_view));
+    initial.chains[0].publish(view, Duration::ZERO);
+    let state = Arc::clone(&initial.chains[0]);
+    assert_eq!(initial.upstreams[0].in_view(&state.view.load()), Some(upstream_view));
     // The watcher gets only the last of two reloads.
-    watch.follow(&c, &no_event());
-    assert_eq!(c.upstreams[0].in_view(&state.view.load()), None);
+    watch.follow(&third, &ignore_events());
+    assert_eq!(third.upstreams[0].in_view(&state.view.load()), None);
     // The new upstream has its own view after its first poll.
     let tracker = &watch.chains[0].tracker;
-    let seen_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
-    let step = tracker.borrow_mut().observe(0, Duration::ZERO, seen_head);
+    let polled_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    let step = tracker.borrow_mut().observe(0, Duration::ZERO, polled_head);
     watch.chains[0].apply(step);
-    let known =
-        c.upstreams[0].in_view(&state.view.load()).and_then(|upstream_view| upstream_view.head);
-    assert_eq!(known, Some(7));
+    let new_upstream_head =
+        third.upstreams[0].in_view(&state.view.load()).and_then(|upstream_view| upstream_view.head);
+    assert_eq!(new_upstream_head, Some(7));
 }
 
 #[tokio::test]
 async fn calls_in_flight_still_find_the_view_of_a_removed_upstream() {
-    let a = start(&["a", "b"]);
-    let c = reload(&a, &["a", "c"]);
+    let initial = start(&["a", "b"]);
+    let reloaded = reload(&initial, &["a", "c"]);
     let tasks = LocalSet::new();
-    let _here = tasks.enter();
+    let _entered = tasks.enter();
     let mut watch = Watcher::default();
-    watch.follow(&a, &no_event());
-    let state = Arc::clone(&a.chains[0]);
-    let seen_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
+    watch.follow(&initial, &ignore_events());
+    let state = Arc::clone(&initial.chains[0]);
+    let polled_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     for view_index in 0..2 {
         let step =
-            watch.chains[0].tracker.borrow_mut().observe(view_index, Duration::ZERO, seen_head);
+            watch.chains[0].tracker.borrow_mut().observe(view_index, Duration::ZERO, polled_head);
         watch.chains[0].apply(step);
     }
-    watch.follow(&c, &no_event());
+    watch.follow(&reloaded, &ignore_events());
     let view = state.view.load();
-    let heads = [&a.upstreams[0], &a.upstreams[1], &c.upstreams[0]]
+    let heads = [&initial.upstreams[0], &initial.upstreams[1], &reloaded.upstreams[0]]
         .map(|upstream| upstream.in_view(&view).unwrap().head);
     assert_eq!(heads, [Some(7); 3]);
     assert_eq!(
-        c.upstreams[1].in_view(&view).and_then(|upstream_view| upstream_view.head),
+        reloaded.upstreams[1].in_view(&view).and_then(|upstream_view| upstream_view.head),
         None,
         "the upstream was never polled"
     );

@@ -1,15 +1,17 @@
-//! Goal: a search finds the last common block with few comparisons. Method: cases by hand, and
-//! random chains.
+//! Goal: a search finds the last common block with few comparisons. Method: cases written by hand,
+//! and random chains.
 
 use proptest::prelude::*;
 
 use super::*;
 
-fn search(first: u64, different: u64, common: Option<u64>) -> (Step, u32) {
+/// Runs a search and returns its last step and the number of comparisons. `common` is the last
+/// common block, if any.
+fn search(first: u64, different: u64, common: Option<u64>) -> (SearchStep, u32) {
     let mut search = AncestorSearch::new(first, different);
     for comparisons in 0..200 {
-        match search.next() {
-            Step::Compare(number) => {
+        match search.next_step() {
+            SearchStep::Compare(number) => {
                 assert!(number >= first && number < different);
                 search.record(number, common.is_some_and(|common| number <= common));
             }
@@ -21,11 +23,11 @@ fn search(first: u64, different: u64, common: Option<u64>) -> (Step, u32) {
 
 #[test]
 fn a_short_reorg_takes_few_comparisons() {
-    assert_eq!(search(0, 1000, Some(999)), (Step::Found(999), 1));
-    assert_eq!(search(0, 1000, Some(998)), (Step::Found(998), 3));
-    assert_eq!(search(0, 1000, Some(0)).0, Step::Found(0));
-    assert_eq!(search(10, 10, None), (Step::NoCommonBlock, 0));
-    assert_eq!(search(10, 30, None).0, Step::NoCommonBlock);
+    assert_eq!(search(0, 1000, Some(999)), (SearchStep::Found(999), 1));
+    assert_eq!(search(0, 1000, Some(998)), (SearchStep::Found(998), 3));
+    assert_eq!(search(0, 1000, Some(0)).0, SearchStep::Found(0));
+    assert_eq!(search(10, 10, None), (SearchStep::NoCommonBlock, 0));
+    assert_eq!(search(10, 30, None).0, SearchStep::NoCommonBlock);
 }
 
 proptest! {
@@ -34,7 +36,7 @@ proptest! {
         let different = first + length;
         let common = different.checked_sub(1 + distance).filter(|common| *common >= first);
         let (found, comparisons) = search(first, different, common);
-        prop_assert_eq!(found, common.map_or(Step::NoCommonBlock, Step::Found));
+        prop_assert_eq!(found, common.map_or(SearchStep::NoCommonBlock, SearchStep::Found));
         prop_assert!(comparisons <= 2 * 18, "{} comparisons", comparisons);
     }
 }

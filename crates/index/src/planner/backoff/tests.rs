@@ -3,8 +3,8 @@
 
 use super::*;
 
-fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
 }
 
 #[test]
@@ -44,7 +44,8 @@ fn a_requested_pause_is_granted_within_limits() {
     let mut backoff = Backoff::default();
     assert!(backoff.record_failure(ms(0), ms(10), Some(ms(700))));
     assert_eq!(backoff.remaining(ms(10)), Some(ms(700)));
-    // Of two more calls of the same moment, one requests a longer pause and one requests none.
+    // Two more calls that started at the same time fail. One response requests a longer pause, and
+    // the other requests no pause.
     backoff.record_failure(ms(0), ms(20), Some(ms(900)));
     backoff.record_failure(ms(0), ms(30), None);
     assert_eq!(backoff.remaining(ms(30)), Some(ms(890)));

@@ -1,5 +1,5 @@
-//! Goal: an address becomes a file or a server that is connected to as its URL says, and no
-//! password is printed. Method: texts and their locations; `settings` tests the grammar.
+//! Goal: a text becomes the location of a file, or of a server with the parameters of its URL. No
+//! password is printed. Method: texts and their locations; the crate `settings` tests the grammar.
 
 use super::*;
 

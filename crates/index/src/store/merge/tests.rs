@@ -1,6 +1,6 @@
-//! Goal: searches have the same results in merged lists, and merged lists can be rewound. Method:
-//! an index that is written block by block and merged is compared with an index that is written at
-//! once.
+//! Goal: merging lists does not change the results of searches, and a rewind shortens merged lists.
+//! Method: an index that was written block by block and merged is compared with an index that was
+//! written in one transaction.
 
 use wire::logs::LogMatcher;
 
@@ -12,9 +12,11 @@ use crate::store::test_backends::{self, TestBackend};
 use crate::store::tests::block;
 use crate::store::{self, Location, NewBlock, Settings, Store};
 
+/// Posting lists, each with its key, its first position and its further positions.
 type Lists = Vec<(i64, i64, Vec<u8>)>;
 
-fn lists(store: &dyn Store) -> Lists {
+/// Reads all posting lists.
+fn read_lists(store: &dyn Store) -> Lists {
     let mut rows = Vec::new();
     let mut visit = |row: store::PostingListRow<'_>| {
         rows.push((row.key, row.first, row.rest.to_vec()));
@@ -24,8 +26,8 @@ fn lists(store: &dyn Store) -> Lists {
     rows
 }
 
-/// An index of one block without logs.
-fn empty(backend: &TestBackend) -> (Location, Box<dyn Store>) {
+/// Creates an index of one block without logs.
+fn create_empty_index(backend: &TestBackend) -> (Location, Box<dyn Store>) {
     let location = backend.location("file");
     let mut store = store::open(&location, Settings::default()).unwrap();
     let block = NewBlock { transactions: Vec::new(), ..block(0) };
@@ -33,7 +35,7 @@ fn empty(backend: &TestBackend) -> (Location, Box<dyn Store>) {
     (location, store)
 }
 
-/// Inserts a list without any check.
+/// Inserts a posting list, past all checks of the store.
 fn insert(location: &Location, key: i64, positions: &[i64]) {
     let rest = alloy_primitives::hex::encode(encode_rest(positions));
     let sql = format!("INSERT INTO log_postings VALUES ({key}, {}, x'{rest}')", positions[0]);
@@ -50,8 +52,8 @@ fn search_logs(reader: &mut Reader, filter: &str, range: (u64, u64)) -> String {
 #[test]
 fn merged_lists_find_the_same_and_can_be_rewound() {
     test_backends::each(|backend| {
-        let path = backend.location("followed");
-        fixture::write(&path, "blocks,receipts,logs", 1);
+        let merged = backend.location("followed");
+        fixture::write(&merged, "blocks,receipts,logs", 1);
         let at_once = backend.location("at-once");
         fixture::write(&at_once, "blocks,receipts,logs", 6);
         let mut filters = vec!["{}".to_owned()];
@@ -60,8 +62,8 @@ fn merged_lists_find_the_same_and_can_be_rewound() {
             filters.push(format!(r#"{{"address":"{address}"}}"#));
             filters.push(format!(r#"{{"address":["{address}","0x{}"]}}"#, "06".repeat(20)));
         }
-        let search_all = |path: &Location| {
-            let mut reader = fixture::reader(path);
+        let search_all = |location: &Location| {
+            let mut reader = fixture::reader(location);
             let ranges = [(FIRST, LAST), (511, 512), (LAST, LAST), (FIRST, FIRST)];
             let mut results = Vec::new();
             for filter in &filters {
@@ -69,29 +71,29 @@ fn merged_lists_find_the_same_and_can_be_rewound() {
             }
             results
         };
-        let unmerged_results = search_all(&path);
+        let unmerged_results = search_all(&merged);
         assert!(unmerged_results.iter().filter(|logs| !logs.is_empty()).count() > 30);
-        let mut store = store::open(&path, Settings::default()).unwrap();
-        let list_count = lists(&*store).len() as u64;
+        let mut store = store::open(&merged, Settings::default()).unwrap();
+        let list_count = read_lists(&*store).len() as u64;
         let removed = store.merge_postings().unwrap();
         assert!(removed > 0);
-        assert_eq!(lists(&*store).len() as u64, list_count - removed);
+        assert_eq!(read_lists(&*store).len() as u64, list_count - removed);
         let expected = store::open_to_read(&at_once, Settings::default()).unwrap();
-        assert_eq!(lists(&*store), lists(&*expected));
-        assert_eq!(search_all(&path), unmerged_results);
+        assert_eq!(read_lists(&*store), read_lists(&*expected));
+        assert_eq!(search_all(&merged), unmerged_results);
         assert_eq!(store.merge_postings().unwrap(), 0, "nothing is left to merge");
         store.vacuum().unwrap();
-        assert_eq!(search_all(&path), unmerged_results);
+        assert_eq!(search_all(&merged), unmerged_results);
         // The rewind ends in the middle of merged lists.
-        let keys = fixture::reader(&path).posting_keys_above(511).unwrap();
+        let keys = fixture::reader(&merged).posting_keys_above(511).unwrap();
         store.rewind(511, &keys).unwrap();
         let last_position = position(511, INDEX_MAX);
-        assert!(!lists(&*store).is_empty());
-        for (_, first, rest) in lists(&*store) {
+        assert!(!read_lists(&*store).is_empty());
+        for (_, first, rest) in read_lists(&*store) {
             assert!(postings::decode(first, &rest).all(|position| position <= last_position));
         }
         let count = |logs: &str| -> usize { logs.matches("\"logIndex\"").count() };
-        let mut reader = fixture::reader(&path);
+        let mut reader = fixture::reader(&merged);
         assert_eq!(count(&search_logs(&mut reader, "{}", (FIRST, LAST))), 3 * 36);
         let sixth_address = format!(r#"{{"address":"0x{}"}}"#, "06".repeat(20));
         assert_eq!(count(&search_logs(&mut reader, &sixth_address, (FIRST, LAST))), 3 * 6);
@@ -101,7 +103,7 @@ fn merged_lists_find_the_same_and_can_be_rewound() {
 #[test]
 fn lists_span_at_most_256_blocks_and_one_key() {
     test_backends::each(|backend| {
-        let (location, mut store) = empty(backend);
+        let (location, mut store) = create_empty_index(backend);
         let add = |key: i64, numbers: &[u64]| {
             let positions: Vec<i64> = numbers.iter().map(|number| position(*number, 3)).collect();
             insert(&location, key, &positions);
@@ -128,15 +130,15 @@ fn lists_span_at_most_256_blocks_and_one_key() {
             list(7, &[1000, 1300]),
             list(7, &[1301]),
         ];
-        assert_eq!(lists(&*store), expected);
+        assert_eq!(read_lists(&*store), expected);
     });
 }
 
-/// There are more rows than one transaction reads, and a list across the border.
+/// The table has more rows than one step reads, and rows of one list are read in two steps.
 #[test]
 fn lists_are_merged_across_transactions() {
     test_backends::each(|backend| {
-        let (location, mut store) = empty(backend);
+        let (location, mut store) = create_empty_index(backend);
         let keys = 2 * super::ROWS_PER_STEP as i64 / 7;
         let numbers = "WITH RECURSIVE n (value) AS
          (SELECT 0 UNION ALL SELECT value + 1 FROM n WHERE value + 1 <";
@@ -148,7 +150,7 @@ fn lists_are_merged_across_transactions() {
             ),
         );
         assert_eq!(store.merge_postings().unwrap(), 6 * keys as u64);
-        let lists = lists(&*store);
+        let lists = read_lists(&*store);
         assert_eq!(lists.len() as i64, keys);
         assert!(lists.iter().all(|(_, first, rest)| *first == position(0, 1) && rest.len() == 18));
     });

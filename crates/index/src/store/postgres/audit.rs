@@ -1,18 +1,18 @@
-//! Queries of a PostgreSQL schema that check if its tables agree.
+//! Checks if the tables of a PostgreSQL schema agree with each other.
 
 use super::Postgres;
-use super::session::value;
+use super::session::read_value;
 use crate::store::error::StoreError;
 use crate::store::interface::{AuditRows, Table};
 use crate::store::rows::{PostingListRow, short_hash, to_signed};
 
-/// Maximum number of posting lists of one query. They have a few megabytes.
+/// Maximum number of posting lists of one query. They have a few megabytes together.
 const LISTS_PER_QUERY: i64 = 16_384;
 
 impl AuditRows for Postgres {
     fn count(&self, table: Table) -> Result<u64, StoreError> {
         let query = || self.session.query_one(table.count_sql(), &[]);
-        Ok(value::<i64>(&self.session.without_timeout(query)?, 0)? as u64)
+        Ok(read_value::<i64>(&self.session.without_timeout(query)?, 0)? as u64)
     }
 
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError> {
@@ -20,7 +20,7 @@ impl AuditRows for Postgres {
             "SELECT number FROM blocks WHERE number >= $1 ORDER BY number LIMIT 1",
             &[&to_signed(number)],
         )?;
-        rows.first().map(|row| Ok(value::<i64>(row, 0)? as u64)).transpose()
+        rows.first().map(|row| Ok(read_value::<i64>(row, 0)? as u64)).transpose()
     }
 
     fn has_negative_keys(&self) -> Result<bool, StoreError> {
@@ -29,7 +29,7 @@ impl AuditRows for Postgres {
                  OR EXISTS (SELECT 1 FROM transactions WHERE position < 0)",
             &[],
         )?;
-        value(&row, 0)
+        read_value(&row, 0)
     }
 
     fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError> {
@@ -49,7 +49,7 @@ impl AuditRows for Postgres {
                                WHERE h.short = e.short AND h.position = e.position)",
             &[&short_hashes, &positions],
         )?;
-        value(&row, 0)
+        read_value(&row, 0)
     }
 
     fn dangling_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError> {
@@ -101,9 +101,9 @@ impl AuditRows for Postgres {
                 &[&previous.0, &previous.1, &LISTS_PER_QUERY],
             )?;
             for row in &rows {
-                let (key, first) = (value(row, 0)?, value(row, 1)?);
+                let (key, first) = (read_value(row, 0)?, read_value(row, 1)?);
                 previous = (key, first);
-                let list = PostingListRow { key, first, rest: value(row, 2)? };
+                let list = PostingListRow { key, first, rest: read_value(row, 2)? };
                 if !visit(list) {
                     return Ok(());
                 }
@@ -116,9 +116,9 @@ impl AuditRows for Postgres {
 }
 
 impl Postgres {
-    /// Returns the keys that a query finds. Its only parameter is the limit.
+    /// Returns the keys that a query finds. The only parameter of the query is the limit.
     fn query_keys(&self, sql: &'static str, limit: usize) -> Result<Vec<i64>, StoreError> {
         let rows = self.session.without_timeout(|| self.session.query(sql, &[&(limit as i64)]))?;
-        rows.iter().map(|row| value(row, 0)).collect()
+        rows.iter().map(|row| read_value(row, 0)).collect()
     }
 }

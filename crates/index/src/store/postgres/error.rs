@@ -1,5 +1,5 @@
-//! Maps a server's errors to those of a store, with advice. The server's messages name users and
-//! databases, never passwords.
+//! Maps errors of the server and of the PostgreSQL client to errors of a store, with advice for the
+//! user. Messages of a server contain names of users and databases, but no passwords.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -14,12 +14,12 @@ fn location_of(server: &Server) -> Location {
 }
 
 /// Returns the error for a server that cannot be reached, or for a lost connection.
-pub(super) fn unreachable(server: &Server, reason: &str) -> StoreError {
+pub(super) fn unreachable_error(server: &Server, reason: &str) -> StoreError {
     StoreError::Unreachable { location: location_of(server), reason: reason.to_owned() }
 }
 
 /// Returns the error for a response that no PostgreSQL server sends.
-pub(super) fn unexpected(server: &Server, reason: &str) -> StoreError {
+pub(super) fn unexpected_error(server: &Server, reason: &str) -> StoreError {
     StoreError::Server { location: location_of(server), reason: reason.to_owned() }
 }
 
@@ -28,12 +28,12 @@ pub(super) fn timeout_message(operation: &str, limit: Duration) -> String {
     format!("{operation} took longer than {limit:?}")
 }
 
-/// Maps an error of the client.
+/// Maps an error of the PostgreSQL client, which may contain an error response of the server.
 pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> StoreError {
     if let Some(response) = error.as_db_error() {
         return from_response(server, response);
     }
-    // The error's own message is a word or two; its source has the reason.
+    // The message of the error has only a word or two. The source has the reason.
     let mut reason = error.to_string();
     if let Some(source) = error.source().map(ToString::to_string)
         && !reason.contains(&source)
@@ -41,12 +41,12 @@ pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> Sto
         reason = format!("{reason}: {source}");
     }
     match error.source().is_some_and(|source| source.is::<std::io::Error>()) || error.is_closed() {
-        true => unreachable(server, &reason),
+        true => unreachable_error(server, &reason),
         false if error.source().is_none() => {
             StoreError::Server { location: location_of(server), reason }
         }
-        // The source is an error of the client itself: a password or the server's TLS is missing.
-        false => denied(
+        // Only the client causes these errors: the password is missing, or the server has no TLS.
+        false => denied_error(
             server,
             reason,
             "set PGPASSWORD for a password, or sslmode=disable for a connection without TLS",
@@ -54,15 +54,15 @@ pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> Sto
     }
 }
 
-fn denied(server: &Server, reason: String, advice: &'static str) -> StoreError {
+fn denied_error(server: &Server, reason: String, advice: &'static str) -> StoreError {
     StoreError::Denied { location: location_of(server), reason, advice }
 }
 
 /// Returns the error for a user without a privilege.
-pub(super) fn access_denied(server: &Server, reason: String) -> StoreError {
+pub(super) fn access_denied_error(server: &Server, reason: String) -> StoreError {
     let advice = "a writer must own the schema, or be allowed to create it (GRANT CREATE ON \
                   DATABASE); a reader needs USAGE on it and SELECT on its tables";
-    denied(server, reason, advice)
+    denied_error(server, reason, advice)
 }
 
 /// Maps an error response by its code
@@ -74,15 +74,15 @@ fn from_response(server: &Server, response: &DbError) -> StoreError {
     if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
         let advice = "check the password in PGPASSWORD or in the URL, and pg_hba.conf of the \
                       server";
-        return denied(server, reason, advice);
+        return denied_error(server, reason, advice);
     }
     if *code == SqlState::INVALID_CATALOG_NAME {
-        return denied(server, reason, "create the database with `createdb`");
+        return denied_error(server, reason, "create the database with `createdb`");
     }
     if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-        return access_denied(server, reason);
+        return access_denied_error(server, reason);
     }
-    let unavailable = [
+    let unavailable_codes = [
         SqlState::ADMIN_SHUTDOWN,
         SqlState::CRASH_SHUTDOWN,
         SqlState::CANNOT_CONNECT_NOW,
@@ -95,7 +95,7 @@ fn from_response(server: &Server, response: &DbError) -> StoreError {
         code if *code == SqlState::DISK_FULL => {
             StoreError::DiskFull(format!("{}: {reason}", location_of(server)))
         }
-        code if unavailable.contains(code) => unreachable(server, &reason),
+        code if unavailable_codes.contains(code) => unreachable_error(server, &reason),
         code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly(format!(
             "{}: {reason}: a replica, or opened read-only",
             location_of(server)

@@ -1,7 +1,7 @@
-//! Reading rows of a schema, in batches.
+//! Reads rows of a PostgreSQL schema, in batches.
 
 use super::Postgres;
-use super::session::{hash, value};
+use super::session::{read_hash, read_value};
 use crate::postings::{PostingKey, position};
 use crate::store::error::StoreError;
 use crate::store::interface::ReadRows;
@@ -10,18 +10,20 @@ use crate::store::rows::{
     to_signed,
 };
 
-/// Maximum number of transactions of one query. All transactions of a block take one round trip,
-/// and their fragments some hundred kilobytes.
+/// Maximum number of transactions of one query. Most blocks have fewer, so one round trip returns
+/// them all. Their fragments have some hundred kilobytes.
 const TRANSACTIONS_PER_QUERY: i64 = 1024;
 /// Maximum number of Harmony blocks of one query. A block may have some hundred kilobytes.
 const HARMONY_BLOCKS_PER_QUERY: i64 = 64;
 
-/// Reads a row with the hash and the timestamp of the block in the fourth and fifth column.
-fn transaction_row(
+/// Reads a row of a query for transactions. The columns are position, hash, fragment, and the hash
+/// and the timestamp of the block. A query for [`TransactionPart::Hash`] has only the first two
+/// columns.
+fn read_transaction_row(
     row: &tokio_postgres::Row,
     part: TransactionPart,
 ) -> Result<TransactionRow<'_>, StoreError> {
-    let (position, transaction_hash) = (value(row, 0)?, hash(row, 1)?);
+    let (position, transaction_hash) = (read_value(row, 0)?, read_hash(row, 1)?);
     if part == TransactionPart::Hash {
         return Ok(TransactionRow {
             position,
@@ -30,9 +32,10 @@ fn transaction_row(
             block: None,
         });
     }
-    let timestamp: Option<i64> = value(row, 4)?;
-    let block = timestamp.map(|timestamp| Ok::<_, StoreError>((hash(row, 3)?, timestamp as u64)));
-    let (fragment, block) = (value(row, 2)?, block.transpose()?);
+    let timestamp: Option<i64> = read_value(row, 4)?;
+    let block =
+        timestamp.map(|timestamp| Ok::<_, StoreError>((read_hash(row, 3)?, timestamp as u64)));
+    let (fragment, block) = (read_value(row, 2)?, block.transpose()?);
     Ok(TransactionRow { position, hash: transaction_hash, fragment, block })
 }
 
@@ -50,7 +53,7 @@ impl ReadRows for Postgres {
         let sql = "SELECT hash, time FROM blocks WHERE number = $1";
         let rows = self.session.query(sql, &[&to_signed(number)])?;
         let Some(row) = rows.first() else { return Ok(None) };
-        Ok(Some((hash(row, 0)?, value::<i64>(row, 1)? as u64)))
+        Ok(Some((read_hash(row, 0)?, read_value::<i64>(row, 1)? as u64)))
     }
 
     fn block(&self, number: u64) -> Result<Option<BlockRow>, StoreError> {
@@ -59,10 +62,10 @@ impl ReadRows for Postgres {
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(BlockRow {
             number,
-            hash: hash(row, 0)?,
-            timestamp: value::<i64>(row, 1)? as u64,
-            transaction_count: value::<i64>(row, 2)? as u64,
-            body: value(row, 3)?,
+            hash: read_hash(row, 0)?,
+            timestamp: read_value::<i64>(row, 1)? as u64,
+            transaction_count: read_value::<i64>(row, 2)? as u64,
+            body: read_value(row, 3)?,
         }))
     }
 
@@ -72,7 +75,7 @@ impl ReadRows for Postgres {
              WHERE short = $1 AND hash = $2 LIMIT 1",
             &[&short_hash(hash), &hash.as_slice()],
         )?;
-        rows.first().map(|row| Ok(value::<i64>(row, 0)? as u64)).transpose()
+        rows.first().map(|row| Ok(read_value::<i64>(row, 0)? as u64)).transpose()
     }
 
     fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
@@ -81,7 +84,7 @@ impl ReadRows for Postgres {
              WHERE short = $1 AND hash = $2 LIMIT 1",
             &[&short_hash(hash), &hash.as_slice()],
         )?;
-        rows.first().map(|row| value(row, 0)).transpose()
+        rows.first().map(|row| read_value(row, 0)).transpose()
     }
 
     fn visit_transactions(
@@ -111,7 +114,7 @@ impl ReadRows for Postgres {
         loop {
             let rows = self.session.query(sql, &[&next, &to, &TRANSACTIONS_PER_QUERY])?;
             for row in &rows {
-                let row = transaction_row(row, part)?;
+                let row = read_transaction_row(row, part)?;
                 next = row.position;
                 if !visit(row) {
                     return Ok(());
@@ -137,7 +140,7 @@ impl ReadRows for Postgres {
                 &[&batch],
             )?;
             for row in &rows {
-                if !visit(transaction_row(row, TransactionPart::Receipt)?) {
+                if !visit(read_transaction_row(row, TransactionPart::Receipt)?) {
                     return Ok(());
                 }
             }
@@ -160,12 +163,12 @@ impl ReadRows for Postgres {
                 &[&next, &last],
             )?;
             for row in &rows {
-                let (number, timestamp): (i64, i64) = (value(row, 0)?, value(row, 2)?);
+                let (number, timestamp): (i64, i64) = (read_value(row, 0)?, read_value(row, 2)?);
                 let row = HarmonyRow {
                     number: number as u64,
-                    hash: hash(row, 1)?,
+                    hash: read_hash(row, 1)?,
                     timestamp: timestamp as u64,
-                    body: value(row, 3)?,
+                    body: read_value(row, 3)?,
                 };
                 if !visit(row) {
                     return Ok(());
@@ -182,12 +185,13 @@ impl ReadRows for Postgres {
         keys: &[PostingKey],
         from: i64,
         to: i64,
-        lists: usize,
+        lists_max: usize,
     ) -> Result<Postings, StoreError> {
-        // The last list that begins before the range may reach into the range. It begins at this
-        // position or later.
+        // The last list that begins before the range may reach into the range. Such a list begins
+        // at this position or later.
         let earliest = from.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
-        let limit = i64::try_from(lists).unwrap_or(i64::MAX).saturating_add(1);
+        // One more list than allowed shows where the unread lists begin.
+        let limit = i64::try_from(lists_max).unwrap_or(i64::MAX).saturating_add(1);
         let rows = self.session.query(
             "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
                  (SELECT first, rest FROM log_postings l
@@ -199,13 +203,15 @@ impl ReadRows for Postgres {
             &[&keys, &earliest, &from, &to, &limit],
         )?;
         let mut postings = Postings::new(to);
+        // The key of the last row, and the number of its lists within the range so far.
         let mut count_of_key: Option<(PostingKey, usize)> = None;
         for row in &rows {
-            let (key, first, rest) = (value(row, 0)?, value(row, 1)?, value(row, 2)?);
+            let (key, first, rest) =
+                (read_value(row, 0)?, read_value(row, 1)?, read_value(row, 2)?);
             let count = count_of_key
                 .filter(|(counted_key, _)| *counted_key == key)
                 .map_or(0, |(_, count)| count);
-            if first >= from && count == lists {
+            if first >= from && count == lists_max {
                 postings.stop_before(first);
                 continue;
             }

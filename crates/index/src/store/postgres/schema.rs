@@ -1,16 +1,18 @@
-//! The tables of a schema, and how an index recognizes its own schema.
+//! The tables of a PostgreSQL schema and their migrations. Also recognizes a schema that is no
+//! index.
 //!
-//! Tables that are ordered by block are partitioned by [`PARTITION_BLOCKS`] blocks. Each partition
-//! has its own indexes. So the indexes that a writer uses fit in memory, and an old partition can
-//! be moved to another disk. The hash tables are not partitioned: a hash does not reveal its block,
-//! so a lookup would have to search every partition.
+//! Tables that are ordered by block are partitioned: each partition holds [`PARTITION_BLOCKS`]
+//! blocks and has its own database indexes. The indexes that a writer uses therefore fit in memory,
+//! and an old partition can be moved to another disk. The hash tables are not partitioned: a hash
+//! does not reveal its block, so a lookup would have to search every partition.
 
-use super::session::{Session, value};
+use super::session::{Session, read_value};
 use crate::store::error::StoreError;
 use crate::store::rows::RENAMES;
 
-/// Number of blocks of a partition: half a year of Ethereum. In larger partitions, the indexes in
-/// use exceed the memory. With smaller ones, the planner must exclude many tables for each query.
+/// Number of blocks of a partition: half a year of Ethereum. The indexes of larger partitions
+/// exceed the memory. With smaller partitions, the query planner must exclude many tables for each
+/// query.
 pub(in crate::store) const PARTITION_BLOCKS: i64 = 1_000_000;
 
 /// The names of all tables.
@@ -63,7 +65,7 @@ const MIGRATIONS: [&str; 2] = [
 /// The schema version that this program writes.
 pub(in crate::store) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Locks the schema for its one writer, and creates the tables or brings them up to date.
+/// Locks the schema for its only writer, and creates or migrates the tables.
 pub(super) fn set_up_writer(session: &Session) -> Result<(), StoreError> {
     session.lock()?;
     // If the server's machine crashes, the last commits may be lost, but the tables stay
@@ -105,7 +107,7 @@ fn schema_exists(session: &Session) -> Result<bool, StoreError> {
     Ok(!rows.is_empty())
 }
 
-/// Returns the version of the schema, or `None` if it has no tables.
+/// Returns the version of the schema, or `None` if the schema has no tables.
 fn read_version(session: &Session) -> Result<Option<i64>, StoreError> {
     let tables = session.query(
         "SELECT relname = 'facts', has_schema_privilege(n.oid, 'USAGE')
@@ -118,13 +120,12 @@ fn read_version(session: &Session) -> Result<Option<i64>, StoreError> {
         reason: reason.to_owned(),
     };
     let Some(table) = tables.first() else { return Ok(None) };
-    if !value::<bool>(table, 1)? {
-        // Without the right, the tables seem to be missing.
-        return Err(
-            session.access_denied(&format!("permission denied for schema {}", session.schema()))
-        );
+    if !read_value::<bool>(table, 1)? {
+        // Without the privilege USAGE, queries would report that the tables do not exist.
+        return Err(session
+            .access_denied_error(&format!("permission denied for schema {}", session.schema())));
     }
-    if !value::<bool>(table, 0)? {
+    if !read_value::<bool>(table, 0)? {
         return Err(foreign_error("a schema with tables of another program"));
     }
     let rows = session.query("SELECT value::text FROM facts WHERE name::text = 'schema'", &[]);
@@ -134,7 +135,7 @@ fn read_version(session: &Session) -> Result<Option<i64>, StoreError> {
         }
         rows => rows?,
     };
-    let text = rows.first().map(|row| value::<String>(row, 0)).transpose()?;
+    let text = rows.first().map(|row| read_value::<String>(row, 0)).transpose()?;
     let version = text.and_then(|text| text.parse::<i64>().ok()).filter(|version| *version > 0);
     let Some(version) = version else {
         return Err(foreign_error("a table `facts` without a schema version"));
@@ -154,8 +155,8 @@ pub(super) fn partition_of(number: u64) -> i64 {
     number as i64 / PARTITION_BLOCKS
 }
 
-/// Creates the partition of each table with this number, unless the partitions exist. They are
-/// created detached and then attached, which does not block readers
+/// Creates the partition with this number for each partitioned table, unless it exists. Each
+/// partition is created as a table of its own and then attached, which does not block readers
 /// (<https://www.postgresql.org/docs/current/sql-altertable.html>).
 pub(super) fn create_partition(session: &Session, number: i64) -> Result<(), StoreError> {
     let existing_tables = session.query(
@@ -167,8 +168,8 @@ pub(super) fn create_partition(session: &Session, number: i64) -> Result<(), Sto
         return Ok(());
     }
     let blocks = number * PARTITION_BLOCKS..(number + 1) * PARTITION_BLOCKS;
-    let position = |number: i64| crate::postings::position(number as u64, 0);
-    let positions = position(blocks.start)..position(blocks.end);
+    let first_position = |block: i64| crate::postings::position(block as u64, 0);
+    let positions = first_position(blocks.start)..first_position(blocks.end);
     let partition_sql = |table: &&str, range: &std::ops::Range<i64>| {
         format!(
             "CREATE TABLE {table}_{number} (LIKE {table} INCLUDING ALL);

@@ -1,7 +1,8 @@
-//! A session with a server, in which every wait has a limit.
+//! A session with a PostgreSQL server, in which every wait has a timeout.
 //!
-//! The client is asynchronous. It runs on the calling thread for as long as a call takes. A timeout
-//! ends the session. Otherwise the late response would be read as the response to the next query.
+//! The client library is asynchronous. It runs on the calling thread while a function of the
+//! session waits for a response. A timeout ends the session, because a late response would
+//! otherwise be read as the response to the next query.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,20 +20,21 @@ use crate::store::error::StoreError;
 use crate::store::interface::Settings;
 use crate::store::location::{Location, Server};
 
-/// Timeout to connect and authenticate, unless the URL sets another one.
+/// Timeout to connect and authenticate, unless the URL sets another timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout to release the lock when a session ends. The client also adds this time to the timeout
-/// of a query, so that the server can report its timeout first.
+/// Timeout to release the lock when a session ends. The client also waits this much longer than the
+/// timeout of a query, so that the server's own timeout comes first.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum time that a new writer waits for the lock. The server needs some time to notice that the
-/// previous writer was killed.
+/// Maximum time that a new writer waits for the lock. The server needs some time to notice the end
+/// of a killed writer.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// TCP keepalive of both sides: idle time before the first probe, time between probes, and number
-/// of probes. With keepalive, each side notices that the other side is gone.
+/// of probes. Keepalive detects a connection whose other side is gone.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
-/// `weir` in ASCII: the first number of our advisory locks.
+/// The first number of the two that identify our advisory locks: `weir` in ASCII.
 const LOCK_CLASS: i32 = 0x7765_6972;
 
+/// The parameters of a statement.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// An open session.
@@ -40,7 +42,7 @@ pub(super) struct Session {
     runtime: Runtime,
     client: Client,
     server: Server,
-    /// Timeout of one query; `None` for no limit.
+    /// Timeout of one query; `None` for no timeout.
     query_timeout: Cell<Option<Duration>>,
     /// Prepared statements by their text.
     statements: RefCell<HashMap<&'static str, Statement>>,
@@ -50,6 +52,7 @@ pub(super) struct Session {
     is_locked: Cell<bool>,
     /// True if the connection was lost, or closed after a timeout.
     is_broken: Cell<bool>,
+    /// Number of responses that the session has waited for.
     round_trips: Cell<u64>,
 }
 
@@ -57,7 +60,8 @@ impl Session {
     /// Connects to a server.
     pub(super) fn open(server: &Server, settings: Settings) -> Result<Session, StoreError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error::unreachable(server, &error.to_string()))?;
+        let runtime =
+            runtime.map_err(|error| error::unreachable_error(server, &error.to_string()))?;
         let mut config = server.client.clone();
         let timeout = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
         config.connect_timeout(timeout);
@@ -66,8 +70,8 @@ impl Session {
         }
         let (idle, interval, retries) = KEEPALIVE;
         config.keepalives_idle(idle).keepalives_interval(interval).keepalives_retries(retries);
-        let connecting = async {
-            // The connection is a task of its own, which runs while a query waits.
+        let connect = async {
+            // The connection is a separate task, which runs while a query waits.
             match &server.tls {
                 None => {
                     let (client, connection) = config.connect(NoTls).await?;
@@ -83,12 +87,12 @@ impl Session {
             }
         };
         let connection_result =
-            runtime.block_on(async { tokio::time::timeout(timeout, connecting).await });
+            runtime.block_on(async { tokio::time::timeout(timeout, connect).await });
         let client = match connection_result {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => return Err(error::from_client(server, &error)),
             Err(_) => {
-                return Err(error::unreachable(
+                return Err(error::unreachable_error(
                     server,
                     &error::timeout_message("connecting", timeout),
                 ));
@@ -109,6 +113,7 @@ impl Session {
         Ok(session)
     }
 
+    /// Sends the settings of the session to the server.
     fn set_up(&self, settings: Settings) -> Result<(), StoreError> {
         let (idle, interval, retries) = KEEPALIVE;
         self.run(&format!(
@@ -135,8 +140,8 @@ impl Session {
     }
 
     /// Returns the error for a user without a privilege.
-    pub(super) fn access_denied(&self, reason: &str) -> StoreError {
-        error::access_denied(&self.server, reason.to_owned())
+    pub(super) fn access_denied_error(&self, reason: &str) -> StoreError {
+        error::access_denied_error(&self.server, reason.to_owned())
     }
 
     /// Returns the name of the schema, which needs no quotes.
@@ -161,7 +166,7 @@ impl Session {
         self.wait(self.client.execute(sql, &[])).unwrap()
     }
 
-    /// Takes the writer's lock until the session ends.
+    /// Takes the writer's lock, which the server releases when the session ends.
     pub(super) fn lock(&self) -> Result<(), StoreError> {
         self.run(&format!(
             "SET lock_timeout = {}; SELECT pg_advisory_lock({}); SET lock_timeout = 0",
@@ -172,13 +177,13 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the two numbers of the lock. A lock belongs to a database, so one number identifies
-    /// the schema of the index.
+    /// Returns the two numbers of the lock, as SQL. The database may hold several indexes, so the
+    /// second number identifies the schema.
     fn lock_key(&self) -> String {
         format!("{LOCK_CLASS}, hashtext('{}')", self.schema())
     }
 
-    /// Begins a snapshot with the next query.
+    /// Begins a snapshot. The next query sends the statement, which saves a round trip.
     pub(super) fn begin_snapshot(&self) {
         self.begins_snapshot.set(true);
     }
@@ -191,9 +196,9 @@ impl Session {
         self.run("COMMIT")
     }
 
-    /// Makes changes in one transaction. The transaction takes the writer's lock again. A
-    /// connection pooler may have moved the writer to another session without the lock; then
-    /// nothing is written.
+    /// Makes changes in one transaction, which takes the writer's lock again. The attempt fails if
+    /// a connection pooler has moved the writer to another session without the lock. Nothing is
+    /// written then.
     pub(super) fn write<T>(
         &self,
         make_changes: impl FnOnce(&Session) -> Result<T, StoreError>,
@@ -206,7 +211,7 @@ impl Session {
         let (_, lock_row) = self.wait(async {
             tokio::try_join!(self.client.batch_execute("BEGIN"), self.client.query_one(&sql, &[]))
         })?;
-        let outcome = match value::<bool>(&lock_row, 0) {
+        let outcome = match read_value::<bool>(&lock_row, 0) {
             Ok(true) => make_changes(self),
             Ok(false) => Err(StoreError::Locked(self.location())),
             Err(error) => Err(error),
@@ -214,7 +219,7 @@ impl Session {
         match outcome {
             Ok(value) => self.run("COMMIT").map(|()| value),
             Err(error) => {
-                // A failed rollback does not matter: the server keeps nothing that is not
+                // A failed rollback does not matter, because the server drops changes that are not
                 // committed.
                 let _ = self.run("ROLLBACK");
                 Err(error)
@@ -222,22 +227,23 @@ impl Session {
         }
     }
 
-    /// Calls a function whose queries have no time limit.
+    /// Calls a function whose queries have no timeout.
     pub(super) fn without_timeout<T>(
         &self,
         query: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let query_timeout = self.query_timeout.take();
         let timeout_ms = query_timeout.unwrap_or_default().as_millis();
-        // A sequential scan reads a whole table faster than an index does.
+        // For a whole table, a sequential scan is faster than a scan by an index.
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
         let result = query();
         self.query_timeout.set(query_timeout);
-        // The limits are restored after a failed query too. The error of the query comes first.
-        let restored =
+        // The settings are restored after a failed query too. If both fail, the error of the query
+        // is returned.
+        let restore_result =
             self.run(&format!("SET statement_timeout = {timeout_ms}; SET enable_seqscan = off"));
         let value = result?;
-        restored.map(|()| value)
+        restore_result.map(|()| value)
     }
 
     /// Runs statements that return no rows.
@@ -261,17 +267,17 @@ impl Session {
         self.wait(begin_and_query).map(|(_, rows)| rows)
     }
 
-    /// Returns the only row of a query.
+    /// Returns the only row of a query that always has one row.
     pub(super) fn query_one(
         &self,
         sql: &'static str,
         params: Params<'_>,
     ) -> Result<Row, StoreError> {
         let mut rows = self.query(sql, params)?;
-        rows.pop().ok_or_else(|| error::unexpected(&self.server, "a query without a row"))
+        rows.pop().ok_or_else(|| error::unexpected_error(&self.server, "a query without a row"))
     }
 
-    /// Changes rows and returns how many.
+    /// Changes rows and returns their number.
     pub(super) fn change(&self, sql: &'static str, params: Params<'_>) -> Result<u64, StoreError> {
         let statement = self.prepare(sql)?;
         self.wait(self.client.execute(&statement, params))
@@ -302,6 +308,7 @@ impl Session {
         Ok(())
     }
 
+    /// Returns the prepared statement of this SQL, and prepares the statement at its first use.
     fn prepare(&self, sql: &'static str) -> Result<Statement, StoreError> {
         if let Some(statement) = self.statements.borrow().get(sql) {
             return Ok(statement.clone());
@@ -311,13 +318,13 @@ impl Session {
         Ok(statement)
     }
 
-    /// Waits for a response, at most for the timeout.
+    /// Waits for a response, at most for the timeout of a query.
     fn wait<T>(
         &self,
         response: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, StoreError> {
         if self.is_broken.get() {
-            return Err(error::unreachable(
+            return Err(error::unreachable_error(
                 &self.server,
                 "the connection was closed after a timeout",
             ));
@@ -343,7 +350,7 @@ impl Session {
                 self.is_broken.set(true);
                 let reason =
                     error::timeout_message("a response", query_timeout.unwrap_or_default());
-                Err(error::unreachable(&self.server, &reason))
+                Err(error::unreachable_error(&self.server, &reason))
             }
         }
     }
@@ -354,22 +361,25 @@ impl Drop for Session {
         if !self.is_locked.get() || self.is_broken.get() || self.client.is_closed() {
             return;
         }
-        // The server releases the lock by itself too, but only once it notices the lost connection.
+        // Without this statement, the server releases the lock only when it notices the end of the
+        // connection.
         self.query_timeout.set(Some(CLOSE_TIMEOUT));
         let _ = self.run("ROLLBACK; SELECT pg_advisory_unlock_all()");
     }
 }
 
-/// A column of a row to be written.
+/// A value of a row to be written.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Field<'a> {
     Int(i64),
     Bytes(&'a [u8]),
+    /// NULL.
     None,
 }
 
 impl<'a> Field<'a> {
-    pub(super) fn of(bytes: Option<&'a Vec<u8>>) -> Field<'a> {
+    /// Returns the bytes as a value, or NULL for `None`.
+    pub(super) fn from_bytes(bytes: Option<&'a Vec<u8>>) -> Field<'a> {
         bytes.map_or(Field::None, |bytes| Field::Bytes(bytes))
     }
 }
@@ -395,13 +405,13 @@ impl ToSql for Field<'_> {
 }
 
 /// Returns a column of a row that was read.
-pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
+pub(super) fn read_value<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
     row.try_get(column).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
 /// Returns a column that holds a hash.
-pub(super) fn hash(row: &Row, column: usize) -> Result<[u8; 32], StoreError> {
-    let bytes: &[u8] = value(row, column)?;
+pub(super) fn read_hash(row: &Row, column: usize) -> Result<[u8; 32], StoreError> {
+    let bytes: &[u8] = read_value(row, column)?;
     let damaged = || StoreError::Damaged(format!("a hash of {} bytes", bytes.len()));
     bytes.try_into().map_err(|_| damaged())
 }

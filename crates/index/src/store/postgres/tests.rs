@@ -1,5 +1,5 @@
-//! Goal: partitions, lost locks, failures of the server, and few round trips. Method: a real
-//! server, whose failures are caused by SQL.
+//! Goal: partitions, lost locks and failures of the server are handled, and calls need few round
+//! trips. Method: a real server. SQL causes its failures.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn open(location: &Location) -> Box<dyn Store> {
     store::open(location, Settings::default()).unwrap()
 }
 
-/// An index that holds blocks 0 to 9.
+/// Creates an index that holds blocks 0 to 9.
 fn index_of_ten_blocks(backend: &TestBackend) -> (Location, Box<dyn Store>) {
     let location = backend.location("index");
     let mut store = open(&location);
@@ -27,6 +27,7 @@ fn index_of_ten_blocks(backend: &TestBackend) -> (Location, Box<dyn Store>) {
     (location, store)
 }
 
+/// Returns the name of an index's schema.
 fn schema(location: &Location) -> &str {
     let Location::Server(server) = location else { unreachable!() };
     &server.schema
@@ -51,11 +52,11 @@ fn an_index_spans_partitions() {
         assert_eq!(all_postings(&*store, 7).len(), 2 * 3);
         assert_eq!(store.stored_range().unwrap().unwrap().last, border - 2);
         store.append(&blocks(border - 1..=border), 0).unwrap();
-        let rows = |table: &str| {
+        let count_rows = |table: &str| {
             let sql = format!("UPDATE {table} SET count = count");
             test_backends::execute(&location, &sql)
         };
-        assert_eq!((rows("blocks_0"), rows("blocks_1")), (3, 1));
+        assert_eq!((count_rows("blocks_0"), count_rows("blocks_1")), (3, 1));
     });
 }
 
@@ -192,7 +193,7 @@ fn limits_are_restored_after_a_failed_query() {
         let postgres = Postgres::open_to_read(server, settings).unwrap();
         let show = |name: &'static str| {
             let row = postgres.session.query_one(name, &[]).unwrap();
-            super::session::value::<String>(&row, 0).unwrap()
+            super::session::read_value::<String>(&row, 0).unwrap()
         };
         let limits = || (show("SHOW statement_timeout"), show("SHOW enable_seqscan"));
         let limits_before = limits();
@@ -255,7 +256,8 @@ fn an_unreachable_server_is_an_error() {
     });
 }
 
-/// The first call of each kind prepares its statements, so the second one is counted.
+/// The first call of each method prepares statements, so only the round trips of the second call
+/// are counted.
 #[test]
 fn calls_take_few_round_trips() {
     test_backends::with_postgres(|backend| {
@@ -298,7 +300,7 @@ fn calls_take_few_round_trips() {
     });
 }
 
-/// Plans must not depend on the server's row estimates.
+/// The plans of queries must not depend on the server's estimates of row counts.
 #[test]
 fn queries_use_indexes() {
     test_backends::with_postgres(|backend| {

@@ -1,4 +1,4 @@
-//! Writing rows of a schema.
+//! Writes rows of a PostgreSQL schema.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::Postgres;
 use super::schema;
-use super::session::{Field, Session, hash, value};
+use super::session::{Field, Session, read_hash, read_value};
 use crate::postings::{EncodedList, PostingKey, position};
 use crate::store::error::StoreError;
 use crate::store::interface::WriteRows;
@@ -20,7 +20,7 @@ impl WriteRows for Postgres {
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError> {
         let partitions: BTreeSet<i64> =
             blocks.iter().map(|block| schema::partition_of(block.header.number)).collect();
-        let missing: Vec<i64> = partitions.difference(&self.partitions).copied().collect();
+        let missing: Vec<i64> = partitions.difference(&self.existing_partitions).copied().collect();
         self.session.write(|session| {
             for partition in &missing {
                 schema::create_partition(session, *partition)?;
@@ -40,17 +40,17 @@ impl WriteRows for Postgres {
                 &[&first, &to_signed(finalized)],
             )
         })?;
-        self.partitions.extend(missing);
+        self.existing_partitions.extend(missing);
         Ok(())
     }
 
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError> {
         let keys: Vec<PostingKey> = keys.iter().copied().collect();
-        let (above, last) = (position(last + 1, 0), to_signed(last));
+        let (end, last) = (position(last + 1, 0), to_signed(last));
         self.session.write(|session| {
-            truncate_lists(session, &keys, above)?;
+            truncate_lists(session, &keys, end)?;
             let rows = session
-                .query("SELECT hash, position FROM transactions WHERE position >= $1", &[&above])?;
+                .query("SELECT hash, position FROM transactions WHERE position >= $1", &[&end])?;
             delete_hash_entries(
                 session,
                 "DELETE FROM transaction_hashes WHERE (short, position) IN
@@ -65,7 +65,7 @@ impl WriteRows for Postgres {
                 (SELECT * FROM unnest($1::int8[], $2::int8[]))",
                 &rows,
             )?;
-            session.change("DELETE FROM transactions WHERE position >= $1", &[&above])?;
+            session.change("DELETE FROM transactions WHERE position >= $1", &[&end])?;
             session.change("DELETE FROM blocks WHERE number > $1", &[&last])?;
             session.change("DELETE FROM harmony_blocks WHERE number > $1", &[&last])
         })?;
@@ -81,11 +81,11 @@ impl WriteRows for Postgres {
             )?;
             let mut plan = MergePlan::starting_at(from);
             for row in &rows {
-                plan.add(value(row, 0)?, value(row, 1)?, value(row, 2)?);
+                plan.add(read_value(row, 0)?, read_value(row, 1)?, read_value(row, 2)?);
             }
             let (lists, step) = plan.finish();
             let (keys, first_positions): (Vec<PostingKey>, Vec<i64>) =
-                lists.iter().flat_map(|list| list.absorbed()).unzip();
+                lists.iter().flat_map(|list| list.rows_to_delete()).unzip();
             session.change(
                 "DELETE FROM log_postings l USING unnest($1::int8[], $2::int8[]) absorbed (key, first)
                  WHERE l.key = absorbed.key AND l.first = absorbed.first",
@@ -97,6 +97,7 @@ impl WriteRows for Postgres {
     }
 }
 
+/// Inserts blocks and everything that belongs to them.
 fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
     let int = |number: u64| Field::Int(number as i64);
     session.copy(
@@ -123,7 +124,12 @@ fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
             block.transactions.iter().map(|row| {
                 let position = Field::Int(position(block.header.number, row.index));
                 let (receipt, body) = (row.receipt.as_ref(), row.body.as_ref());
-                [position, Field::Bytes(&row.hash), Field::of(receipt), Field::of(body)]
+                [
+                    position,
+                    Field::Bytes(&row.hash),
+                    Field::from_bytes(receipt),
+                    Field::from_bytes(body),
+                ]
             })
         }),
     )?;
@@ -150,45 +156,48 @@ fn insert(session: &Session, blocks: &[NewBlock]) -> Result<(), StoreError> {
     )
 }
 
-/// Deletes the entries of a hash table that lead to these rows, each a hash and its target.
+/// Deletes the entries of a hash table that lead to these rows. Each row has a hash, and the block
+/// number or position to which the hash leads.
 fn delete_hash_entries(
     session: &Session,
     delete: &'static str,
     rows: &[tokio_postgres::Row],
 ) -> Result<(), StoreError> {
     let mut short_hashes = Vec::with_capacity(rows.len());
-    let mut targets = Vec::with_capacity(rows.len());
+    let mut keys = Vec::with_capacity(rows.len());
     for row in rows {
-        short_hashes.push(short_hash(&hash(row, 0)?));
-        targets.push(value::<i64>(row, 1)?);
+        short_hashes.push(short_hash(&read_hash(row, 0)?));
+        keys.push(read_value::<i64>(row, 1)?);
     }
-    session.change(delete, &[&short_hashes, &targets])?;
+    session.change(delete, &[&short_hashes, &keys])?;
     Ok(())
 }
 
-/// Deletes the positions from `above` on from the posting lists of these keys.
-fn truncate_lists(session: &Session, keys: &[PostingKey], above: i64) -> Result<(), StoreError> {
+/// Deletes the positions from `end` on from the posting lists of these keys.
+fn truncate_lists(session: &Session, keys: &[PostingKey], end: i64) -> Result<(), StoreError> {
     session
-        .change("DELETE FROM log_postings WHERE key = ANY($1) AND first >= $2", &[&keys, &above])?;
-    let earliest = above.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
+        .change("DELETE FROM log_postings WHERE key = ANY($1) AND first >= $2", &[&keys, &end])?;
+    // The last remaining list of a key begins at this position or later, if it reaches beyond
+    // `end`.
+    let earliest = end.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
     let rows = session.query(
         "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
              SELECT first, rest FROM log_postings l
              WHERE l.key = k.key AND first >= $2 AND first < $3 ORDER BY first DESC LIMIT 1
          ) last",
-        &[&keys, &earliest, &above],
+        &[&keys, &earliest, &end],
     )?;
     let mut shortened_lists = Vec::new();
     for row in &rows {
-        let first = value(row, 1)?;
-        if let Some(rest) = truncate_rest(first, value(row, 2)?, above) {
-            shortened_lists.push(EncodedList { key: value(row, 0)?, first, rest });
+        let first = read_value(row, 1)?;
+        if let Some(rest) = truncate_rest(first, read_value(row, 2)?, end) {
+            shortened_lists.push(EncodedList { key: read_value(row, 0)?, first, rest });
         }
     }
     update_lists(session, shortened_lists)
 }
 
-/// Replaces the positions after the first of posting lists.
+/// Replaces the positions after the first in the rows of these posting lists.
 fn update_lists(
     session: &Session,
     lists: impl IntoIterator<Item = EncodedList>,

@@ -1,4 +1,4 @@
-//! Queries of a SQLite file that check if its tables agree.
+//! Checks if the tables of a SQLite file agree with each other.
 
 use rusqlite::OptionalExtension;
 
@@ -101,15 +101,15 @@ impl AuditRows for Sqlite {
 }
 
 impl Sqlite {
-    /// Returns the keys that a query finds. Its only parameter is the limit.
+    /// Returns the keys that a query finds. The only parameter of the query is the limit.
     fn query_keys(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare(sql)?;
         let keys = statement.query_map([limit as i64], |row| row.get(0))?;
         Ok(keys.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the keys of hash table entries whose hash differs from that of their row, or whose
-    /// row is missing. The query returns the short hash, the key and the hash of the row.
+    /// Returns the keys of hash table entries whose row is missing or has another hash. The query
+    /// returns the short hash and the key of each entry, and the hash of its row.
     fn dangling_hashes(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare(sql)?;
         let mut rows = statement.query([])?;

@@ -1,4 +1,4 @@
-//! Reading rows of a SQLite file.
+//! Reads rows of a SQLite file.
 
 use rusqlite::OptionalExtension;
 
@@ -10,8 +10,9 @@ use crate::store::rows::{
     BlockRow, HarmonyRow, Postings, TransactionPart, TransactionRow, short_hash, to_signed,
 };
 
-/// Maximum number of rows that a scan for receipts skips in a row. Then the scan searches for the
-/// next position from the root of the tree. Skipping a row costs a fraction of a search.
+/// Maximum number of consecutive rows that a scan for receipts skips. After these rows, the next
+/// position is looked up from the root of SQLite's tree. Skipping a row costs a fraction of a
+/// lookup.
 const SKIPPED_ROWS_MAX: u32 = 3;
 
 impl ReadRows for Sqlite {
@@ -105,23 +106,23 @@ impl ReadRows for Sqlite {
     ) -> Result<(), StoreError> {
         let Some(&last) = positions.last() else { return Ok(()) };
         let mut remaining = positions.iter().copied().peekable();
-        let mut stopped = false;
+        let mut is_stopped = false;
         while let Some(&from) = remaining.peek() {
             let mut skipped = 0;
             self.visit_transactions(from, last, TransactionPart::Receipt, &mut |row| {
                 while remaining.next_if(|position| *position < row.position).is_some() {}
                 if remaining.next_if_eq(&row.position).is_some() {
-                    stopped = !visit(row);
+                    is_stopped = !visit(row);
                     skipped = 0;
                 } else {
                     skipped += 1;
                 }
-                remaining.peek().is_some() && skipped < SKIPPED_ROWS_MAX && !stopped
+                remaining.peek().is_some() && skipped < SKIPPED_ROWS_MAX && !is_stopped
             })?;
-            if stopped {
+            if is_stopped {
                 break;
             }
-            // If this position is still there, the scan found no row at or after it.
+            // If the scan has not removed this position, no row exists at or after it.
             remaining.next_if_eq(&from);
         }
         Ok(())
@@ -158,7 +159,7 @@ impl ReadRows for Sqlite {
         keys: &[PostingKey],
         from: i64,
         to: i64,
-        lists: usize,
+        lists_max: usize,
     ) -> Result<Postings, StoreError> {
         // The last list that begins before the range may reach into the range.
         let mut list_before = self.connection.prepare_cached(
@@ -179,14 +180,14 @@ impl ReadRows for Sqlite {
             };
             list_before.query_row((key, from), |row| add(row)).optional()?;
             let mut rows = lists_within.query((key, from, end))?;
-            let mut lists_left = lists;
+            let mut remaining_lists = lists_max;
             let mut first_unread = None;
             while let Some(row) = rows.next()? {
-                if lists_left == 0 {
+                if remaining_lists == 0 {
                     first_unread = Some(row.get(0)?);
                     break;
                 }
-                lists_left -= 1;
+                remaining_lists -= 1;
                 add(row)?;
             }
             if let Some(first) = first_unread {
@@ -198,8 +199,8 @@ impl ReadRows for Sqlite {
 }
 
 impl Sqlite {
-    /// Returns the first column of the row whose second column is this hash. The query selects rows
-    /// by short hash.
+    /// Returns the first column of the row whose second column is this hash, or `None` if there is
+    /// no such row. The query selects rows by short hash, so it may return rows with other hashes.
     fn find_by_hash(&self, sql: &str, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query([short_hash(hash)])?;

@@ -1,4 +1,4 @@
-//! The tables of a SQLite file, and SQLite's settings with their reasons.
+//! The tables of a SQLite file, their migrations, and the settings of SQLite with their reasons.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -15,10 +15,10 @@ use crate::store::rows::RENAMES;
 const APPLICATION_ID: i64 = 0x7765_6972;
 
 /// Each migration brings a file from one schema version to the next. A file holds its version in
-/// `user_version`.
+/// SQLite's `user_version`.
 ///
-/// The last migration renames `log_places` to `log_postings`, `place` to `position` and `others` to
-/// `rest`. The columns hold:
+/// The last migration renames the table `log_places` to `log_postings`, and the columns `place` to
+/// `position` and `others` to `rest`. The columns hold:
 ///
 /// - `facts`: the properties of the index, each with its name and value (`metadata.rs`).
 /// - `short`: the first eight bytes of a hash, as a signed number. The row of the block or
@@ -26,8 +26,9 @@ const APPLICATION_ID: i64 = 0x7765_6972;
 /// - `count`: the number of transactions of a block.
 /// - `place`: the position of a transaction, which is `block number << INDEX_BITS | index`. Larger
 ///   indexes than `INDEX_MAX` are stored as `INDEX_MAX` (`postings.rs`).
-/// - `key`: a hash of an address or topic. `first`: the first position of its list. `others`: the
-///   other positions, encoded.
+/// - `key`: the digest of an address or topic.
+/// - `first`: the first position of a posting list.
+/// - `others`: the further positions of the list, encoded.
 const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -73,8 +74,9 @@ pub(super) fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Locks the file for its one writer. SQLite's own locks last for one transaction. With them alone,
-/// a second writer could write between a check of the first writer and its next transaction.
+/// Locks the file for its only writer, by a lock file. SQLite's own locks last for one transaction.
+/// With these locks alone, a second writer could write between a check of the first writer and its
+/// next transaction.
 pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
     let lock_path = path_with_suffix(path, ".lock");
     let file_error = |error: std::io::Error| match error.kind() {
@@ -99,20 +101,19 @@ pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Sets up a connection that writes: checks the file, creates its tables or migrates them.
+/// Sets up a connection that writes: checks the file, and creates or migrates its tables.
 pub(super) fn set_up_writer(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
     let path = PathBuf::from(connection.path().unwrap_or_default());
-    // The check comes before the first write, since the file may belong to another program.
+    // The check comes before the first write, because the file may belong to another program.
     let version = read_version(connection, &path)?;
     // With a write-ahead log, a commit is one append and never blocks readers
     // (https://www.sqlite.org/wal.html).
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    // With a write-ahead log and NORMAL, a crash of the machine may lose the last commits, but the
-    // file stays consistent. The next sync fetches the lost blocks again. FULL would wait for the
-    // disk at each commit.
+    // With NORMAL, a crash of the machine may lose the last commits, but the file stays consistent.
+    // The next sync fetches the lost blocks again. FULL would wait for the disk at each commit.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    // 16,384 pages of changes, which are 64 MiB with pages of 4 KiB, collect before a checkpoint.
-    // Pages that change often are therefore written once.
+    // A checkpoint copies the log into the file after 16,384 changed pages, which are 64 MiB with
+    // pages of 4 KiB. Pages that change often in between are written to the file only once.
     connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     set_up_common(connection, settings)?;
@@ -139,11 +140,12 @@ fn set_up_common(connection: &Connection, settings: Settings) -> Result<(), Stor
     connection.pragma_update(None, "cache_size", -kib)?;
     let mmap_bytes = i64::try_from(settings.mmap_bytes).unwrap_or(i64::MAX);
     connection.pragma_update(None, "mmap_size", mmap_bytes)?;
-    // A checkpoint of another process blocks for milliseconds.
+    // The timeout for a lock of another process, whose checkpoint takes milliseconds.
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(32);
-    // Without this setting, SQLite plans a statement again if the bounds of a range change. None of
-    // our plans depends on the bounds (https://www.sqlite.org/queryplanner-ng.html#qpsg).
+    // Without this setting, SQLite plans a statement again if the bounds of a range change. The
+    // best plans of our statements do not depend on the bounds
+    // (https://www.sqlite.org/queryplanner-ng.html#qpsg).
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
@@ -179,6 +181,7 @@ fn read_version(connection: &Connection, path: &Path) -> Result<i64, StoreError>
     Ok(version)
 }
 
+/// Applies all migrations after this version in one transaction.
 fn migrate(connection: &Connection, version: i64) -> Result<(), StoreError> {
     let migrations = MIGRATIONS.get(version as usize..).unwrap_or_default().concat();
     connection.execute_batch(&format!(

@@ -1,4 +1,4 @@
-//! Writing rows of a SQLite file.
+//! Writes rows of a SQLite file.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::store::rows::{
     NewBlock, collect_hash_entries, collect_posting_lists, short_hash, to_signed, truncate_rest,
 };
 
-/// Replaces the positions after the first of a posting list.
+/// The statement that replaces the positions of a posting list after the first.
 const UPDATE_LIST: &str = "UPDATE log_postings SET rest = ?3 WHERE key = ?1 AND first = ?2";
 
 impl WriteRows for Sqlite {
@@ -37,14 +37,14 @@ impl WriteRows for Sqlite {
     }
 
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError> {
-        let (above, last) = (position(last + 1, 0), last as i64);
+        let (end, last) = (position(last + 1, 0), last as i64);
         let transaction = self.connection.transaction()?;
         for key in keys {
-            truncate_list(&transaction, *key, above)?;
+            truncate_list(&transaction, *key, end)?;
         }
         delete_hash_entries(
             &transaction,
-            ("SELECT hash, position FROM transactions WHERE position >= ?1", above),
+            ("SELECT hash, position FROM transactions WHERE position >= ?1", end),
             "DELETE FROM transaction_hashes WHERE short = ?1 AND position = ?2",
         )?;
         delete_hash_entries(
@@ -53,7 +53,7 @@ impl WriteRows for Sqlite {
             "DELETE FROM block_hashes WHERE short = ?1 AND number = ?2",
         )?;
         for (sql, value) in [
-            ("DELETE FROM transactions WHERE position >= ?1", above),
+            ("DELETE FROM transactions WHERE position >= ?1", end),
             ("DELETE FROM blocks WHERE number > ?1", last),
             ("DELETE FROM harmony_blocks WHERE number > ?1", last),
         ] {
@@ -86,6 +86,7 @@ impl WriteRows for Sqlite {
     }
 }
 
+/// Inserts blocks and everything that belongs to them.
 fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusqlite::Error> {
     {
         let mut insert_block = transaction.prepare_cached(
@@ -131,16 +132,16 @@ fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusq
     Ok(())
 }
 
-/// Deletes the entries of a hash table whose rows a query returns. The query selects the rows from
-/// `above` on.
+/// Deletes entries of a hash table. `select` is a query for the hashes and keys of the rows to
+/// which the entries lead, and `parameter` is its parameter.
 fn delete_hash_entries(
     transaction: &Transaction<'_>,
-    (select, above): (&str, i64),
+    (select, parameter): (&str, i64),
     delete: &str,
 ) -> Result<(), rusqlite::Error> {
     let entries: Vec<(i64, i64)> = transaction
         .prepare_cached(select)?
-        .query_map([above], |row| Ok((short_hash(&row.get(0)?), row.get(1)?)))?
+        .query_map([parameter], |row| Ok((short_hash(&row.get(0)?), row.get(1)?)))?
         .collect::<Result<_, _>>()?;
     let mut delete = transaction.prepare_cached(delete)?;
     for entry in entries {
@@ -149,15 +150,15 @@ fn delete_hash_entries(
     Ok(())
 }
 
-/// Deletes all positions of at least `above` from the posting lists of a key.
+/// Deletes all positions from `end` on from the posting lists of a key.
 fn truncate_list(
     transaction: &Transaction<'_>,
     key: PostingKey,
-    above: i64,
+    end: i64,
 ) -> Result<(), rusqlite::Error> {
     transaction
         .prepare_cached("DELETE FROM log_postings WHERE key = ?1 AND first >= ?2")?
-        .execute((key, above))?;
+        .execute((key, end))?;
     let last_list: Option<(i64, Vec<u8>)> = transaction
         .prepare_cached(
             "SELECT first, rest FROM log_postings WHERE key = ?1 ORDER BY first DESC LIMIT 1",
@@ -165,7 +166,7 @@ fn truncate_list(
         .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((first, rest)) = last_list else { return Ok(()) };
-    if let Some(shortened_rest) = truncate_rest(first, &rest, above) {
+    if let Some(shortened_rest) = truncate_rest(first, &rest, end) {
         transaction.prepare_cached(UPDATE_LIST)?.execute((key, first, shortened_rest))?;
     }
     Ok(())
@@ -178,7 +179,7 @@ fn write_merged_list(
 ) -> Result<(), rusqlite::Error> {
     let mut delete =
         transaction.prepare_cached("DELETE FROM log_postings WHERE key = ?1 AND first = ?2")?;
-    for row in list.absorbed() {
+    for row in list.rows_to_delete() {
         delete.execute(row)?;
     }
     let list = list.encode();

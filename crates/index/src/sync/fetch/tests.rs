@@ -1,12 +1,12 @@
-//! Goal: each block of a range is fetched once, and lists of another length are errors. Method:
-//! lists and plans by hand.
+//! Goal: the calls of a fetch request each block of a range once, and lists of another length are
+//! errors. Method: lists and plans written by hand.
 
 use super::*;
 
 #[test]
 fn a_list_must_have_each_block() {
-    assert_eq!(harmony_blocks(b"[1, {}]", (5, 6)).unwrap(), [&b"1"[..], b"{}"]);
-    let error = |list: &[u8]| harmony_blocks(list, (5, 6)).unwrap_err();
+    assert_eq!(split_harmony_blocks(b"[1, {}]", (5, 6)).unwrap(), [&b"1"[..], b"{}"]);
+    let error = |list: &[u8]| split_harmony_blocks(list, (5, 6)).unwrap_err();
     assert!(matches!(error(b"[1]"), FetchError::Missing { number: 6, .. }));
     assert!(matches!(error(b"[]"), FetchError::Missing { number: 5, .. }));
     assert!(matches!(error(b"null"), FetchError::Missing { number: 5, .. }));
@@ -16,13 +16,13 @@ fn a_list_must_have_each_block() {
 #[test]
 fn one_call_fetches_all_harmony_blocks() {
     let plan = |contents: &str| FetchPlan {
-        genesis: [0; 32],
+        genesis_hash: [0; 32],
         contents: contents.parse().unwrap(),
-        verify: Level::Off,
+        level: Level::Off,
         receipts_together: AtomicBool::new(true),
     };
     let methods = |contents: &str| {
-        let calls = plan(contents).calls((5, 6));
+        let calls = plan(contents).build_calls((5, 6));
         calls.iter().map(|call| call.method).collect::<Vec<_>>().join(" ")
     };
     let block_methods = "eth_getBlockByNumber eth_getBlockByNumber";

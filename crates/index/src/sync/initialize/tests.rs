@@ -1,4 +1,5 @@
-//! Goal: a later trial of response forms forgets nothing that an earlier one found.
+//! Goal: a later trial of response forms keeps the results of earlier trials. Method: one
+//! combination of two trials.
 
 use super::*;
 

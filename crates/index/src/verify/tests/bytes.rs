@@ -2,25 +2,25 @@
 
 use super::raw;
 use super::test_block::TestBlock;
-use crate::verify::{Level, block, header, logs, receipts};
+use crate::verify::{Level, verify_block, verify_header, verify_logs, verify_receipts};
 use proptest::prelude::*;
 
 const LEVELS: [Level; 4] = [Level::Off, Level::Headers, Level::Full, Level::Senders];
 
 /// Verifies the bytes as a block, a header, receipts and logs.
 fn verify_bytes(bytes: &[u8]) {
-    let valid_block = block(&raw(&TestBlock::new().block), Level::Full).unwrap();
+    let valid_block = verify_block(&raw(&TestBlock::new().block), Level::Full).unwrap();
     for level in LEVELS {
-        let _ = header(bytes, level);
-        let parsed_block = block(bytes, level);
+        let _ = verify_header(bytes, level);
+        let parsed_block = verify_block(bytes, level);
         for block in std::iter::once(&valid_block).chain(parsed_block.iter()) {
-            let _ = receipts(block, bytes, level);
-            let _ = logs(block, bytes, level);
+            let _ = verify_receipts(block, bytes, level);
+            let _ = verify_logs(block, bytes, level);
         }
     }
 }
 
-/// Returns a response about a block: the block, its receipts or its logs.
+/// Returns a response about a block: the block for 0, its receipts for 1, or its logs for 2.
 fn response(kind: usize) -> Vec<u8> {
     let sample = TestBlock::new();
     match kind {

@@ -1,5 +1,5 @@
-//! Goal: errors name the member and the right value, and malformed responses are rejected that no
-//! change of a single value produces: duplicate or similar names, values under other names, unknown
+//! Goal: errors name the member and the right value. Malformed responses are rejected, also those
+//! that `mutation` does not produce: duplicate or similar names, values under other names, unknown
 //! types. Method: a synthetic block, changed by hand.
 
 use expect_test::{Expect, expect};
@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::test_block::TestBlock;
 use super::{raw, response};
-use crate::verify::{Block, Error, Level, block, header, logs, receipts};
+use crate::verify::{
+    Block, Error, Level, verify_block, verify_header, verify_logs, verify_receipts,
+};
 
 /// The errors of several responses, one per line.
 #[derive(Default)]
@@ -24,15 +26,16 @@ impl Errors {
     }
 }
 
-/// The synthetic block with one member changed, given by its pointer.
+/// Returns the synthetic block with another value of the member at this JSON pointer.
 fn block_with(pointer: &str, value: Value) -> Vec<u8> {
     let mut block = TestBlock::new().block;
     *block.pointer_mut(pointer).unwrap() = value;
     raw(&block)
 }
 
+/// Verifies a block at the level `full`.
 fn full(raw: &[u8]) -> Result<Block, Error> {
-    block(raw, Level::Full)
+    verify_block(raw, Level::Full)
 }
 
 fn sample() -> (Block, TestBlock) {
@@ -40,11 +43,11 @@ fn sample() -> (Block, TestBlock) {
     (full(&raw(&sample.block)).unwrap(), sample)
 }
 
-/// Verifies the receipts with one member changed, given by its pointer.
+/// Verifies the receipts with another value of the member at this JSON pointer.
 fn verify_receipts_with(pointer: &str, value: Value) -> Result<(), Error> {
     let (block, mut sample) = sample();
     *sample.receipts.pointer_mut(pointer).unwrap() = value;
-    receipts(&block, &raw(&sample.receipts), Level::Full)
+    verify_receipts(&block, &raw(&sample.receipts), Level::Full)
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn values_of_another_fork_are_rejected() {
     let members = recorded.as_object_mut().unwrap();
     let value = members.remove("requestsHash").unwrap();
     members.insert("blockAccessListHash".to_owned(), value);
-    errors.push(header(&raw(&recorded), Level::Headers));
+    errors.push(verify_header(&raw(&recorded), Level::Headers));
     errors.check(expect![[r#"
         requestsHash: missing, expected a value, because a later fork's member is present
     "#]]);
@@ -218,13 +221,13 @@ fn missing_and_extra_receipts_are_rejected() {
     swapped.swap(0, 1);
     let (missing, extra, swapped): (Value, Value, Value) =
         (all_receipts[..8].into(), extra.into(), swapped.into());
-    errors.push(receipts(&block, &raw(&missing), Level::Off));
-    errors.push(receipts(&block, &raw(&missing), Level::Full));
-    errors.push(receipts(&block, &raw(&extra), Level::Off));
-    errors.push(receipts(&block, &raw(&extra), Level::Full));
-    errors.push(receipts(&block, &raw(&swapped), Level::Off));
-    errors.push(receipts(&block, &raw(&swapped), Level::Full));
-    errors.push(receipts(&block, b"{}", Level::Full));
+    errors.push(verify_receipts(&block, &raw(&missing), Level::Off));
+    errors.push(verify_receipts(&block, &raw(&missing), Level::Full));
+    errors.push(verify_receipts(&block, &raw(&extra), Level::Off));
+    errors.push(verify_receipts(&block, &raw(&extra), Level::Full));
+    errors.push(verify_receipts(&block, &raw(&swapped), Level::Off));
+    errors.push(verify_receipts(&block, &raw(&swapped), Level::Full));
+    errors.push(verify_receipts(&block, b"{}", Level::Full));
     errors.check(expect![[r#"
         receipts: found 8, expected 9 by the number of transactions
         receipts: found 8, expected 9 by the number of transactions
@@ -245,11 +248,11 @@ fn a_header_with_another_bloom_is_rejected() {
         let bloom = &mut block.header.as_mut().unwrap().logs_bloom;
         let original_bloom = *bloom;
         bloom[bit] ^= 1;
-        errors.push(receipts(&block, &raw(&sample.receipts), Level::Full));
-        errors.push(logs(&block, &raw(&sample.logs()), Level::Headers));
+        errors.push(verify_receipts(&block, &raw(&sample.receipts), Level::Full));
+        errors.push(verify_logs(&block, &raw(&sample.logs()), Level::Headers));
         block.header.as_mut().unwrap().logs_bloom = original_bloom;
     }
-    receipts(&block, &raw(&sample.receipts), Level::Full).unwrap();
+    verify_receipts(&block, &raw(&sample.receipts), Level::Full).unwrap();
     errors.check(expect![[r#"
         logsBloom: found 1 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
         logsBloom: found 1 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
@@ -266,18 +269,18 @@ fn missing_logs_are_rejected() {
     // The last log has no topics, and its address emits others, so no bloom reveals that it is
     // missing.
     let some_logs: Value = all_logs[..all_logs.len() - 1].into();
-    logs(&block, &raw(&some_logs), Level::Headers).unwrap();
+    verify_logs(&block, &raw(&some_logs), Level::Headers).unwrap();
     let some_logs: Value = all_logs[..all_logs.len() - 2].into();
-    errors.push(logs(&block, &raw(&some_logs), Level::Headers));
-    errors.push(logs(&block, &raw(&all_logs[1..].into()), Level::Headers));
-    errors.push(logs(&block, b"[]", Level::Headers));
-    logs(&block, b"[]", Level::Off).unwrap();
+    errors.push(verify_logs(&block, &raw(&some_logs), Level::Headers));
+    errors.push(verify_logs(&block, &raw(&all_logs[1..].into()), Level::Headers));
+    errors.push(verify_logs(&block, b"[]", Level::Headers));
+    verify_logs(&block, b"[]", Level::Off).unwrap();
     let mut swapped = all_logs.clone();
     swapped.swap(0, 5);
-    errors.push(logs(&block, &raw(&swapped.into()), Level::Headers));
+    errors.push(verify_logs(&block, &raw(&swapped.into()), Level::Headers));
     let mut out_of_range = sample.logs();
     out_of_range[3]["transactionIndex"] = json!("0xffffffffffffffff");
-    errors.push(logs(&block, &raw(&out_of_range), Level::Headers));
+    errors.push(verify_logs(&block, &raw(&out_of_range), Level::Headers));
     errors.check(expect![[r#"
         logsBloom: found 10 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
         logs[0].logIndex: found 0x1, expected 0x0 by counting the block's logs
@@ -292,9 +295,9 @@ fn missing_logs_are_rejected() {
 fn a_block_read_at_level_off_verifies_nothing() {
     let mut errors = Errors::default();
     let sample = TestBlock::new();
-    let block = block(&raw(&sample.block), Level::Off).unwrap();
-    receipts(&block, &raw(&sample.receipts), Level::Off).unwrap();
-    errors.push(receipts(&block, &raw(&sample.receipts), Level::Full));
+    let block = verify_block(&raw(&sample.block), Level::Off).unwrap();
+    verify_receipts(&block, &raw(&sample.receipts), Level::Off).unwrap();
+    errors.push(verify_receipts(&block, &raw(&sample.receipts), Level::Full));
     errors.check(expect![[r#"
         receiptsRoot: missing, expected a block whose header was verified before
     "#]]);

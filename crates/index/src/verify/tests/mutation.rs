@@ -1,6 +1,6 @@
 //! Goal: a change of any member is rejected, and the error names the member or the hash that covers
-//! it. Method: each member of real and synthetic responses is changed in turn. Lists name the
-//! changes that no check detects, and each entry must occur.
+//! it. Method: each member of real and synthetic responses is changed in turn. The lists
+//! `UNDETECTED_...` name the changes that no check detects. Each entry of these lists must occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,21 @@ use serde_json::{Value, json};
 
 use super::test_block::{self, TestBlock};
 use super::{block_with_hashes, folder, json, raw, response, unwrap_result};
-use crate::verify::{Block, Error, Level, block, header, logs, receipts};
+use crate::verify::{
+    Block, Error, Level, verify_block, verify_header, verify_logs, verify_receipts,
+};
 
 /// The way in which a member is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
-    /// Another value of almost the same form; one more digit may also make it malformed.
+    /// Another value of almost the same form. An additional digit may also make the value
+    /// malformed.
     Value,
+    /// The member becomes null.
     Null,
+    /// The member is removed.
     Removed,
-    /// A number, which no member is.
+    /// A JSON number, although no member is a number.
     Form,
     /// An array without its last element.
     Shorter,
@@ -25,21 +30,24 @@ enum Change {
 
 use Change::{Form, Null, Removed, Shorter};
 
-/// A position in a response, and its pattern with `*` for each index.
+/// A position in a response.
 #[derive(Debug, Clone)]
 struct Position {
+    /// The JSON pointer, such as `/transactions/3/value`.
     pointer: String,
+    /// The path as errors name it, such as `transactions[3].value`.
     path: String,
+    /// The path with `*` for each index.
     pattern: String,
-    /// The type of its transaction, if it belongs to one.
+    /// The type of the transaction to which the position belongs; empty outside of transactions.
     kind: String,
 }
 
-/// Changes that no check detects: the pattern of the member, the transaction types (all types if
-/// empty), and the changes.
+/// Changes that no check detects. Each entry has the pattern of the member, the transaction types
+/// separated by spaces (empty for all types), and the changes.
 type UndetectedChanges = &'static [(&'static str, &'static str, &'static [Change])];
 
-/// The change of an optional member that is missing afterwards.
+/// The changes after which an optional member is missing.
 const ABSENT: &[Change] = &[Null, Removed];
 
 const UNDETECTED_IN_BLOCKS: UndetectedChanges = &[
@@ -99,9 +107,10 @@ const UNDETECTED_IN_LOGS: UndetectedChanges = &[
     ("logs[*].removed", "", ABSENT),
 ];
 
-/// Returns true if an error of this field may result from a change at this spot.
+/// Returns true if a change at this position may cause an error that names `field`.
 fn covers(field: &str, position: &Position) -> bool {
     let path = position.path.as_str();
+    // The path of the element of a list to which the position belongs.
     let element_path = |list: &str| {
         path.strip_prefix(list)
             .and_then(|rest| rest.find(']').map(|end| &path[..list.len() + end + 1]))
@@ -143,8 +152,8 @@ fn covers(field: &str, position: &Position) -> bool {
     }
 }
 
-/// Every position below a value.
-fn positions(value: &Value, parent: &Position, positions_found: &mut Vec<Position>) {
+/// Adds all positions below a value to `found`.
+fn collect_positions(value: &Value, parent: &Position, found: &mut Vec<Position>) {
     match value {
         Value::Object(members) => {
             let kind = members.get("type").and_then(Value::as_str).unwrap_or(&parent.kind);
@@ -156,8 +165,8 @@ fn positions(value: &Value, parent: &Position, positions_found: &mut Vec<Positio
                     pattern: format!("{}{separator}{name}", parent.pattern),
                     kind: kind.to_owned(),
                 };
-                positions(member, &child, positions_found);
-                positions_found.push(child);
+                collect_positions(member, &child, found);
+                found.push(child);
             }
         }
         Value::Array(elements) => {
@@ -168,38 +177,40 @@ fn positions(value: &Value, parent: &Position, positions_found: &mut Vec<Positio
                     pattern: format!("{}[*]", parent.pattern),
                     kind: parent.kind.clone(),
                 };
-                positions(element, &child, positions_found);
-                positions_found.push(child);
+                collect_positions(element, &child, found);
+                found.push(child);
             }
         }
         _ => {}
     }
 }
 
-/// A few positions of each pattern and type: the first, the last, and some in equal steps between.
-fn sample_positions(value: &Value, root: &str, each: usize) -> Vec<Position> {
+/// Returns at most `per_pattern` positions of each pattern and transaction type: the first, the
+/// last, and positions in equal steps between.
+fn sample_positions(value: &Value, root: &str, per_pattern: usize) -> Vec<Position> {
     let root_position = Position {
         pointer: String::new(),
         path: root.to_owned(),
         pattern: root.to_owned(),
         kind: String::new(),
     };
-    let mut positions_found = Vec::new();
-    positions(value, &root_position, &mut positions_found);
+    let mut found = Vec::new();
+    collect_positions(value, &root_position, &mut found);
     let mut groups: BTreeMap<(String, String), Vec<Position>> = BTreeMap::new();
-    for position in positions_found {
+    for position in found {
         groups.entry((position.pattern.clone(), position.kind.clone())).or_default().push(position);
     }
     let sample = |positions: Vec<Position>| {
         let last_index = positions.len() - 1;
-        let steps = each.saturating_sub(1).max(1);
-        let picks: BTreeSet<usize> = (0..each).map(|step| last_index * step / steps).collect();
-        picks.into_iter().map(move |pick| positions[pick].clone())
+        let steps = per_pattern.saturating_sub(1).max(1);
+        let indexes: BTreeSet<usize> =
+            (0..per_pattern).map(|step| last_index * step / steps).collect();
+        indexes.into_iter().map(move |index| positions[index].clone())
     };
     groups.into_values().flat_map(sample).collect()
 }
 
-/// The changes of one value, each with the new value; `None` removes the member.
+/// Returns the changes of one value, each with the new value; `None` removes the member.
 fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
     let mut changes = vec![(Form, Some(json!(7)))];
     if !value.is_null() {
@@ -212,7 +223,8 @@ fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
     match value {
         Value::String(text) if text == "0x" => changes.push(value_to("0x00".to_owned())),
         Value::String(text) => {
-            let digit = |at: usize| text[at..=at].chars().next().unwrap().to_digit(16).unwrap();
+            let digit =
+                |index: usize| text[index..=index].chars().next().unwrap().to_digit(16).unwrap();
             let last_index = text.len() - 1;
             changes.push(value_to(format!("{}{:x}", &text[..last_index], digit(last_index) ^ 1)));
             changes.push(value_to(format!("0x{:x}{}", digit(2) % 15 + 1, &text[3..])));
@@ -231,10 +243,12 @@ fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
     changes
 }
 
-/// The changes that no check detects, and the entries that have occurred.
+/// A test that changes responses.
 struct Mutations {
     undetected: UndetectedChanges,
+    /// The undetected changes that have occurred, each with the index of its entry.
     occurred: BTreeSet<(usize, Change)>,
+    /// Number of rejected changes.
     rejected: usize,
 }
 
@@ -243,10 +257,12 @@ impl Mutations {
         Self { undetected, occurred: BTreeSet::new(), rejected: 0 }
     }
 
-    fn entry(&self, position: &Position, change: Change) -> Option<usize> {
+    /// Returns the index of the entry for an undetected change, or `None` if there is no such
+    /// entry.
+    fn find_entry(&self, position: &Position, change: Change) -> Option<usize> {
         self.undetected.iter().position(|(pattern, kinds, changes)| {
-            let kind = kinds.is_empty() || kinds.split(' ').any(|kind| kind == position.kind);
-            *pattern == position.pattern && kind && changes.contains(&change)
+            let has_kind = kinds.is_empty() || kinds.split(' ').any(|kind| kind == position.kind);
+            *pattern == position.pattern && has_kind && changes.contains(&change)
         })
     }
 
@@ -255,11 +271,11 @@ impl Mutations {
         &mut self,
         response: &Value,
         root: &str,
-        each: usize,
+        per_pattern: usize,
         check: impl Fn(&[u8]) -> Result<(), Error>,
     ) {
         check(&raw(response)).unwrap();
-        let positions = sample_positions(response, root, each);
+        let positions = sample_positions(response, root, per_pattern);
         assert!(positions.len() > 10, "nothing to change");
         for position in positions {
             let value = response.pointer(&position.pointer).unwrap();
@@ -280,7 +296,7 @@ impl Mutations {
                 let result = check(&raw(&changed_response));
                 let description =
                     || format!("{change:?} of {} ({}): {result:?}", position.path, position.kind);
-                if let Some(entry) = self.entry(&position, change) {
+                if let Some(entry) = self.find_entry(&position, change) {
                     // One more digit may also break the form, which is rejected.
                     let is_malformed = result.as_ref().is_err_and(|error| {
                         change == Change::Value && error.field == position.path
@@ -304,7 +320,7 @@ impl Mutations {
         }
     }
 
-    /// Checks that each entry of the list occurred, so that no entry outlives its reason.
+    /// Checks that each entry of the list has occurred, and that enough changes were rejected.
     fn end(&self, rejected_min: usize) {
         for (entry, (pattern, _, changes)) in self.undetected.iter().enumerate() {
             for change in *changes {
@@ -319,7 +335,7 @@ impl Mutations {
 }
 
 fn full(raw: &[u8]) -> Result<(), Error> {
-    block(raw, Level::Full).map(|_| ())
+    verify_block(raw, Level::Full).map(|_| ())
 }
 
 #[test]
@@ -354,7 +370,7 @@ fn changed_headers_are_rejected() {
     let mut sample = json(&folder(file));
     let members = sample.as_object_mut().unwrap();
     members.retain(|name, value| !value.is_array() && name != "size");
-    mutations.run(&sample, "", 1, |raw| header(raw, Level::Headers).map(|_| ()));
+    mutations.run(&sample, "", 1, |raw| verify_header(raw, Level::Headers).map(|_| ()));
     mutations.end(100);
 }
 
@@ -369,7 +385,7 @@ fn changed_senders_are_rejected() {
         let mut changed = sample.clone();
         *changed.pointer_mut(&position.pointer).unwrap() = json!(format!("0x{}", "5".repeat(40)));
         full(&raw(&changed)).unwrap();
-        assert_eq!(block(&raw(&changed), Level::Senders).unwrap_err().field, position.path);
+        assert_eq!(verify_block(&raw(&changed), Level::Senders).unwrap_err().field, position.path);
         count += 1;
     }
     assert_eq!(count, 9);
@@ -378,15 +394,15 @@ fn changed_senders_are_rejected() {
 #[test]
 fn changed_receipts_are_rejected() {
     let mut mutations = Mutations::new(UNDETECTED_IN_RECEIPTS);
-    let check = |block: Block| move |raw: &[u8]| receipts(&block, raw, Level::Full);
+    let check = |block: Block| move |raw: &[u8]| verify_receipts(&block, raw, Level::Full);
     let sample = TestBlock::new();
-    let verified_sample = block(&raw(&sample.block), Level::Full).unwrap();
+    let verified_sample = verify_block(&raw(&sample.block), Level::Full).unwrap();
     mutations.run(&sample.receipts, "receipts", 3, check(verified_sample));
     for (block_file, receipts_file) in [
         ("eth_getBlockByHash/get-block-by-hash.io", "get-block-receipts-by-hash.io"),
         ("eth_getBlockByNumber/get-safe.io", "get-block-receipts-latest.io"),
     ] {
-        let block = block(&raw(&response(block_file)), Level::Full).unwrap();
+        let block = verify_block(&raw(&response(block_file)), Level::Full).unwrap();
         let sample = response(&format!("eth_getBlockReceipts/{receipts_file}"));
         mutations.run(&sample, "receipts", 2, check(block));
     }
@@ -402,7 +418,7 @@ fn changed_receipts_are_rejected() {
 fn changed_logs_are_rejected() {
     let mut mutations = Mutations::new(UNDETECTED_IN_LOGS);
     let sample = TestBlock::new();
-    let block = block(&raw(&sample.block), Level::Full).unwrap();
-    mutations.run(&sample.logs(), "logs", 5, |raw| logs(&block, raw, Level::Headers));
+    let block = verify_block(&raw(&sample.block), Level::Full).unwrap();
+    mutations.run(&sample.logs(), "logs", 5, |raw| verify_logs(&block, raw, Level::Headers));
     mutations.end(150);
 }

@@ -1,6 +1,6 @@
-//! Converts blocks of `alloy_consensus` to the JSON of a node: blocks of a real chain, and
-//! synthetic blocks with a transaction of every type. `alloy_consensus` computes the roots and
-//! hashes, not the code under test.
+//! Converts blocks of `alloy_consensus` to the JSON of a node: blocks of a recorded chain, and
+//! synthetic blocks with a transaction of every type. The library `alloy_consensus` computes the
+//! roots and hashes, independently of the code under test.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -29,13 +29,14 @@ fn hex<T: std::fmt::LowerHex>(value: T) -> Value {
     Value::from(format!("{value:#x}"))
 }
 
+/// Sets a member, if there is a value.
 fn set<T: std::fmt::LowerHex>(members: &mut Value, name: &str, value: Option<T>) {
     if let Some(value) = value {
         members[name] = hex(value);
     }
 }
 
-/// The blocks of `testdata/execution-apis`, 1 to 54.
+/// Returns blocks 1 to 54 of the chain in `testdata/execution-apis`.
 pub(super) fn chain() -> Vec<Value> {
     let bytes = fs::read(folder("execution-apis/chain.rlp")).unwrap();
     let (mut rest, mut blocks) = (bytes.as_slice(), Vec::new());
@@ -45,7 +46,7 @@ pub(super) fn chain() -> Vec<Value> {
     blocks
 }
 
-/// The JSON of a block.
+/// Returns the JSON of a block.
 fn block_json(block: &Block) -> Value {
     let header = &block.header;
     let mut json = json!({
@@ -127,11 +128,11 @@ fn transaction_json(tx: &Tx, index: usize, header: &Header) -> Value {
         return json;
     }
     json["yParity"] = hex(parity);
-    let item = |item: &AccessListItem| {
+    let item_json = |item: &AccessListItem| {
         let keys: Value = item.storage_keys.iter().map(hex).collect();
         json!({ "address": hex(item.address), "storageKeys": keys })
     };
-    json["accessList"] = tx.access_list().unwrap().iter().map(item).collect();
+    json["accessList"] = tx.access_list().unwrap().iter().map(item_json).collect();
     if tx.ty() > 1 {
         json["maxFeePerGas"] = hex(tx.max_fee_per_gas());
     }
@@ -165,13 +166,13 @@ pub(crate) struct TestBlock {
 }
 
 impl TestBlock {
-    /// A block with a transaction of every type.
+    /// Returns a block with a transaction of every type.
     pub(super) fn new() -> Self {
         static BLOCK: OnceLock<TestBlock> = OnceLock::new();
         BLOCK.get_or_init(|| Self::with_transactions(transactions())).clone()
     }
 
-    /// All logs of the block.
+    /// Returns an array of all logs of the block.
     pub(crate) fn logs(&self) -> Value {
         let receipts = self.receipts.as_array().unwrap();
         receipts.iter().flat_map(|receipt| receipt["logs"].as_array().unwrap().clone()).collect()
@@ -251,7 +252,7 @@ fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
             "transactionHash": hex(tx.tx_hash()),
             "transactionIndex": hex(index),
         });
-        let mut log = |log: &Log| {
+        let mut log_json = |log: &Log| {
             let mut json = position.clone();
             json["address"] = hex(log.address);
             json["topics"] = log.topics().iter().map(hex).collect();
@@ -261,7 +262,7 @@ fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
             log_count += 1;
             json
         };
-        let logs: Value = receipt.logs().iter().map(&mut log).collect();
+        let logs: Value = receipt.logs().iter().map(&mut log_json).collect();
         let gas = receipt.cumulative_gas_used();
         let mut json = position.clone();
         json["type"] = hex(tx.ty());
@@ -311,7 +312,7 @@ fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
     }
 }
 
-/// Adds a sample signature, from which some sender is recovered.
+/// Adds a made-up signature from which the sender can be recovered.
 fn sign(tx: EthereumTypedTransaction<TxEip4844>) -> Tx {
     let hash = tx.signature_hash();
     let seed = U256::from_be_bytes(hash.0) >> 8;
@@ -332,6 +333,7 @@ fn access_list() -> AccessList {
     ])
 }
 
+/// Returns transactions of every type.
 fn transactions() -> Vec<Tx> {
     let to = Address::repeat_byte(0xbb);
     let legacy = |chain_id, to| TxLegacy {
@@ -406,7 +408,7 @@ fn transactions() -> Vec<Tx> {
     ]
 }
 
-/// The second authorization is invalid, but a block may hold it.
+/// Returns two authorizations. The second is invalid, but a block may contain it.
 fn authorizations() -> Vec<SignedAuthorization> {
     let authorization = |nonce, parity| {
         let address = Address::repeat_byte(0xcc);

@@ -11,16 +11,17 @@ use crate::engine::classify::{self, CallOutcome};
 const MAX: usize = 64 << 20;
 
 fn feed_pieces(text: &[u8], sizes: &[usize], mut body: Body) -> Body {
-    let (mut at, mut sizes) = (0, sizes.iter().cycle());
-    while at < text.len() {
-        let end = (at + sizes.next().unwrap()).min(text.len());
-        body.append(&text[at..end], MAX).unwrap();
-        at = end;
+    let (mut offset, mut sizes) = (0, sizes.iter().cycle());
+    while offset < text.len() {
+        let end = (offset + sizes.next().unwrap()).min(text.len());
+        body.append(&text[offset..end], MAX).unwrap();
+        offset = end;
     }
     body
 }
 
-fn judged(text: &[u8]) -> (CallOutcome, Vec<CallOutcome>) {
+/// Classifies a text as the response to a single call, and to a batch.
+fn classify_both(text: &[u8]) -> (CallOutcome, Vec<CallOutcome>) {
     let mut outcomes = vec![CallOutcome::of(Class::Reset); 3];
     classify::batch(200, text, 7, 1, &mut outcomes);
     (classify::single(200, text, 7), outcomes)
@@ -67,11 +68,11 @@ proptest! {
             body.store();
         }
         let body = feed_pieces(&text, &sizes, body);
-        let came = body.received();
-        prop_assert_eq!(judged(came.parsed), judged(&text));
-        prop_assert_eq!(came.length, text.len());
+        let received = body.received();
+        prop_assert_eq!(classify_both(received.parsed), classify_both(&text));
+        prop_assert_eq!(received.length, text.len());
         let kept = sampled || text.len() <= WHOLE_BYTES_MAX;
-        prop_assert_eq!(came.stored, kept.then_some(text.as_slice()));
+        prop_assert_eq!(received.stored, kept.then_some(text.as_slice()));
     }
 }
 

@@ -6,9 +6,9 @@ use lab_model::record::Class;
 use super::{CallOutcome, batch, recorded, recorded_batch, single};
 
 fn check(status: u16, body: &str, expected: Class) -> Option<i64> {
-    let ending = single(status, body.as_bytes(), 7);
-    assert_eq!(ending.class, expected, "{status} {body}");
-    ending.code
+    let outcome = single(status, body.as_bytes(), 7);
+    assert_eq!(outcome.class, expected, "{status} {body}");
+    outcome.code
 }
 
 #[test]
@@ -39,21 +39,21 @@ fn single_calls() {
 
 #[test]
 fn recorded_calls() {
-    let mut asked =
+    let mut call =
         RecordedRequest { method: 0, calls: 1, body: Box::default(), id: (*b"\"a\"").into() };
-    let answer = br#"{"id":"a","result":1}"#;
-    assert_eq!(recorded(200, answer, &asked).class, Class::Ok);
-    asked.id = (*b"1").into();
-    assert_eq!(recorded(200, answer, &asked).class, Class::WrongId);
-    asked.id = Box::default();
-    assert_eq!(recorded(200, answer, &asked).class, Class::Ok);
+    let response = br#"{"id":"a","result":1}"#;
+    assert_eq!(recorded(200, response, &call).class, Class::Ok);
+    call.id = (*b"1").into();
+    assert_eq!(recorded(200, response, &call).class, Class::WrongId);
+    call.id = Box::default();
+    assert_eq!(recorded(200, response, &call).class, Class::Ok);
 }
 
 fn classes(status: u16, body: &str) -> Vec<Class> {
     // Ids 10, 12, 14.
     let mut outcomes = [CallOutcome::of(Class::Reset); 3];
     batch(status, body.as_bytes(), 10, 2, &mut outcomes);
-    outcomes.map(|ending| ending.class).into()
+    outcomes.map(|outcome| outcome.class).into()
 }
 
 #[test]
@@ -71,7 +71,8 @@ fn batches() {
     assert_eq!(classes(200, &format!("[{a},{b},{c},{c}]")), [WrongId; 3]);
     assert_eq!(classes(200, a), [Malformed; 3]);
     assert_eq!(classes(200, r#"{"id":null,"error":{"code":1,"message":""}}"#), [RpcError; 3]);
-    // One whose id could not be read, or is nobody's, is told without (JSON-RPC 2.0, section 6).
+    // An error has the id null if the server could not read the id of its call (JSON-RPC 2.0,
+    // section 6).
     let blind = r#"{"id":null,"error":{"code":-32600,"message":""}}"#;
     assert_eq!(classes(200, &format!("[{a},{blind},{c}]")), [Ok, RpcError, Ok]);
     assert_eq!(classes(200, &format!("[{blind},{a},{blind}]")), [Ok, RpcError, RpcError]);
@@ -87,5 +88,5 @@ fn batches() {
 fn recorded_batches() {
     let mut outcomes = [CallOutcome::of(Class::Reset); 2];
     recorded_batch(200, br#"[{"id":"x","result":1}]"#, &mut outcomes);
-    assert_eq!(outcomes.map(|ending| ending.class), [Class::Ok, Class::Malformed]);
+    assert_eq!(outcomes.map(|outcome| outcome.class), [Class::Ok, Class::Malformed]);
 }

@@ -1,5 +1,5 @@
-//! Goal: requests are the bytes that the plan describes. Method: the text of each generator for a
-//! known chain state, and requests that are parsed again.
+//! Goal: requests are the bytes that the plan describes. Method: the text of each generator is
+//! checked for a known chain, and requests are parsed again.
 
 use std::sync::Arc;
 
@@ -21,9 +21,10 @@ fn writer(decimal: bool) -> CallWriter {
     }
 }
 
-fn drawn(draw: &Draw, decimal: bool, nth: u64) -> String {
+/// Returns the text of a random value in this iteration.
+fn drawn(draw: &Draw, decimal: bool, iteration: u64) -> String {
     let mut out = Vec::new();
-    writer(decimal).write_draw(&mut out, draw, &mut Rng::new(1, 0, nth, 0));
+    writer(decimal).write_draw(&mut out, draw, &mut Rng::new(1, 0, iteration, 0));
     String::from_utf8(out).unwrap()
 }
 
@@ -60,9 +61,10 @@ fn random_bytes_are_as_many_and_differ() {
 
 #[test]
 fn draws_cover_their_range() {
-    let all: std::collections::BTreeSet<String> =
-        (0..200).map(|nth| drawn(&Draw::BlockBehind { behind: (0, 3) }, true, nth)).collect();
-    assert_eq!(all.into_iter().collect::<Vec<_>>(), ["1000", "997", "998", "999"]);
+    let numbers: std::collections::BTreeSet<String> = (0..200)
+        .map(|iteration| drawn(&Draw::BlockBehind { behind: (0, 3) }, true, iteration))
+        .collect();
+    assert_eq!(numbers.into_iter().collect::<Vec<_>>(), ["1000", "997", "998", "999"]);
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn the_length_is_right_for_any_number_of_digits() {
             head: b"POST / HTTP/1.1\r\nContent-Length: ".to_vec(),
             scenarios: vec![super::ScenarioRequests {
                 steps: vec![super::StepSource::Choose {
-                    cumulative: vec![1.0],
+                    cumulative_weights: vec![1.0],
                     calls: vec![super::Call {
                         method: 3,
                         pieces: vec![lab_model::plan::Piece::Text(
@@ -83,7 +85,7 @@ fn the_length_is_right_for_any_number_of_digits() {
                     }],
                 }],
                 batch: None,
-                ids: 1,
+                ids_per_iteration: 1,
             }],
             writer: writer(false),
             transaction_log: None,
@@ -91,8 +93,8 @@ fn the_length_is_right_for_any_number_of_digits() {
             head_start: 0,
             body_start: 0,
         };
-        let which = RequestKey { scenario: 0, iteration: 42, step: 0 };
-        let composed = composer.compose(which, &mut Vec::new());
+        let key = RequestKey { scenario: 0, iteration: 42, step: 0 };
+        let composed = composer.compose(key, &mut Vec::new());
         assert_eq!(composed.kind, RequestKind::Single { method: 3, id: 42 });
         let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":42{}", "x".repeat(size));
         let expected = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());

@@ -11,13 +11,13 @@ fn the_first_entry_of_a_queue_expires_first() {
     deadlines.set(0, 2, 5);
     deadlines.set(0, 0, 6);
     deadlines.set(1, 1, 6);
-    assert_eq!((deadlines.until(0), deadlines.until(1)), (Some(15), Some(106)));
+    assert_eq!((deadlines.earliest(0), deadlines.earliest(1)), (Some(15), Some(106)));
     assert_eq!(deadlines.take_expired(0, 14), None);
     assert_eq!(deadlines.take_expired(0, 20), Some((2, 15)));
     assert_eq!(deadlines.take_expired(0, 20), Some((0, 16)));
     assert_eq!(deadlines.take_expired(0, 20), None);
     deadlines.remove(0);
-    assert_eq!(deadlines.until(0), None);
+    assert_eq!(deadlines.earliest(0), None);
 }
 
 proptest! {
@@ -29,18 +29,18 @@ proptest! {
             lists.iter_mut().for_each(|list| list.retain(|&other| other != worker));
             match action {
                 2 => deadlines.remove(worker),
-                line => {
-                    deadlines.set(line, worker, now as u64);
-                    lists[line].push(worker);
+                queue => {
+                    deadlines.set(queue, worker, now as u64);
+                    lists[queue].push(worker);
                 }
             }
         }
-        for (line, list) in lists.iter().enumerate() {
-            let mut left = Vec::new();
-            while let Some((worker, _)) = deadlines.take_expired(line, u64::MAX) {
-                left.push(worker);
+        for (queue, list) in lists.iter().enumerate() {
+            let mut expired = Vec::new();
+            while let Some((worker, _)) = deadlines.take_expired(queue, u64::MAX) {
+                expired.push(worker);
             }
-            prop_assert_eq!(&left, list);
+            prop_assert_eq!(&expired, list);
         }
     }
 }

@@ -22,7 +22,7 @@ enum Parsed {
 fn parsed(read: &Read<'_>) -> Parsed {
     match read {
         Read::Incomplete => Parsed::Incomplete,
-        Read::Invalid(why) => Parsed::Invalid(*why),
+        Read::Invalid(error) => Parsed::Invalid(*error),
         Read::Complete { head, body, extra } => Parsed::Complete {
             status: head.status,
             body: body.stored.expect("these are short").to_vec(),
@@ -33,24 +33,27 @@ fn parsed(read: &Read<'_>) -> Parsed {
     }
 }
 
+/// Returns the result of a complete response without special fields.
 fn whole(status: u16, body: &str) -> Parsed {
     Parsed::Complete { status, body: body.into(), keep_alive: true, extra: false, wait: None }
 }
 
+/// Feeds a text to a reader in pieces of these sizes, and returns the last result.
 fn feed_pieces(text: &[u8], sizes: impl IntoIterator<Item = usize>) -> Parsed {
     let mut reader = Reader::default();
-    let (mut at, mut last) = (0, Parsed::Incomplete);
+    let (mut offset, mut last) = (0, Parsed::Incomplete);
     for size in sizes {
-        let end = (at + size).min(text.len());
-        last = parsed(&reader.feed(&text[at..end], MAX));
-        at = end;
-        if last != Parsed::Incomplete || at == text.len() {
+        let end = (offset + size).min(text.len());
+        last = parsed(&reader.feed(&text[offset..end], MAX));
+        offset = end;
+        if last != Parsed::Incomplete || offset == text.len() {
             break;
         }
     }
     last
 }
 
+/// Checks the result of a text, in one piece and byte by byte.
 fn check(text: &str, expected: &Parsed) {
     let bytes = text.as_bytes();
     assert_eq!(&feed_pieces(bytes, [bytes.len()]), expected, "in one piece: {text:?}");

@@ -1,7 +1,8 @@
 //! A ring of bits that marks which of the latest blocks or logs a connection received.
 
-/// One bit for each of the latest `64 * WORDS` numbers of an ascending count. A number shares its
-/// bit with the number that is one ring length lower, so the caller clears the bit in between.
+/// One bit for each of the latest `64 * WORDS` numbers of an ascending sequence. A number shares
+/// its bit with the number that is `64 * WORDS` lower. So the caller must clear the bit before it
+/// uses the bit for a higher number.
 #[derive(Debug)]
 pub(super) struct BitRing<const WORDS: usize>([u64; WORDS]);
 
@@ -28,7 +29,7 @@ impl<const WORDS: usize> BitRing<WORDS> {
     }
 }
 
-/// Returns the index of the word, and the bit in it.
+/// Returns the index of the word that has the number's bit, and a mask for the bit.
 fn position(number: u64, words: usize) -> (usize, u64) {
     ((number / 64) as usize % words, 1 << (number % 64))
 }

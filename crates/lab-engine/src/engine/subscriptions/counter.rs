@@ -1,5 +1,5 @@
-//! Counts notifications: compares each one with those that arrived before, on its own connection
-//! and on all others.
+//! Counts notifications. Compares each notification with the earlier notifications of the same
+//! connection, and with those of all other connections.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -14,18 +14,19 @@ use super::logs::{LogEntry, LogTable};
 use super::message::{Head, Log, parse_head, parse_log};
 use super::subscriber::{Subscriber, Tracker};
 
-/// What arrived on all connections.
+/// Counts the notifications of all connections.
 pub(super) struct Counter {
-    /// End of the warm-up.
+    /// End of the warm-up, in nanoseconds since the start of the run.
     measured_from: u64,
+    /// First arrivals of blocks.
     first_heads: FirstArrivals,
     log_tables: Vec<LogTable>,
-    /// Hashes block hashes to ids.
+    /// Maps block hashes to ids of 64 bits, which take less memory.
     hasher: RandomState,
 }
 
 impl Counter {
-    /// Creates a counter with this number of log tables.
+    /// Creates a counter. `log_tables` is the number of log tables.
     pub(super) fn new(measured_from: u64, log_tables: usize) -> Counter {
         Counter {
             measured_from,
@@ -40,7 +41,8 @@ impl Counter {
         now >= self.measured_from
     }
 
-    /// Counts a notification of the connection with this index. Returns false if it is not valid.
+    /// Counts a notification. `index` is the index of its subscriber, and `result` the block header
+    /// or log as JSON. Returns false if the notification is invalid.
     pub(super) fn count(
         &mut self,
         subscribers: &mut [Subscriber],
@@ -49,7 +51,7 @@ impl Counter {
         result: &[u8],
         now: u64,
     ) -> bool {
-        let group = subscribers[index].group;
+        let group = subscribers[index].group_index;
         match groups[group].kind {
             SubscriptionKind::Heads => {
                 let Some(head) = parse_head(result) else { return false };
@@ -107,7 +109,7 @@ impl Counter {
     ) {
         let id = self.hasher.hash_one((&*log.block_hash, log.index));
         let is_measured = self.is_measured(now);
-        let table_index = groups[subscribers[index].group].log_table;
+        let table_index = groups[subscribers[index].group_index].log_table;
         let table = &mut self.log_tables[table_index];
         if log.is_removed {
             table.withdraw(id);
@@ -116,7 +118,7 @@ impl Counter {
             counts.reorged += u64::from(is_measured);
             return;
         }
-        let (entry, settled) = table.entry(id, log.block, now, is_measured);
+        let (entry, settled) = table.find_or_add(id, log.block, now, is_measured);
         if let Some(settled) = settled {
             settle(subscribers, groups, table_index, &settled);
         }
@@ -129,11 +131,11 @@ impl Counter {
         subscriber.counts.notifications += 1;
         subscriber.counts.duplicates += u64::from(!is_new);
         if is_new {
-            groups[subscriber.group].delay.saturating_record(now - entry.first_arrival);
+            groups[subscriber.group_index].delay.saturating_record(now - entry.first_arrival);
         }
     }
 
-    /// Counts the logs that connections lack at the end of the run.
+    /// Counts the missing logs among the logs that are still in a table at the end of the run.
     pub(super) fn finish(&self, subscribers: &mut [Subscriber], groups: &[Group]) {
         for (index, table) in self.log_tables.iter().enumerate() {
             table.entries().for_each(|entry| settle(subscribers, groups, index, entry));
@@ -141,10 +143,11 @@ impl Counter {
     }
 }
 
-/// Counts a log on the connections that lack it.
+/// Settles a log: counts it as missing on each connection that lacks it. `table` is the index of
+/// the log's table.
 fn settle(subscribers: &mut [Subscriber], groups: &[Group], table: usize, entry: &LogEntry) {
     for subscriber in subscribers {
-        if groups[subscriber.group].log_table == table
+        if groups[subscriber.group_index].log_table == table
             && let Tracker::Logs(tracker) = &mut subscriber.tracker
         {
             subscriber.counts.missing += u64::from(tracker.settle(entry));
@@ -152,8 +155,8 @@ fn settle(subscribers: &mut [Subscriber], groups: &[Group], table: usize, entry:
     }
 }
 
-/// Returns the age of a block by the clock of this host, or `None` if it is negative or longer than
-/// histograms record.
+/// Returns the age of a block in nanoseconds by the clock of this host. `timestamp` is in seconds
+/// since 1970. Returns `None` if the age is negative or longer than histograms can record.
 fn age_of(timestamp: u64) -> Option<u64> {
     let created = UNIX_EPOCH.checked_add(Duration::from_secs(timestamp))?;
     let age = SystemTime::now().duration_since(created).ok()?;

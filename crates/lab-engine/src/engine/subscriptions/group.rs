@@ -1,5 +1,5 @@
-//! Holds what all connections of one subscription of the plan share, and builds its row of the
-//! result.
+//! The shared state of all connections of one subscription of the plan. Builds the subscription's
+//! row of the result.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,17 +25,21 @@ pub(super) struct Group {
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) peer: Peer,
     pub(super) opener: Opener,
-    /// The call that subscribes.
+    /// The JSON-RPC call that subscribes.
     pub(super) call: String,
-    /// Timeouts of the connect with the handshake, and of the response to the call.
-    pub(super) connect_timeout: u64,
-    pub(super) call_timeout: u64,
-    /// Index of the log table. Subscriptions to the same logs share one.
+    /// Timeout of the TCP connect, the TLS handshake and the WebSocket handshake together.
+    pub(super) connect_timeout_ns: u64,
+    /// Timeout of the response to the call that subscribes.
+    pub(super) call_timeout_ns: u64,
+    /// Index of the log table. Subscriptions to the same logs share a table.
     pub(super) log_table: usize,
     /// By reason: the number of connections that failed or ended.
     ended: BTreeMap<String, u64>,
+    /// Times from the start of a connect to the confirmation of the subscription.
     subscribe_time: Times,
+    /// Times from the first arrival of a block or log on any connection to its arrival on each.
     pub(super) delay: Times,
+    /// Ages of blocks at their arrival, by their timestamp.
     pub(super) age: Times,
 }
 
@@ -59,8 +63,8 @@ impl Group {
             peer: tls::build_peer(target, &plan.connections.tls, HttpVersion::Http1)?,
             opener: Opener::new(target)?,
             call: subscribe_call(subscription),
-            connect_timeout: nanos(target.connect_timeout),
-            call_timeout: nanos(target.timeout),
+            connect_timeout_ns: nanos(target.connect_timeout),
+            call_timeout_ns: nanos(target.timeout),
             log_table,
             ended: BTreeMap::new(),
             subscribe_time: empty_times(),
@@ -70,21 +74,24 @@ impl Group {
     }
 
     /// Counts a connection that failed or ended.
-    pub(super) fn end(&mut self, reason: String) {
+    pub(super) fn count_end(&mut self, reason: String) {
         *self.ended.entry(reason).or_default() += 1;
     }
 
     /// Records the time from the start of a connect to the confirmation.
-    pub(super) fn confirm(&mut self, elapsed: u64) {
-        self.subscribe_time.saturating_record(elapsed);
+    pub(super) fn record_subscribe_time(&mut self, elapsed_ns: u64) {
+        self.subscribe_time.saturating_record(elapsed_ns);
     }
 
-    /// Returns the row of the result. `has_reference` is true if missing logs can be found.
+    /// Builds the subscription's row of the result. `members` are the connections of the
+    /// subscription. `has_reference` is true if another connection requested the same logs, so that
+    /// missing logs can be detected.
     pub(super) fn into_row(self, members: &[&Subscriber], has_reference: bool) -> SubscriptionRow {
         let sum = |count: fn(&Subscriber) -> u64| members.iter().copied().map(count).sum::<u64>();
         let subscribed = || members.iter().filter(|member| member.was_subscribed);
         let notifications = || subscribed().map(|member| member.counts.notifications);
-        let knows_missing = self.kind == SubscriptionKind::Heads || has_reference;
+        // Gaps between block numbers show missing blocks even on a single connection.
+        let can_detect_missing = self.kind == SubscriptionKind::Heads || has_reference;
         SubscriptionRow {
             name: self.name,
             url: self.url,
@@ -98,7 +105,7 @@ impl Group {
             notifications_min: notifications().min().unwrap_or_default(),
             notifications_max: notifications().max().unwrap_or_default(),
             duplicates: sum(|member| member.counts.duplicates),
-            missing: knows_missing.then(|| sum(|member| member.counts.missing)),
+            missing: can_detect_missing.then(|| sum(|member| member.counts.missing)),
             connections_missing: sum(|member| u64::from(member.counts.missing > 0)),
             out_of_order: sum(|member| member.counts.out_of_order),
             reorged: sum(|member| member.counts.reorged),

@@ -1,19 +1,19 @@
-//! Finds duplicates, gaps and reorgs among the blocks that one connection received, and when each
+//! Finds duplicates, gaps and reorgs among the blocks that a connection received. Stores when each
 //! block first arrived on any connection.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::bit_ring::BitRing;
 
-/// Number of recent blocks whose first arrival is stored.
+/// Maximum number of recent blocks whose first arrival is stored.
 const ARRIVALS_MAX: usize = 8192;
 
-/// Number of recent blocks among which duplicates are found.
+/// Maximum number of recent blocks of a connection among which duplicates are found.
 const RECENT_MAX: usize = 256;
 /// Number of heights, counted down from the highest, at which a late block can still fill a gap.
-const WINDOW: u64 = 1024;
+const WINDOW_HEIGHTS: u64 = 1024;
 
-/// The relation of a block to those that the connection received before.
+/// The relation of a block to the blocks that the connection received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeadEvent {
     /// The block has arrived before.
@@ -22,28 +22,28 @@ pub(super) enum HeadEvent {
     Next(u64),
     /// A block at a height that was missing.
     OutOfOrder {
-        /// True if the gap is not counted.
+        /// True if the gap was not counted, because it occurred during the warm-up.
         is_ignored: bool,
     },
-    /// Another block at a height that has one, or a block below the first height or the window.
+    /// A second block at the same height, or a block below the first height or the window.
     Reorg,
 }
 
 /// The recent blocks of a connection.
 #[derive(Debug, Default)]
 pub(super) struct HeadTracker {
-    /// Ids of recent blocks.
+    /// Ids of recent blocks, which are hashes of their block hashes.
     recent: VecDeque<u64>,
-    /// The first and the highest height.
+    /// The height of the first block, and the highest height. `None` before the first block.
     range: Option<(u64, u64)>,
     /// Gaps up to this height are not counted.
     ignored_to: u64,
-    /// The heights of the window that have a block.
-    received: BitRing<{ WINDOW as usize / 64 }>,
+    /// The heights of the window at which a block arrived.
+    received: BitRing<{ WINDOW_HEIGHTS as usize / 64 }>,
 }
 
 impl HeadTracker {
-    /// Adds a block.
+    /// Adds a block and returns its relation to the earlier blocks.
     pub(super) fn add(&mut self, number: u64, id: u64) -> HeadEvent {
         // Most duplicates repeat the last block, so the search starts there.
         if self.recent.iter().rev().any(|&recent| recent == id) {
@@ -60,12 +60,13 @@ impl HeadTracker {
         };
         if number > highest {
             let skipped = number - highest - 1;
-            (number - skipped.min(WINDOW)..number).for_each(|height| self.received.clear(height));
+            (number - skipped.min(WINDOW_HEIGHTS)..number)
+                .for_each(|height| self.received.clear(height));
             self.range = Some((first, number));
             self.received.set(number);
             return HeadEvent::Next(skipped);
         }
-        if number < first || highest - number >= WINDOW || self.received.is_set(number) {
+        if number < first || highest - number >= WINDOW_HEIGHTS || self.received.is_set(number) {
             return HeadEvent::Reorg;
         }
         self.received.set(number);
@@ -81,23 +82,25 @@ impl HeadTracker {
 /// The first arrivals of recent blocks on any connection.
 #[derive(Debug, Default)]
 pub(super) struct FirstArrivals {
-    times: HashMap<u64, u64>,
-    /// Ids in the order of their first arrival.
+    /// By block id: the time of the first arrival.
+    first_times: HashMap<u64, u64>,
+    /// Block ids in the order of their first arrival.
     order: VecDeque<u64>,
 }
 
 impl FirstArrivals {
-    /// Returns the time of the first arrival of a block, which is `now` for a new one.
+    /// Records the arrival of a block. Returns the time of its first arrival, which is `now` for a
+    /// new block.
     pub(super) fn record(&mut self, id: u64, now: u64) -> u64 {
-        if let Some(&first) = self.times.get(&id) {
+        if let Some(&first) = self.first_times.get(&id) {
             return first;
         }
         if self.order.len() == ARRIVALS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.times.remove(&oldest);
+            self.first_times.remove(&oldest);
         }
-        self.times.insert(id, now);
+        self.first_times.insert(id, now);
         self.order.push_back(id);
         now
     }

@@ -1,29 +1,31 @@
 //! Finds the logs that are missing on a connection.
 //!
-//! A single connection cannot know that it lacks a log. So all connections that request the same
-//! logs share a [`LogTable`]: a log is missing on a connection if another one received it, and if
-//! the connection received logs of an earlier and of a later block.
+//! The logs of a single connection do not show that one is missing. So all connections that request
+//! the same logs share a [`LogTable`]. A log is missing on a connection if another connection
+//! received it, and if this connection received logs of an earlier and of a later block.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::bit_ring::BitRing;
 
-/// Number of recent logs in the table. Older logs are settled: they are received or missing.
+/// Maximum number of recent logs in the table. When a log leaves the table, it is settled: it is
+/// counted as missing on each connection that lacks it.
 const LOGS_MAX: usize = 8192;
 
 /// A recent log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogEntry {
-    /// Number of the log in the order of first arrivals.
+    /// Number of the log in the order of first arrivals, from 0.
     pub(super) sequence: u64,
+    /// Hash of the block hash and the log's index.
     id: u64,
-    /// Number of its block.
+    /// Number of the block that contains the log.
     block: u64,
-    /// When it first arrived.
+    /// Time of the first arrival, in nanoseconds since the start of the run.
     pub(super) first_arrival: u64,
-    /// True if it first arrived after the warm-up.
+    /// True if the log first arrived after the warm-up.
     is_measured: bool,
-    /// True if a reorg withdrew it.
+    /// True if a reorg withdrew the log.
     is_withdrawn: bool,
 }
 
@@ -31,16 +33,17 @@ pub(super) struct LogEntry {
 #[derive(Debug, Default)]
 pub(super) struct LogTable {
     entries: VecDeque<LogEntry>,
-    /// Sequence numbers by id.
+    /// By id: the sequence number.
     by_id: HashMap<u64, u64>,
-    /// Number of logs so far.
-    logs: u64,
+    /// Number of logs so far, also of those that left the table.
+    log_count: u64,
 }
 
 impl LogTable {
-    /// Returns the entry of a log, which is new at its first arrival. Also returns the oldest entry
-    /// if it had to make room. The caller settles it for each connection first.
-    pub(super) fn entry(
+    /// Returns the entry of a log, and adds it at the first arrival. Also returns the oldest entry
+    /// if it was removed to make room. The caller must settle that entry for each connection before
+    /// it adds the new one to a tracker.
+    pub(super) fn find_or_add(
         &mut self,
         id: u64,
         block: u64,
@@ -58,20 +61,20 @@ impl LogTable {
             self.by_id.remove(&settled.id);
         }
         let entry = LogEntry {
-            sequence: self.logs,
+            sequence: self.log_count,
             id,
             block,
             first_arrival: now,
             is_measured,
             is_withdrawn: false,
         };
-        self.logs += 1;
+        self.log_count += 1;
         self.by_id.insert(id, entry.sequence);
         self.entries.push_back(entry);
         (entry, settled)
     }
 
-    /// Marks a log as withdrawn, so that it is missing nowhere.
+    /// Marks a log as withdrawn, so that it is counted as missing on no connection.
     pub(super) fn withdraw(&mut self, id: u64) {
         if let Some(entry) = self.find(id) {
             entry.is_withdrawn = true;
@@ -95,26 +98,29 @@ impl LogTable {
 pub(super) struct LogTracker {
     /// The logs of the table that the connection received, by sequence number.
     received: Box<BitRing<{ LOGS_MAX / 64 }>>,
-    /// The lowest and the highest block with a received log.
+    /// Numbers of the lowest and the highest block with a received log. `None` before the first
+    /// log.
     blocks: Option<(u64, u64)>,
 }
 
 impl LogTracker {
     /// Adds a received log. Returns true if it is new on this connection.
     pub(super) fn add(&mut self, entry: &LogEntry) -> bool {
-        let (first, highest) = self.blocks.unwrap_or((entry.block, entry.block));
-        self.blocks = Some((first.min(entry.block), highest.max(entry.block)));
+        let (lowest, highest) = self.blocks.unwrap_or((entry.block, entry.block));
+        self.blocks = Some((lowest.min(entry.block), highest.max(entry.block)));
         let is_new = !self.received.is_set(entry.sequence);
         self.received.set(entry.sequence);
         is_new
     }
 
-    /// Forgets a log. Returns true if it is missing on this connection.
+    /// Clears the mark of a log that leaves the table. Returns true if the log is missing on this
+    /// connection.
     pub(super) fn settle(&mut self, entry: &LogEntry) -> bool {
         let is_received = self.received.is_set(entry.sequence);
         self.received.clear(entry.sequence);
-        let is_between =
-            self.blocks.is_some_and(|(first, last)| first < entry.block && entry.block < last);
+        let is_between = self
+            .blocks
+            .is_some_and(|(lowest, highest)| lowest < entry.block && entry.block < highest);
         !is_received && is_between && entry.is_measured && !entry.is_withdrawn
     }
 }

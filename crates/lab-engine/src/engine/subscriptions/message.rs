@@ -1,5 +1,5 @@
-//! Messages of a subscription: builds the request, and parses the messages of the server, which are
-//! the response to the request and notifications.
+//! Messages of a subscription. Builds the call that subscribes, and parses the server's messages:
+//! the response to that call, and notifications.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use lab_model::plan::{Subscription, SubscriptionKind};
 /// The id of the call that subscribes.
 const CALL_ID: &str = "1";
 
-/// Returns the call that subscribes.
+/// Returns the JSON-RPC call that subscribes.
 pub(super) fn subscribe_call(subscription: &Subscription) -> String {
     let kind = SubscriptionKind::name_of(subscription.kind);
     let filter = match (subscription.kind, subscription.addresses.as_slice()) {
@@ -32,11 +32,11 @@ pub(super) fn subscribe_call(subscription: &Subscription) -> String {
 /// A message of the server.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message<'a> {
-    /// The subscription is confirmed with this id.
+    /// The server confirms the subscription and gives it this id.
     Confirmed(Cow<'a, str>),
-    /// The subscription is refused with this code.
+    /// The server refuses the subscription with this error code.
     Refused(i64),
-    /// A notification.
+    /// A notification of a new block or log.
     Notification {
         /// Id of the subscription.
         subscription: Cow<'a, str>,
@@ -92,20 +92,20 @@ pub(super) struct Head<'a> {
     pub(super) number: u64,
     /// Block hash, as the server wrote it.
     pub(super) hash: Cow<'a, str>,
-    /// Seconds since 1970; `None` if the header has none or it is invalid.
+    /// Seconds since 1970; `None` if the timestamp is absent or invalid.
     pub(super) timestamp: Option<u64>,
 }
 
 /// The relevant members of a log.
 #[derive(Debug, PartialEq)]
 pub(super) struct Log<'a> {
-    /// Number of the block that contains it.
+    /// Number of the block that contains the log.
     pub(super) block: u64,
-    /// Hash of that block.
+    /// Hash of the block that contains the log.
     pub(super) block_hash: Cow<'a, str>,
-    /// Its index in the block.
+    /// Index of the log in the block.
     pub(super) index: u64,
-    /// True if a reorg withdrew it.
+    /// True if a reorg withdrew the log.
     pub(super) is_removed: bool,
 }
 

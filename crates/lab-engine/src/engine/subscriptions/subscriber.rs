@@ -1,4 +1,6 @@
-//! One connection with its subscription, from the connect to its end.
+//! One connection with its subscription, from the connect to the end of the connection.
+//!
+//! Times are nanoseconds since the start of the run.
 
 use std::net::TcpStream;
 
@@ -11,19 +13,19 @@ use super::logs::LogTracker;
 use crate::engine::connection::Connection;
 use crate::engine::websocket::{Decoder, Event, Handshake, HandshakeState, Masking, Opcode};
 
-/// Maximum number of bytes of a message buffer that is kept for the next message.
-const KEPT_BUFFER_MAX: usize = 16 << 10;
+/// Maximum capacity of a message buffer that is reused for the next message, in bytes.
+const REUSED_BUFFER_MAX: usize = 16 << 10;
 
 /// State of a connection.
 #[derive(Debug)]
 pub(super) enum State {
     /// Not dialed yet.
-    Waiting,
+    NotDialed,
     /// The TCP connect or the TLS handshake is in progress.
     Connecting,
     /// The handshake of the WebSocket is in progress.
     Opening(Handshake),
-    /// The call that subscribes has no response yet.
+    /// The call that subscribes was sent and has no response yet.
     Subscribing,
     /// The subscription is confirmed with this id.
     Subscribed(String),
@@ -31,7 +33,7 @@ pub(super) enum State {
     Ended,
 }
 
-/// What the connection received of its subscription.
+/// The blocks or logs that the connection received.
 #[derive(Debug)]
 pub(super) enum Tracker {
     Heads(Box<HeadTracker>),
@@ -41,60 +43,66 @@ pub(super) enum Tracker {
 /// Counts of one connection after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
+    /// Valid notifications.
     pub(super) notifications: u64,
+    /// Notifications of a block or log that the connection had received before.
     pub(super) duplicates: u64,
+    /// Blocks or logs that the connection should have received.
     pub(super) missing: u64,
+    /// Blocks that arrived after a higher block.
     pub(super) out_of_order: u64,
+    /// Blocks that replaced another block, and logs that a reorg withdrew.
     pub(super) reorged: u64,
+    /// Messages that are no valid notifications.
     pub(super) unreadable: u64,
 }
 
 /// One connection with its subscription.
 pub(super) struct Subscriber {
-    /// Index of its subscription.
-    pub(super) group: usize,
+    /// Index of the subscription.
+    pub(super) group_index: usize,
     pub(super) state: State,
     pub(super) connection: Option<Connection<TcpStream>>,
-    /// Number of the server's addresses that were tried.
+    /// Number of the server's addresses that were tried so far.
     pub(super) tried: usize,
     /// When the connect started.
     pub(super) started: u64,
     /// When the current step of the set-up times out.
     pub(super) deadline: u64,
-    /// True if the thread has not read all data of the connection yet.
-    pub(super) is_unread: bool,
+    /// True if the connection is queued because it has more to read.
+    pub(super) is_queued: bool,
     decoder: Decoder,
     /// The message that is being read.
     message: Vec<u8>,
     pub(super) tracker: Tracker,
     pub(super) counts: Counts,
-    /// True if the server confirmed the subscription.
+    /// True once the server has confirmed the subscription.
     pub(super) was_subscribed: bool,
 }
 
-/// The result of received bytes.
+/// The result of [`Subscriber::feed`].
 #[derive(Debug, PartialEq)]
 pub(super) enum Received {
     /// More bytes are needed.
     Nothing,
     /// The WebSocket is open. Holds the bytes that followed the handshake.
     Opened(Vec<u8>),
-    /// A complete message, of which this many bytes of the input were the last.
+    /// A message is complete. Holds the number of bytes consumed.
     Message(usize),
-    /// The connection ends for this reason.
+    /// The connection must be closed for this reason.
     End(String),
 }
 
 impl Subscriber {
-    pub(super) fn new(group: usize, kind: SubscriptionKind) -> Subscriber {
+    pub(super) fn new(group_index: usize, kind: SubscriptionKind) -> Subscriber {
         Subscriber {
-            group,
-            state: State::Waiting,
+            group_index,
+            state: State::NotDialed,
             connection: None,
             tried: 0,
             started: 0,
             deadline: 0,
-            is_unread: false,
+            is_queued: false,
             decoder: Decoder::default(),
             message: Vec::new(),
             tracker: match kind {
@@ -106,12 +114,12 @@ impl Subscriber {
         }
     }
 
-    /// Returns true while the connection is set up.
+    /// Returns true if the set-up of the connection has begun and not ended.
     pub(super) fn is_starting(&self) -> bool {
         matches!(self.state, State::Connecting | State::Opening(_) | State::Subscribing)
     }
 
-    /// Interprets the next bytes up to the end of a message. Replies to pings.
+    /// Decodes the next bytes up to the end of a message. Replies to pings.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
@@ -121,7 +129,7 @@ impl Subscriber {
         if let State::Opening(handshake) = &mut self.state {
             return match handshake.feed(bytes) {
                 HandshakeState::Incomplete => Received::Nothing,
-                HandshakeState::Open { rest } => Received::Opened(rest),
+                HandshakeState::Open { frames } => Received::Opened(frames),
                 HandshakeState::Refused { status, .. } => {
                     Received::End(format!("handshake refused: HTTP {status}"))
                 }
@@ -155,8 +163,9 @@ impl Subscriber {
                     let connection = self.connection.as_mut();
                     let sent = connection.map(|connection| connection.send(&frame, traffic));
                     // A server that pings without reading would fill the buffer of unsent bytes.
-                    let is_full = self.connection.as_ref().is_some_and(|c| !c.sent_all());
-                    if is_full || sent.is_none_or(|sent| sent.is_err()) {
+                    let has_unsent =
+                        self.connection.as_ref().is_some_and(|connection| !connection.sent_all());
+                    if has_unsent || sent.is_none_or(|sent| sent.is_err()) {
                         return Received::End("server does not read".to_owned());
                     }
                 }
@@ -175,9 +184,9 @@ impl Subscriber {
         std::mem::take(&mut self.message)
     }
 
-    /// Returns a message's buffer for the next message.
+    /// Gives the buffer of a handled message back for the next message.
     pub(super) fn give_back(&mut self, mut message: Vec<u8>) {
-        if message.capacity() <= KEPT_BUFFER_MAX {
+        if message.capacity() <= REUSED_BUFFER_MAX {
             message.clear();
             self.message = message;
         }

@@ -20,7 +20,8 @@ use crate::engine::websocket::tests::server::{Peer, Server, frame};
 /// Maximum number of messages from a server's thread that the test has not read.
 const CHANNEL_MAX: usize = 1024;
 
-/// A plan with subscriptions to servers.
+/// Returns a plan with subscriptions. A subscription is a server, a kind and a number of
+/// connections.
 fn plan(servers: &[(&Server, SubscriptionKind, usize)]) -> Plan {
     let mut plan = samples::open(1.0, 1, &["eth_blockNumber"]);
     for (server, kind, connections) in servers {
@@ -40,7 +41,7 @@ fn plan(servers: &[(&Server, SubscriptionKind, usize)]) -> Plan {
     plan
 }
 
-/// Runs subscriptions until all servers have reported `done` this often.
+/// Runs subscriptions until the servers have sent `times` messages to `done`.
 fn run(plan: Plan, servers: &[&Server], done: &Receiver<()>, times: usize) -> Vec<SubscriptionRow> {
     let addresses = servers.iter().map(|server| vec![server.address]).collect();
     let subscriptions =
@@ -79,7 +80,7 @@ fn confirm(peer: &mut Peer) -> io::Result<String> {
     Ok(call)
 }
 
-/// Reports that everything was sent, once the client has read it: it has replied to a ping.
+/// Waits until the client has read everything, which a pong shows, and reports that to the test.
 fn report(peer: &mut Peer, done: &Mutex<SyncSender<()>>) -> io::Result<()> {
     peer.send(&frame(0x89, b"last"))?;
     while peer.read_frame()?.0 != 0x8a {}
@@ -88,7 +89,7 @@ fn report(peer: &mut Peer, done: &Mutex<SyncSender<()>>) -> io::Result<()> {
     Ok(())
 }
 
-/// A server that sends these notifications to each connection.
+/// Returns a server. `script` returns the notifications that it sends on a connection.
 fn scripted(
     script: impl Fn(usize) -> Vec<String> + Send + Sync + 'static,
     done: &SyncSender<()>,
@@ -149,8 +150,8 @@ fn notifications_in_the_warm_up_are_not_counted() {
 #[test]
 fn a_log_is_missing_if_another_connection_received_it() {
     let (sender, done) = sync_channel(CHANNEL_MAX);
-    // The second connection lacks both logs of block 2 and one of block 4, but not those at its
-    // ends.
+    // The second connection lacks both logs of block 2, the log of block 3 and one log of block 4.
+    // It also lacks logs of its first and its last block, which do not count as missing.
     let script = |connection| match connection {
         0 => vec![
             log(1, 0, false),
@@ -181,14 +182,14 @@ fn delays_are_within_two_percent_of_those_of_the_servers() {
     const HEADS: usize = 20;
     const DELAY: Duration = Duration::from_millis(200);
     let (sender, done) = sync_channel(CHANNEL_MAX);
-    let (sent_in, sent) = sync_channel(CHANNEL_MAX);
-    let (delays_in, delays) = sync_channel(CHANNEL_MAX);
+    let (sent_sender, sent) = sync_channel(CHANNEL_MAX);
+    let (delays_sender, delays) = sync_channel(CHANNEL_MAX);
     let first_done = Mutex::new(sender.clone());
     let first = Server::new(move |peer| {
         confirm(peer)?;
         for number in 0..HEADS {
             peer.text(&head(number as u64, &number.to_string()))?;
-            sent_in.send((number, Instant::now())).unwrap();
+            sent_sender.send((number, Instant::now())).unwrap();
             std::thread::park_timeout(DELAY / 2); // Sleeps: the time between two blocks.
         }
         report(peer, &first_done)
@@ -200,7 +201,7 @@ fn delays_are_within_two_percent_of_those_of_the_servers() {
             let delay = (sent + DELAY).saturating_duration_since(Instant::now());
             std::thread::park_timeout(delay); // Sleeps: the planted delay.
             peer.text(&head(number as u64, &number.to_string()))?;
-            delays_in.send(sent.elapsed()).unwrap();
+            delays_sender.send(sent.elapsed()).unwrap();
         }
         report(peer, &second_done)
     });
@@ -226,7 +227,7 @@ fn missing_logs_of_one_connection_are_unknown() {
 
 #[test]
 fn the_end_of_a_connection_is_classed() {
-    /// What the server does on one connection, and the reason that is counted.
+    /// The server's actions on a connection, and the reason that the client counts.
     type Case = (fn(&mut Peer) -> io::Result<()>, &'static str);
     const CASES: [Case; 9] = [
         (
@@ -367,24 +368,24 @@ fn gaps_are_found_across_the_whole_window() {
         }
     }
     assert_eq!(found, skipped);
-    // Of the skipped heights, those of the window can still arrive.
+    // A block at a skipped height within the window can still arrive.
     assert_eq!(tracker.add(9_992, 1 << 40), HeadEvent::OutOfOrder { is_ignored: false });
 }
 
 #[test]
 fn logs_that_leave_the_table_are_settled() {
     let mut table = LogTable::default();
-    let (mut all, mut some) = (LogTracker::default(), LogTracker::default());
-    let (mut lost, mut missing) = (0, 0);
+    let (mut complete, mut incomplete) = (LogTracker::default(), LogTracker::default());
+    let (mut expected_missing, mut missing) = (0, 0);
     for number in 0..20_000 {
-        let (entry, settled) = table.entry(number, number, 0, true);
+        let (entry, settled) = table.find_or_add(number, number, 0, true);
         if let Some(settled) = settled {
-            assert!(!all.settle(&settled));
-            missing += u64::from(some.settle(&settled));
+            assert!(!complete.settle(&settled));
+            missing += u64::from(incomplete.settle(&settled));
         }
-        assert!(all.add(&entry));
-        if number % 9 == 4 { lost += 1 } else { assert!(some.add(&entry)) }
+        assert!(complete.add(&entry));
+        if number % 9 == 4 { expected_missing += 1 } else { assert!(incomplete.add(&entry)) }
     }
-    missing += table.entries().filter(|entry| some.settle(entry)).count() as u64;
-    assert_eq!(missing, lost);
+    missing += table.entries().filter(|entry| incomplete.settle(entry)).count() as u64;
+    assert_eq!(missing, expected_missing);
 }

@@ -1,4 +1,7 @@
-//! The thread that opens and reads all connections, and closes them at the end.
+//! The thread that opens and reads all subscribed connections, and closes them at the end.
+//!
+//! The set-up of a connection has four steps: TCP connect, TLS handshake, WebSocket handshake, and
+//! the call that subscribes. Times of type `u64` are nanoseconds since the start of the run.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,11 +25,13 @@ use crate::engine::world::{Socket as _, System, WAKEUP, World as _};
 
 /// Maximum number of connections that are set up at the same time.
 const STARTING_MAX: usize = 128;
-/// Maximum number of events that one turn handles.
+/// Maximum number of events that one turn of the loop handles.
 const EVENTS_MAX: usize = 256;
-/// Maximum time of one wait, in nanoseconds. Timeouts of the set-up are checked this often.
-const WAIT_MAX: u64 = 100_000_000;
-/// Number of pieces that are read from one connection before others are served.
+/// Maximum time of one wait for events. The thread checks the timeouts of the set-up at least this
+/// often.
+const WAIT_MAX_NS: u64 = 100_000_000;
+/// Maximum number of reads, of up to [`PIECE_BYTES`] each, from one connection before the thread
+/// serves others.
 const PIECES_MAX: usize = 4;
 
 /// The thread that opens and reads all connections.
@@ -35,17 +40,18 @@ pub(super) struct SubscriptionThread {
     stop: Arc<AtomicBool>,
     counter: Counter,
     groups: Vec<Group>,
+    /// All connections of the plan's subscriptions.
     subscribers: Vec<Subscriber>,
-    /// Indexes of connections that are set up.
+    /// Indexes of the subscribers whose set-up has begun and not ended.
     starting: Vec<usize>,
-    /// Index of the next connection to dial.
-    next: usize,
-    /// Indexes of connections that have more to read.
-    unread: VecDeque<usize>,
+    /// Index of the next subscriber to dial.
+    next_index: usize,
+    /// Indexes of subscribers whose connection has more to read.
+    read_queue: VecDeque<usize>,
     masking: Masking,
-    /// Traffic of subscriptions, which no row of the result has.
+    /// Traffic of all connections. The result does not report it.
     traffic: Traffic,
-    input: Vec<u8>,
+    read_buffer: Vec<u8>,
 }
 
 impl SubscriptionThread {
@@ -59,7 +65,9 @@ impl SubscriptionThread {
         world: System,
         stop: Arc<AtomicBool>,
     ) -> Result<SubscriptionThread, EngineFault> {
-        let (mut groups, mut subscribers, mut calls) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut groups, mut subscribers) = (Vec::new(), Vec::new());
+        // Subscriptions with the same call share a log table.
+        let mut calls = Vec::new();
         for (subscription, addresses) in plan.subscriptions.iter().zip(addresses) {
             if addresses.is_empty() {
                 return Err(EngineFault::NoAddress);
@@ -81,15 +89,15 @@ impl SubscriptionThread {
             groups,
             subscribers,
             starting: Vec::new(),
-            next: 0,
-            unread: VecDeque::new(),
+            next_index: 0,
+            read_queue: VecDeque::new(),
             masking: Masking::default(),
             traffic: Traffic::default(),
-            input: vec![0; PIECE_BYTES],
+            read_buffer: vec![0; PIECE_BYTES],
         })
     }
 
-    /// Holds the subscriptions until the run stops.
+    /// Opens and reads the connections until the run stops. Returns the rows of the result.
     ///
     /// # Errors
     /// Fails if the system's wait for events fails.
@@ -99,20 +107,20 @@ impl SubscriptionThread {
             let until_start = self.world.until_start();
             if until_start == 0 {
                 self.dial_next();
-                self.expire();
+                self.end_expired();
             }
-            let timeout = match self.unread.is_empty() {
-                true if until_start > 0 => until_start.min(WAIT_MAX),
-                true => WAIT_MAX,
+            let timeout = match self.read_queue.is_empty() {
+                true if until_start > 0 => until_start.min(WAIT_MAX_NS),
+                true => WAIT_MAX_NS,
                 false => 0,
             };
             self.world.wait(&mut events, timeout)?;
             for event in events.drain(..) {
                 self.handle_event(event);
             }
-            for _ in 0..self.unread.len() {
-                if let Some(index) = self.unread.pop_front() {
-                    self.subscribers[index].is_unread = false;
+            for _ in 0..self.read_queue.len() {
+                if let Some(index) = self.read_queue.pop_front() {
+                    self.subscribers[index].is_queued = false;
                     self.read(index);
                 }
             }
@@ -120,27 +128,28 @@ impl SubscriptionThread {
         Ok(self.finish())
     }
 
-    /// Dials further connections, as many as may be set up at the same time.
+    /// Dials further connections, up to the limit of concurrent set-ups.
     fn dial_next(&mut self) {
         let subscribers = &self.subscribers;
         self.starting.retain(|&index| subscribers[index].is_starting());
-        while self.starting.len() < STARTING_MAX && self.next < self.subscribers.len() {
-            let index = self.next;
-            self.next += 1;
+        while self.starting.len() < STARTING_MAX && self.next_index < self.subscribers.len() {
+            let index = self.next_index;
+            self.next_index += 1;
             self.starting.push(index);
             let now = self.world.now();
             let subscriber = &mut self.subscribers[index];
             subscriber.started = now;
-            subscriber.deadline = now + self.groups[subscriber.group].connect_timeout;
+            subscriber.deadline = now + self.groups[subscriber.group_index].connect_timeout_ns;
             subscriber.state = State::Connecting;
             self.dial(index);
         }
     }
 
-    /// Connects to the next address of the server.
+    /// Starts a connect to the next address of the subscriber's server. Ends the connection if no
+    /// address is left.
     fn dial(&mut self, index: usize) {
         let subscriber = &mut self.subscribers[index];
-        let addresses = &self.groups[subscriber.group].addresses;
+        let addresses = &self.groups[subscriber.group_index].addresses;
         while let Some(&address) = addresses.get(subscriber.tried) {
             subscriber.tried += 1;
             let Ok(socket) = self.world.connect(address) else { continue };
@@ -149,11 +158,11 @@ impl SubscriptionThread {
                 return;
             }
         }
-        self.end(index, "connect failed".to_owned());
+        self.end_connection(index, "connect failed".to_owned());
     }
 
-    /// Ends the connections whose set-up takes too long.
-    fn expire(&mut self) {
+    /// Ends the connections whose current step of the set-up has timed out.
+    fn end_expired(&mut self) {
         let now = self.world.now();
         for position in 0..self.starting.len() {
             let index = self.starting[position];
@@ -165,12 +174,13 @@ impl SubscriptionThread {
                 State::Connecting => "connect timed out",
                 State::Opening(_) => "handshake timed out",
                 State::Subscribing => "subscription timed out",
-                State::Waiting | State::Subscribed(_) | State::Ended => continue,
+                State::NotDialed | State::Subscribed(_) | State::Ended => continue,
             };
-            self.end(index, reason.to_owned());
+            self.end_connection(index, reason.to_owned());
         }
     }
 
+    /// Handles a socket event: continues the set-up, sends pending bytes, and reads.
     fn handle_event(&mut self, event: epoll::Event) {
         let (flags, token) = (event.flags, event.data.u64());
         if token == WAKEUP {
@@ -178,7 +188,7 @@ impl SubscriptionThread {
         }
         let index = token as usize;
         let subscriber = &mut self.subscribers[index];
-        let group = &self.groups[subscriber.group];
+        let group = &self.groups[subscriber.group_index];
         let Some(connection) = &mut subscriber.connection else { return };
         if connection.phase == Phase::Connecting {
             if connection.socket().connect_fault().is_some() {
@@ -186,13 +196,13 @@ impl SubscriptionThread {
                 return self.dial(index);
             }
             if connection.start_tls(&group.peer, self.world.now()).is_err() {
-                return self.end(index, "TLS handshake failed".to_owned());
+                return self.end_connection(index, "TLS handshake failed".to_owned());
             }
         }
         if connection.phase == Phase::Handshaking
             && connection.handshake(&mut self.traffic).is_err()
         {
-            return self.end(index, "TLS handshake failed".to_owned());
+            return self.end_connection(index, "TLS handshake failed".to_owned());
         }
         if connection.phase != Phase::Open {
             return;
@@ -201,52 +211,54 @@ impl SubscriptionThread {
             let (request, handshake) = group.opener.open();
             subscriber.state = State::Opening(handshake);
             if connection.send(&request, &mut self.traffic).is_err() {
-                return self.end(index, "connection lost".to_owned());
+                return self.end_connection(index, "connection lost".to_owned());
             }
         } else if flags.contains(epoll::EventFlags::OUT) {
             // After a write error, the next read reports the end of the connection.
             let _ignored = connection.flush(&mut self.traffic);
         }
-        // An unread connection is read in its turn.
-        if !subscriber.is_unread {
+        // A queued connection is read when its turn comes.
+        if !subscriber.is_queued {
             self.read(index);
         }
     }
 
-    /// Reads a connection until it has no more data, or for a few pieces.
+    /// Reads from a connection until it has no more data or [`PIECES_MAX`] is reached. In the
+    /// latter case, queues the connection.
     fn read(&mut self, index: usize) {
-        let mut input = std::mem::take(&mut self.input);
+        let mut input = std::mem::take(&mut self.read_buffer);
         for _ in 0..PIECES_MAX {
             let Some(connection) = &mut self.subscribers[index].connection else { break };
             match connection.receive(&mut input, &mut self.traffic) {
                 ReadResult::Bytes { count, .. } => self.feed(index, &input[..count]),
                 ReadResult::Nothing => {
-                    self.input = input;
+                    self.read_buffer = input;
                     return;
                 }
-                ReadResult::End => self.end(index, "connection lost".to_owned()),
+                ReadResult::End => self.end_connection(index, "connection lost".to_owned()),
             }
         }
-        self.input = input;
+        self.read_buffer = input;
         let subscriber = &mut self.subscribers[index];
         if subscriber.connection.is_some() {
-            subscriber.is_unread = true;
-            self.unread.push_back(index);
+            subscriber.is_queued = true;
+            self.read_queue.push_back(index);
         }
     }
 
-    /// Interprets received bytes.
+    /// Handles received bytes.
     fn feed(&mut self, index: usize, mut bytes: &[u8]) {
         let now = self.world.now();
-        let opened;
+        // The bytes that followed the handshake, if it has just completed.
+        let frames;
         loop {
             let subscriber = &mut self.subscribers[index];
             match subscriber.feed(bytes, &mut self.masking, &mut self.traffic) {
                 Received::Nothing => return,
-                Received::End(reason) => return self.end(index, reason),
-                Received::Opened(rest) => {
+                Received::End(reason) => return self.end_connection(index, reason),
+                Received::Opened(frames_after_handshake) => {
                     self.subscribe(index, now);
-                    opened = rest;
+                    frames = frames_after_handshake;
                     break;
                 }
                 Received::Message(used) => {
@@ -261,36 +273,38 @@ impl SubscriptionThread {
                 }
             }
         }
-        if !opened.is_empty() && self.subscribers[index].connection.is_some() {
-            self.feed(index, &opened);
+        if !frames.is_empty() && self.subscribers[index].connection.is_some() {
+            self.feed(index, &frames);
         }
     }
 
     /// Sends the call that subscribes.
     fn subscribe(&mut self, index: usize, now: u64) {
         let subscriber = &mut self.subscribers[index];
-        let group = &self.groups[subscriber.group];
+        let group = &self.groups[subscriber.group_index];
         let mut frame = Vec::new();
         self.masking.encode(&mut frame, Opcode::Text, group.call.as_bytes());
         subscriber.state = State::Subscribing;
-        subscriber.deadline = now + group.call_timeout;
+        subscriber.deadline = now + group.call_timeout_ns;
         let connection = subscriber.connection.as_mut();
         let sent = connection.map(|connection| connection.send(&frame, &mut self.traffic));
         if sent.is_none_or(|sent| sent.is_err()) {
-            self.end(index, "connection lost".to_owned());
+            self.end_connection(index, "connection lost".to_owned());
         }
     }
 
+    /// Handles a complete message: the response to the call that subscribes, or a notification.
     fn handle_message(&mut self, index: usize, message: &[u8], now: u64) {
         let subscriber = &mut self.subscribers[index];
         let result = match (&subscriber.state, parse(message)) {
             (State::Subscribing, Some(Message::Confirmed(id))) => {
                 subscriber.state = State::Subscribed(id.into_owned());
                 subscriber.was_subscribed = true;
-                return self.groups[subscriber.group].confirm(now - subscriber.started);
+                return self.groups[subscriber.group_index]
+                    .record_subscribe_time(now - subscriber.started);
             }
             (State::Subscribing, Some(Message::Refused(code))) => {
-                return self.end(index, format!("subscription refused: code {code}"));
+                return self.end_connection(index, format!("subscription refused: code {code}"));
             }
             // The first notification may overtake the confirmation.
             (State::Subscribing, Some(Message::Notification { result, .. })) => Some(result),
@@ -307,41 +321,44 @@ impl SubscriptionThread {
         }
     }
 
-    /// Ends a connection for this reason.
-    fn end(&mut self, index: usize, reason: String) {
+    /// Closes a connection and counts its end under this reason.
+    fn end_connection(&mut self, index: usize, reason: String) {
         let subscriber = &mut self.subscribers[index];
         subscriber.connection = None;
         subscriber.state = State::Ended;
-        self.groups[subscriber.group].end(reason);
+        self.groups[subscriber.group_index].count_end(reason);
     }
 
     /// Closes all connections and returns the rows of the result.
     fn finish(mut self) -> Vec<SubscriptionRow> {
-        let mut close = Vec::new();
-        self.masking.encode(&mut close, Opcode::Close, &NORMAL_CLOSURE.to_be_bytes());
+        let mut close_frame = Vec::new();
+        self.masking.encode(&mut close_frame, Opcode::Close, &NORMAL_CLOSURE.to_be_bytes());
         for subscriber in &mut self.subscribers {
             match &subscriber.state {
                 State::Subscribed(_) | State::Ended => {}
-                State::Waiting => self.groups[subscriber.group].end("not dialed".to_owned()),
-                _ => self.groups[subscriber.group].end("not set up at the end".to_owned()),
+                State::NotDialed => {
+                    self.groups[subscriber.group_index].count_end("not dialed".to_owned())
+                }
+                _ => self.groups[subscriber.group_index]
+                    .count_end("not set up at the end".to_owned()),
             }
             if let Some(connection) = &mut subscriber.connection
                 && connection.phase == Phase::Open
             {
                 // The connection is closed in any case.
-                let _ignored = connection.send(&close, &mut self.traffic);
+                let _ignored = connection.send(&close_frame, &mut self.traffic);
             }
         }
         self.counter.finish(&mut self.subscribers, &self.groups);
         let SubscriptionThread { groups, subscribers, .. } = self;
-        // By table: the number of connections that can compare their logs.
-        let mut log_members = vec![0; groups.len()];
+        // By log table: the number of connections whose logs can be compared.
+        let mut table_members = vec![0; groups.len()];
         for subscriber in subscribers.iter().filter(|subscriber| subscriber.was_subscribed) {
-            log_members[groups[subscriber.group].log_table] += 1;
+            table_members[groups[subscriber.group_index].log_table] += 1;
         }
         let row = |(index, group): (usize, Group)| {
-            let members = subscribers.iter().filter(|subscriber| subscriber.group == index);
-            let has_reference = log_members[group.log_table] > 1;
+            let members = subscribers.iter().filter(|subscriber| subscriber.group_index == index);
+            let has_reference = table_members[group.log_table] > 1;
             group.into_row(&members.collect::<Vec<_>>(), has_reference)
         };
         groups.into_iter().enumerate().map(row).collect()

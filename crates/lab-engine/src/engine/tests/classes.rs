@@ -1,23 +1,24 @@
-//! Goal: each class of calls is counted for its cause alone. Method: a server that ends all calls
-//! in one way, and only the class of that way may be counted.
+//! Goal: each class of calls is counted only for its cause. Method: a server ends all calls in the
+//! same way, and the test checks that only the class of that way is counted.
 
 use std::time::{Duration, Instant};
 
 use super::server::{Reply, Request, Server, http};
-use super::{Class, Ran, SECOND, plan, run, start};
+use super::{Class, RunOutcome, SECOND, plan, run, start};
 
-/// Makes three calls with this response; all must be of this class.
-fn check(class: Class, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ran {
+/// Makes three calls with this response, and checks that all have this class.
+fn check(class: Class, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> RunOutcome {
     let server = Server::new(reply);
-    let ran = run(plan(&server, 3), &server);
-    ran.check_all(class, 3);
-    let iterations = ran.totals.iterations[0];
+    let outcome = run(plan(&server, 3), &server);
+    outcome.check_all(class, 3);
+    let iterations = outcome.totals.iterations[0];
     assert_eq!((iterations.scheduled, iterations.started, iterations.ended), (3, 3, 3));
     assert_eq!((iterations.dropped, iterations.interrupted), (0, 0));
-    assert_eq!(ran.totals.traffic.requests, 3);
-    ran
+    assert_eq!(outcome.totals.traffic.requests, 3);
+    outcome
 }
 
+/// Returns the bytes of a response with two chunks, a chunk extension and a trailer.
 fn chunked(body: &str) -> Vec<u8> {
     let (a, b) = body.split_at(body.len() / 2);
     format!(
@@ -30,64 +31,74 @@ fn chunked(body: &str) -> Vec<u8> {
 
 #[test]
 fn results() {
-    let ran = check(Class::Ok, Request::ok);
-    assert_eq!(ran.totals.traffic.connections, 1);
-    assert_eq!(ran.totals.statuses.iter().collect::<Vec<_>>(), [(&200, &3)]);
+    let outcome = check(Class::Ok, Request::ok);
+    assert_eq!(outcome.totals.traffic.connections, 1);
+    assert_eq!(outcome.totals.statuses.iter().collect::<Vec<_>>(), [(&200, &3)]);
 }
 
 #[test]
 fn results_in_chunks() {
-    check(Class::Ok, |asked| Reply::Bytes(chunked(&asked.answer("\"result\":[1,2,3]"))));
+    check(Class::Ok, |request| Reply::Bytes(chunked(&request.response_with("\"result\":[1,2,3]"))));
 }
 
 #[test]
 fn results_byte_by_byte() {
-    check(Class::Ok, |asked| Reply::Singly(chunked(&asked.answer("\"result\":[1,2,3]"))));
-    check(Class::Ok, |asked| {
+    check(Class::Ok, |request| {
+        Reply::Singly(chunked(&request.response_with("\"result\":[1,2,3]")))
+    });
+    check(Class::Ok, |request| {
         let interim = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".to_vec();
-        let answer = http(200, "", &asked.answer("\"result\":null"));
-        Reply::Singly([interim, answer].concat())
+        let response = http(200, "", &request.response_with("\"result\":null"));
+        Reply::Singly([interim, response].concat())
     });
 }
 
 #[test]
 fn results_up_to_the_end_of_the_connection() {
-    let ran = check(Class::Ok, |asked| {
+    let outcome = check(Class::Ok, |request| {
         let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_owned();
-        Reply::Last((head + &asked.answer("\"result\":1")).into_bytes())
+        Reply::Last((head + &request.response_with("\"result\":1")).into_bytes())
     });
-    assert_eq!(ran.totals.traffic.connections, 3);
-    assert_eq!(ran.totals.traffic.closed_by_server, 3);
+    assert_eq!(outcome.totals.traffic.connections, 3);
+    assert_eq!(outcome.totals.traffic.closed_by_server, 3);
 }
 
 #[test]
 fn large_results() {
-    let ran = check(Class::Ok, |asked| {
-        Reply::body(200, "", &asked.answer(&format!("\"result\":\"{}\"", "x".repeat(900_000))))
+    let outcome = check(Class::Ok, |request| {
+        Reply::body(
+            200,
+            "",
+            &request.response_with(&format!("\"result\":\"{}\"", "x".repeat(900_000))),
+        )
     });
-    assert!(ran.totals.traffic.bytes_received > 2_700_000);
+    assert!(outcome.totals.traffic.bytes_received > 2_700_000);
 }
 
 #[test]
 fn errors_by_code() {
-    let ran = check(Class::RpcError, |asked| {
-        Reply::body(200, "", &asked.answer("\"error\":{\"code\":-32000,\"message\":\"m\"}"))
+    let outcome = check(Class::RpcError, |request| {
+        Reply::body(
+            200,
+            "",
+            &request.response_with("\"error\":{\"code\":-32000,\"message\":\"m\"}"),
+        )
     });
-    assert_eq!(ran.totals.codes.iter().collect::<Vec<_>>(), [(&(0, -32000), &3)]);
+    assert_eq!(outcome.totals.codes.iter().collect::<Vec<_>>(), [(&(0, -32000), &3)]);
 }
 
 #[test]
 fn limits_with_their_wait() {
-    let ran = check(Class::Limited, |_| Reply::body(429, "Retry-After: 7\r\n", "slow down"));
-    assert_eq!(ran.totals.retry_after.len(), 3);
-    let seconds = ran.totals.retry_after.max() as f64 / 1e9;
+    let outcome = check(Class::Limited, |_| Reply::body(429, "Retry-After: 7\r\n", "slow down"));
+    assert_eq!(outcome.totals.retry_after.len(), 3);
+    let seconds = outcome.totals.retry_after.max() as f64 / 1e9;
     assert!((seconds - 7.0).abs() < 0.01, "{seconds}");
 }
 
 #[test]
 fn pages_of_proxies() {
-    let ran = check(Class::Http5xx, |_| Reply::body(500, "", "<html>oops</html>"));
-    assert_eq!(ran.totals.statuses.iter().collect::<Vec<_>>(), [(&500, &3)]);
+    let outcome = check(Class::Http5xx, |_| Reply::body(500, "", "<html>oops</html>"));
+    assert_eq!(outcome.totals.statuses.iter().collect::<Vec<_>>(), [(&500, &3)]);
     check(Class::Http4xx, |_| Reply::body(403, "", "no"));
 }
 
@@ -95,8 +106,8 @@ fn pages_of_proxies() {
 fn resets() {
     check(Class::Reset, |_| Reply::Reset(Vec::new()));
     check(Class::Reset, |_| Reply::Last(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec()));
-    let ran = check(Class::Reset, |_| Reply::Last(Vec::new()));
-    assert_eq!(ran.totals.traffic.connections, 3);
+    let outcome = check(Class::Reset, |_| Reply::Last(Vec::new()));
+    assert_eq!(outcome.totals.traffic.connections, 3);
 }
 
 #[test]
@@ -104,17 +115,21 @@ fn invalid_responses() {
     check(Class::Malformed, |_| Reply::Bytes(b"what?\r\n\r\n".to_vec()));
     check(Class::Malformed, |_| Reply::body(200, "", "{\"jsonrpc\":\"2.0\""));
     check(Class::Malformed, |_| Reply::body(200, "Content-Encoding: gzip\r\n", "\x1f\u{8b}"));
-    check(Class::Malformed, |asked| {
-        let mut answer = http(200, "", &asked.answer("\"result\":1"));
-        answer.extend_from_slice(b"garbage");
-        Reply::Bytes(answer)
+    check(Class::Malformed, |request| {
+        let mut response = http(200, "", &request.response_with("\"result\":1"));
+        response.extend_from_slice(b"garbage");
+        Reply::Bytes(response)
     });
-    check(Class::Malformed, |asked| {
-        Reply::body(200, "", &asked.answer(&format!("\"result\":\"{}\"", "x".repeat(2 << 20))))
+    check(Class::Malformed, |request| {
+        Reply::body(
+            200,
+            "",
+            &request.response_with(&format!("\"result\":\"{}\"", "x".repeat(2 << 20))),
+        )
     });
-    check(Class::Malformed, |asked| {
+    check(Class::Malformed, |request| {
         let field = format!("x: {}\r\n", "y".repeat(100_000));
-        Reply::body(200, &field, &asked.answer("\"result\":1"))
+        Reply::body(200, &field, &request.response_with("\"result\":1"))
     });
 }
 
@@ -129,37 +144,37 @@ fn timeouts_are_counted_at_their_deadline() {
         let server = Server::new(|_| Reply::Silence);
         let mut plan = plan(&server, 3);
         plan.target.timeout = Duration::from_millis(150);
-        let ran = run(plan, &server);
-        ran.check_all(Class::Timeout, 3);
-        assert_eq!(ran.totals.traffic.connections, 3);
-        let cell = ran.totals.cells.values().next().unwrap();
+        let outcome = run(plan, &server);
+        outcome.check_all(Class::Timeout, 3);
+        assert_eq!(outcome.totals.traffic.connections, 3);
+        let cell = outcome.totals.cells.values().next().unwrap();
         assert!(cell.service.min() >= 149_000_000, "{}", cell.service.min());
         cell.service.max()
     };
-    at_once(longest, 151_000_000);
+    check_punctual(longest, 151_000_000);
 }
 
-/// A deadline is never early, and what the engine is late by shows in every run; a machine that
-/// wakes it late does so in some.
-fn at_once(longest: impl Fn() -> u64, most: u64) {
-    let seen: Vec<u64> = (0..20).map(|_| longest()).take_while(|time| *time > most).collect();
-    assert!(seen.len() < 20, "{seen:?} of at most {most}");
+/// Checks that in one of 20 runs no time exceeds `max_ns`. A late engine would exceed it in every
+/// run. A busy machine wakes the engine late only in some runs.
+fn check_punctual(longest: impl Fn() -> u64, max_ns: u64) {
+    let late: Vec<u64> = (0..20).map(|_| longest()).take_while(|time| *time > max_ns).collect();
+    assert!(late.len() < 20, "{late:?} of at most {max_ns}");
 }
 
 #[test]
 fn a_response_after_the_deadline_is_a_timeout() {
-    let server = Server::new(|asked| {
-        let answer = http(200, "", &asked.answer("\"result\":1"));
-        if asked.connection == 0 {
-            Reply::At(asked.at + Duration::from_millis(400), answer)
+    let server = Server::new(|request| {
+        let response = http(200, "", &request.response_with("\"result\":1"));
+        if request.connection == 0 {
+            Reply::At(request.at + Duration::from_millis(400), response)
         } else {
-            Reply::Bytes(answer)
+            Reply::Bytes(response)
         }
     });
     let mut plan = plan(&server, 50);
     plan.target.timeout = Duration::from_millis(200);
-    let ran = run(plan, &server);
-    assert_eq!((ran.count(Class::Timeout), ran.count(Class::Ok)), (1, 49));
+    let outcome = run(plan, &server);
+    assert_eq!((outcome.count(Class::Timeout), outcome.count(Class::Ok)), (1, 49));
 }
 
 #[test]
@@ -169,14 +184,14 @@ fn refused_connections() {
     let address = server.address;
     drop(server);
     let gone = wait_until_refused(address);
-    let ran = run(plan, &gone);
-    ran.check_all(Class::Connect, 3);
-    assert_eq!(ran.totals.traffic.connections_failed, 3);
-    // Two waits between three attempts.
-    assert!(ran.took >= Duration::from_millis(200), "{:?}", ran.took);
+    let outcome = run(plan, &gone);
+    outcome.check_all(Class::Connect, 3);
+    assert_eq!(outcome.totals.traffic.connections_failed, 3);
+    // The worker backs off twice, between three attempts.
+    assert!(outcome.elapsed >= Duration::from_millis(200), "{:?}", outcome.elapsed);
 }
 
-/// Returns a server in name only: nothing listens at its address.
+/// Waits until nothing listens at an address, and returns a server whose address is replaced by it.
 fn wait_until_refused(address: std::net::SocketAddr) -> Server {
     while std::net::TcpStream::connect(address).is_ok() {}
     let mut gone = Server::new(Request::ok);
@@ -186,7 +201,7 @@ fn wait_until_refused(address: std::net::SocketAddr) -> Server {
 
 #[test]
 fn connections_that_hang() {
-    // Nobody accepts, and the queue of those who wait to be accepted is full: SYNs are dropped.
+    // Nothing accepts connections, and the accept queue is full. So the kernel drops SYNs.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     full.listen(0).unwrap();
@@ -199,13 +214,13 @@ fn connections_that_hang() {
     let longest = || {
         let mut plan = plan(&hanging, 1);
         plan.target.connect_timeout = Duration::from_millis(100);
-        let ran = run(plan, &hanging);
-        ran.check_all(Class::Connect, 1);
-        let service = ran.totals.cells.values().next().unwrap().service.max();
+        let outcome = run(plan, &hanging);
+        outcome.check_all(Class::Connect, 1);
+        let service = outcome.totals.cells.values().next().unwrap().service.max();
         assert!(service >= 99_000_000, "{service}");
         service
     };
-    at_once(longest, 101_000_000);
+    check_punctual(longest, 101_000_000);
 }
 
 #[test]
@@ -215,7 +230,7 @@ fn a_second_address_is_tried() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let engine = super::Engine::start(
         plan,
-        std::sync::Arc::new(super::facts()),
+        std::sync::Arc::new(super::chain_facts()),
         vec![nobody, server.address],
         Instant::now(),
     )
@@ -228,7 +243,8 @@ fn an_address_without_response_is_given_up() {
     let server = Server::new(Request::ok);
     let mut plan = plan(&server, 5);
     plan.target.timeout = SECOND / 4;
-    // Nobody takes connections from it, and there is room for few: the next ones hear nothing.
+    // Nothing accepts connections, and the accept queue is short. Once it is full, a connect gets
+    // no response.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     socket.listen(0).unwrap();
@@ -239,26 +255,26 @@ fn an_address_without_response_is_given_up() {
     }
     let engine = super::Engine::start(
         std::sync::Arc::new(plan),
-        std::sync::Arc::new(super::facts()),
+        std::sync::Arc::new(super::chain_facts()),
         vec![silent, server.address],
         Instant::now(),
     )
     .unwrap();
-    let ran = super::collect(engine);
-    assert_eq!((ran.count(Class::Connect), ran.count(Class::Ok)), (1, 4));
+    let outcome = super::collect(engine);
+    assert_eq!((outcome.count(Class::Connect), outcome.count(Class::Ok)), (1, 4));
 }
 
 #[test]
 fn stopping_interrupts_running_calls() {
     let server = Server::new(|_| Reply::Silence);
     let engine = start(plan(&server, 3), &server).unwrap();
-    while server.seen().is_empty() {
+    while server.requests().is_empty() {
         std::thread::yield_now();
     }
     engine.stop();
-    let ran = super::collect(engine);
-    assert!(ran.took < SECOND, "{:?}", ran.took);
-    let iterations = ran.totals.iterations[0];
+    let outcome = super::collect(engine);
+    assert!(outcome.elapsed < SECOND, "{:?}", outcome.elapsed);
+    let iterations = outcome.totals.iterations[0];
     assert_eq!((iterations.started, iterations.ended, iterations.interrupted), (1, 0, 1));
-    assert_eq!(ran.totals.count(|_| true), 0);
+    assert_eq!(outcome.totals.count(|_| true), 0);
 }

@@ -1,26 +1,31 @@
-//! Goal: connections are reused as often as the plan says, and their closes are counted by the side
-//! that closed. Method: the server counts them too.
+//! Goal: connections are reused as often as the plan says, and closes are counted by the side that
+//! closed the connection. Method: the server counts connections too.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::server::{Reply, Request, Server, http};
-use super::{Class, Engine, Reuse, SECOND, collect, facts, open, plan, run};
+use super::{Class, Engine, Reuse, SECOND, chain_facts, collect, open, plan, run};
 use crate::engine::simulated::{FaultRates, Network};
 
-fn check(reuse: Reuse, iterations: u64, connections: usize, closing: bool) {
+/// Runs a plan and checks the number of connections. `closes` is true if each request must ask the
+/// server to close the connection.
+fn check(reuse: Reuse, iterations: u64, connections: usize, closes: bool) {
     let server = Server::new(Request::ok);
     let mut plan = plan(&server, iterations);
     plan.connections.reuse = reuse;
-    let ran = run(plan, &server);
-    ran.check_all(Class::Ok, iterations);
+    let outcome = run(plan, &server);
+    outcome.check_all(Class::Ok, iterations);
     assert_eq!(server.connections(), connections);
-    assert_eq!(ran.totals.traffic.connections, connections as u64);
-    assert_eq!(ran.totals.connect_time.len(), connections as u64);
-    assert_eq!(ran.totals.traffic.closed_by_server, 0);
-    let says =
-        server.seen().iter().filter(|asked| asked.head.contains("Connection: close")).count();
-    assert_eq!(says, if closing { iterations as usize } else { 0 });
+    assert_eq!(outcome.totals.traffic.connections, connections as u64);
+    assert_eq!(outcome.totals.connect_time.len(), connections as u64);
+    assert_eq!(outcome.totals.traffic.closed_by_server, 0);
+    let close_requests = server
+        .requests()
+        .iter()
+        .filter(|request| request.head.contains("Connection: close"))
+        .count();
+    assert_eq!(close_requests, if closes { iterations as usize } else { 0 });
 }
 
 #[test]
@@ -40,42 +45,45 @@ fn a_connection_for_several_requests() {
 
 #[test]
 fn a_connection_that_was_closed_while_idle_is_replaced() {
-    // Closes after each response without saying so; the pause lets the end arrive.
-    let server = Server::new(|asked| Reply::Last(http(200, "", &asked.answer("\"result\":1"))));
+    // The server closes each connection after a response, without announcing that. The pause gives
+    // the close time to arrive.
+    let server =
+        Server::new(|request| Reply::Last(http(200, "", &request.response_with("\"result\":1"))));
     let mut plan = plan(&server, 5);
     plan.scenarios[0].pause = SECOND / 20;
-    let ran = run(plan, &server);
-    ran.check_all(Class::Ok, 5);
-    assert_eq!(ran.totals.traffic.closed_by_server, 5);
-    assert_eq!(ran.totals.traffic.connections, 5);
+    let outcome = run(plan, &server);
+    outcome.check_all(Class::Ok, 5);
+    assert_eq!(outcome.totals.traffic.closed_by_server, 5);
+    assert_eq!(outcome.totals.traffic.connections, 5);
 }
 
 #[test]
 fn a_connection_that_the_server_will_close_is_not_reused() {
-    let server = Server::new(|asked| {
-        let fields = if asked.nth == 1 { "Connection: close\r\n" } else { "" };
-        Reply::body(200, fields, &asked.answer("\"result\":1"))
+    let server = Server::new(|request| {
+        let fields = if request.number == 1 { "Connection: close\r\n" } else { "" };
+        Reply::body(200, fields, &request.response_with("\"result\":1"))
     });
-    let ran = run(plan(&server, 10), &server);
-    ran.check_all(Class::Ok, 10);
-    assert_eq!(ran.totals.traffic.connections, 5);
-    assert_eq!(ran.totals.traffic.closed_by_server, 5);
+    let outcome = run(plan(&server, 10), &server);
+    outcome.check_all(Class::Ok, 10);
+    assert_eq!(outcome.totals.traffic.connections, 5);
+    assert_eq!(outcome.totals.traffic.closed_by_server, 5);
 }
 
 #[test]
 fn no_more_connections_than_needed() {
     let server = Server::new(Request::ok);
     let plan = Arc::new(open(plan(&server, 0), 50.0, SECOND, 100, 0));
-    let trouble = FaultRates { connect: 0, request: 0, stall: 0 };
+    let no_faults = FaultRates { connect: 0, request: 0, stall: 0 };
     for seed in 0..20 {
-        // In simulated time every call ends within a millisecond, long before the next begins.
-        let network = Network::new(seed, Duration::from_millis(1), trouble);
-        let engine = Engine::simulated(Arc::clone(&plan), &Arc::new(facts()), &network).unwrap();
-        let ran = collect(engine);
-        ran.check_all(Class::Ok, 50);
-        let closed = ran.totals.traffic.closed_by_server;
-        let made = network.counts().connections;
-        assert!(made <= 1 + closed, "seed {seed}: {made} connections, {closed} closed");
+        // In virtual time, every call ends within a millisecond, long before the next one starts.
+        let network = Network::new(seed, Duration::from_millis(1), no_faults);
+        let engine =
+            Engine::simulated(Arc::clone(&plan), &Arc::new(chain_facts()), &network).unwrap();
+        let outcome = collect(engine);
+        outcome.check_all(Class::Ok, 50);
+        let closed = outcome.totals.traffic.closed_by_server;
+        let opened = network.counts().connections;
+        assert!(opened <= 1 + closed, "seed {seed}: {opened} connections, {closed} closed");
     }
 }
 
@@ -87,8 +95,8 @@ fn request_headers_are_those_of_the_plan() {
         vec![("Authorization".into(), "Bearer x".into()), ("content-type".into(), "a/b".into())];
     let port = server.address.port();
     run(plan, &server);
-    let head = server.seen()[0].head.clone();
-    let body = server.seen()[0].body.len();
+    let head = server.requests()[0].head.clone();
+    let body = server.requests()[0].body.len();
     let agent = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
     assert_eq!(
         head,

@@ -18,9 +18,9 @@ fn logs(bytes: usize, end: &str) -> String {
 /// other methods.
 fn server(member: String) -> Server {
     let member = Arc::new(member);
-    Server::new(move |asked: &Request| match asked.body.contains("\"logs\"") {
-        true => Reply::body(200, "", &asked.answer(&member)),
-        false => asked.ok(),
+    Server::new(move |request: &Request| match request.body.contains("\"logs\"") {
+        true => Reply::body(200, "", &request.response_with(&member)),
+        false => request.ok(),
     })
 }
 
@@ -48,21 +48,25 @@ fn long_responses_are_classified_and_their_bytes_counted() {
     ];
     for (end, class) in cases {
         let server = server(logs(3 << 20, end));
-        let ran = run(greedy(&server, 2), &server);
-        ran.check_all(class, 2);
-        assert!(ran.totals.response_bytes[1] > 6_000_000, "{:?}", ran.totals.response_bytes);
+        let outcome = run(greedy(&server, 2), &server);
+        outcome.check_all(class, 2);
+        assert!(
+            outcome.totals.response_bytes[1] > 6_000_000,
+            "{:?}",
+            outcome.totals.response_bytes
+        );
     }
 }
 
 #[test]
 fn a_long_response_that_is_cut_off_is_invalid() {
-    let server = Server::new(|asked: &Request| {
-        let mut answer = http(200, "", &asked.answer(&logs(3 << 20, "1]")));
-        answer.truncate(2 << 20);
-        Reply::Last(answer)
+    let server = Server::new(|request: &Request| {
+        let mut response = http(200, "", &request.response_with(&logs(3 << 20, "1]")));
+        response.truncate(2 << 20);
+        Reply::Last(response)
     });
-    let ran = run(greedy(&server, 2), &server);
-    ran.check_all(Class::Reset, 2);
+    let outcome = run(greedy(&server, 2), &server);
+    outcome.check_all(Class::Reset, 2);
 }
 
 #[test]
@@ -75,12 +79,12 @@ fn long_responses_delay_no_other_call() {
     both.scenarios[0].stages[0].duration = SECOND * 2;
     both.scenarios[0].stages[0].index = 1;
     both.scenarios.insert(0, small.scenarios[0].clone());
-    let ran = run(both, &server);
-    assert_eq!(ran.count(Class::Ok), ran.totals.count(|_| true));
-    let long = ran.totals.count(|slot| slot.method == 1);
+    let outcome = run(both, &server);
+    assert_eq!(outcome.count(Class::Ok), outcome.totals.count(|_| true));
+    let long = outcome.totals.count(|slot| slot.method == 1);
     assert!(long >= 5, "only {long} long answers");
-    // The median, for a test machine has other work. Read and judged at once, a long response takes
-    // tens of milliseconds, in which most calls would be due.
-    let median = ran.totals.scheduling_delay.value_at_quantile(0.5) as f64 / 1e6;
+    // The median is checked, because a test machine has other work. If a long response was read and
+    // classified at once, this would take tens of milliseconds and delay most calls.
+    let median = outcome.totals.scheduling_delay.value_at_quantile(0.5) as f64 / 1e6;
     assert!(median < 1.0, "half of the calls were {median} ms late and more");
 }

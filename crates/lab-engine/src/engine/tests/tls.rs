@@ -12,29 +12,29 @@ use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
-use super::{Class, Plan, Ran, Reuse, Server, plan, run};
+use super::{Class, Plan, Reuse, RunOutcome, Server, plan, run};
 
 /// A TLS server with the default response.
-struct Secure {
-    /// Server with the same address, for the functions that make a plan.
+struct TlsServer {
+    /// A server value with the same address, for the functions that build a plan.
     plain: Server,
     ca: PathBuf,
     _folder: tempfile::TempDir,
-    full: Arc<AtomicU64>,
-    resumed: Arc<AtomicU64>,
-    listens: SocketAddr,
-    over: Arc<AtomicBool>,
+    full_handshakes: Arc<AtomicU64>,
+    resumed_handshakes: Arc<AtomicU64>,
+    listen_address: SocketAddr,
+    is_stopped: Arc<AtomicBool>,
 }
 
-impl Drop for Secure {
+impl Drop for TlsServer {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        let _woken = TcpStream::connect(self.listens);
+        self.is_stopped.store(true, Ordering::Relaxed);
+        let _woken = TcpStream::connect(self.listen_address);
     }
 }
 
-impl Secure {
-    fn new(version: &'static rustls::SupportedProtocolVersion, tickets: bool) -> Secure {
+impl TlsServer {
+    fn new(version: &'static rustls::SupportedProtocolVersion, tickets: bool) -> TlsServer {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let certificate = params.self_signed(&key).unwrap();
@@ -61,17 +61,17 @@ impl Secure {
         let mut plain = Server::new(super::server::Request::ok);
         let listens = listener.local_addr().unwrap();
         plain.address = listens;
-        let secure = Secure {
+        let secure = TlsServer {
             plain,
             ca,
             _folder: folder,
-            full: Arc::default(),
-            resumed: Arc::default(),
-            listens,
-            over: Arc::default(),
+            full_handshakes: Arc::default(),
+            resumed_handshakes: Arc::default(),
+            listen_address: listens,
+            is_stopped: Arc::default(),
         };
-        let counts = (Arc::clone(&secure.full), Arc::clone(&secure.resumed));
-        let (config, over) = (Arc::new(config), Arc::clone(&secure.over));
+        let counts = (Arc::clone(&secure.full_handshakes), Arc::clone(&secure.resumed_handshakes));
+        let (config, over) = (Arc::new(config), Arc::clone(&secure.is_stopped));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if over.load(Ordering::Relaxed) {
@@ -79,7 +79,7 @@ impl Secure {
                 }
                 let (config, counts) = (Arc::clone(&config), counts.clone());
                 std::thread::spawn(move || {
-                    // A client that does not trust it hangs up.
+                    // A client that does not trust the certificate ends the connection.
                     let _ended = converse(stream.unwrap(), config, &counts);
                 });
             }
@@ -99,15 +99,18 @@ impl Secure {
         Tls { ca: Some(self.ca.clone()), ..Tls::default() }
     }
 
-    /// Runs the plan; the counts of the engine must equal those of the server.
-    fn run(&self, plan: Plan) -> Ran {
-        let ran = run(plan, &self.plain);
-        let server = (self.full.load(Ordering::Relaxed), self.resumed.load(Ordering::Relaxed));
-        let traffic = ran.totals.traffic;
+    /// Runs the plan, and checks that the engine and the server count the same handshakes.
+    fn run(&self, plan: Plan) -> RunOutcome {
+        let outcome = run(plan, &self.plain);
+        let server = (
+            self.full_handshakes.load(Ordering::Relaxed),
+            self.resumed_handshakes.load(Ordering::Relaxed),
+        );
+        let traffic = outcome.totals.traffic;
         assert_eq!((traffic.handshakes_full, traffic.handshakes_resumed), server);
-        assert_eq!(ran.totals.handshake_full_time.len(), server.0);
-        assert_eq!(ran.totals.handshake_resumed_time.len(), server.1);
-        ran
+        assert_eq!(outcome.totals.handshake_full_time.len(), server.0);
+        assert_eq!(outcome.totals.handshake_resumed_time.len(), server.1);
+        outcome
     }
 }
 
@@ -125,8 +128,8 @@ fn converse(
         let count = stream.read(&mut more)?;
         if !std::mem::replace(&mut counted, true) {
             let kind = stream.conn.handshake_kind();
-            let of = if kind == Some(HandshakeKind::Resumed) { resumed } else { full };
-            of.fetch_add(1, Ordering::Relaxed);
+            let count = if kind == Some(HandshakeKind::Resumed) { resumed } else { full };
+            count.fetch_add(1, Ordering::Relaxed);
         }
         if count == 0 {
             return Ok(());
@@ -145,7 +148,7 @@ fn converse(
             .unwrap()
             .parse()
             .unwrap();
-        // Some are so long that they are read in several turns.
+        // Some responses are so long that the engine reads them in several turns.
         let size = if id % 5 == 4 { 900_000 } else { 20_000 };
         let body = format!(r#"{{"id":{id},"result":"{}"}}"#, "x".repeat(size));
         stream.write_all(&super::server::http(200, "", &body))?;
@@ -153,17 +156,17 @@ fn converse(
 }
 
 fn check(version: TlsVersion, tickets: bool, resume: bool, resumed: u64) {
-    let of = match version {
+    let supported = match version {
         TlsVersion::Tls12 => &rustls::version::TLS12,
         TlsVersion::Tls13 => &rustls::version::TLS13,
     };
-    let server = Secure::new(of, tickets);
+    let server = TlsServer::new(supported, tickets);
     let mut plan = server.plan(20, Tls { resume, version: Some(version), ..server.trusted() });
     plan.connections.reuse = Reuse::Never;
-    let ran = server.run(plan);
-    ran.check_all(Class::Ok, 20);
-    assert_eq!(ran.totals.traffic.connections, 20);
-    assert_eq!(ran.totals.traffic.handshakes_resumed, resumed);
+    let outcome = server.run(plan);
+    outcome.check_all(Class::Ok, 20);
+    assert_eq!(outcome.totals.traffic.connections, 20);
+    assert_eq!(outcome.totals.traffic.handshakes_resumed, resumed);
 }
 
 #[test]
@@ -177,41 +180,41 @@ fn resumption_is_measured() {
 
 #[test]
 fn one_handshake_for_a_connection_that_is_reused() {
-    let server = Secure::new(&rustls::version::TLS13, true);
-    let ran = server.run(server.plan(50, server.trusted()));
-    ran.check_all(Class::Ok, 50);
-    assert_eq!(ran.totals.traffic.handshakes_full, 1);
-    assert!(ran.totals.traffic.bytes_received > 50 * 20_000);
+    let server = TlsServer::new(&rustls::version::TLS13, true);
+    let outcome = server.run(server.plan(50, server.trusted()));
+    outcome.check_all(Class::Ok, 50);
+    assert_eq!(outcome.totals.traffic.handshakes_full, 1);
+    assert!(outcome.totals.traffic.bytes_received > 50 * 20_000);
 }
 
 #[test]
 fn certificates_are_verified_unless_the_plan_is_insecure() {
-    let server = Secure::new(&rustls::version::TLS13, true);
+    let server = TlsServer::new(&rustls::version::TLS13, true);
     let strange = run(server.plan(2, Tls::default()), &server.plain);
     strange.check_all(Class::Tls, 2);
     assert_eq!(strange.totals.traffic.connections_failed, 2);
-    let server = Secure::new(&rustls::version::TLS13, true);
+    let server = TlsServer::new(&rustls::version::TLS13, true);
     let insecure = Tls { insecure: true, ..Tls::default() };
     server.run(server.plan(2, insecure)).check_all(Class::Ok, 2);
 }
 
 #[test]
 fn a_version_that_the_server_does_not_support() {
-    let server = Secure::new(&rustls::version::TLS12, true);
+    let server = TlsServer::new(&rustls::version::TLS12, true);
     let newer = Tls { version: Some(TlsVersion::Tls13), ..server.trusted() };
     run(server.plan(2, newer), &server.plain).check_all(Class::Tls, 2);
 }
 
 #[test]
 fn only_the_configured_cipher_is_offered() {
-    let server = Secure::new(&rustls::version::TLS12, true);
+    let server = TlsServer::new(&rustls::version::TLS12, true);
     let ecdsa = Tls {
         version: Some(TlsVersion::Tls12),
         ciphers: vec!["ECDHE-ECDSA-AES256-GCM-SHA384".to_owned()],
         ..server.trusted()
     };
     server.run(server.plan(2, ecdsa.clone())).check_all(Class::Ok, 2);
-    let server = Secure::new(&rustls::version::TLS12, true);
+    let server = TlsServer::new(&rustls::version::TLS12, true);
     let rsa = Tls { ciphers: vec!["ECDHE-RSA-AES256-GCM-SHA384".to_owned()], ..ecdsa };
     let rsa = Tls { ca: Some(server.ca.clone()), ..rsa };
     run(server.plan(2, rsa), &server.plain).check_all(Class::Tls, 2);
@@ -229,7 +232,7 @@ fn a_server_without_tls() {
 
 #[test]
 fn http2_requires_alpn() {
-    let server = Secure::new(&rustls::version::TLS13, true);
+    let server = TlsServer::new(&rustls::version::TLS13, true);
     let mut plan = server.plan(2, server.trusted());
     plan.connections.http = lab_model::plan::HttpVersion::Http2;
     run(plan, &server.plain).check_all(Class::Tls, 2);

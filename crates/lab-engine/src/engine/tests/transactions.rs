@@ -1,5 +1,5 @@
-//! Goal: each transaction is sent once, and those of a sender one after another in order. Method: a
-//! server that records the calls, and delays, refuses or does not answer some.
+//! Goal: each transaction is sent once, and each sender's transactions are sent one after another
+//! in order. Method: a server records the calls, and delays, refuses or ignores some of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use lab_model::plan::{Plan, RecordedRequest, Step};
 use lab_model::record::Class;
 
 use super::server::{Reply, Request, Server, http};
-use super::{Ran, SECOND, collect, open, plan, start};
+use super::{RunOutcome, SECOND, collect, open, plan, start};
 use crate::engine::transactions::{State, StateCounts, TransactionLog};
 
-/// Returns transactions of `senders` senders in turn: `counts[n]` of the n-th. The parameter of a
-/// call is `SENDER.NONCE`.
+/// Returns transactions of several senders in turn. The n-th sender has `counts[n]` transactions.
+/// The parameter of a call is `SENDER.NONCE`.
 pub(super) fn transactions(counts: &[usize]) -> Transactions {
     let mut list = Transactions::default();
     let mut last = vec![None; counts.len()];
@@ -47,17 +47,17 @@ pub(super) fn sending(mut plan: Plan, list: Transactions) -> Plan {
     plan
 }
 
-/// Sender and nonce of a call.
+/// Returns the index of the sender and the nonce of a call.
 fn sender_and_nonce(request: &Request) -> (usize, usize) {
-    let (_, rest) = request.body.split_once("[\"").unwrap();
-    let (sender, nonce) = rest.split_once('"').unwrap().0.split_once('.').unwrap();
+    let (_, params) = request.body.split_once("[\"").unwrap();
+    let (sender, nonce) = params.split_once('"').unwrap().0.split_once('.').unwrap();
     (sender.parse().unwrap(), nonce.parse().unwrap())
 }
 
-/// Checks that each transaction of `counts` arrived once, in order of the nonces of each sender.
+/// Checks that each transaction arrived once, in the order of its sender's nonces.
 fn check_order(server: &Server, counts: &[usize]) {
     let mut next = vec![0; counts.len()];
-    for request in server.seen() {
+    for request in server.requests() {
         let (sender, nonce) = sender_and_nonce(&request);
         assert_eq!(nonce, next[sender], "of sender {sender}: {:?}", server.bodies());
         next[sender] += 1;
@@ -65,7 +65,7 @@ fn check_order(server: &Server, counts: &[usize]) {
     assert_eq!(next, counts);
 }
 
-pub(super) fn run_with_log(plan: Plan, server: &Server) -> (Ran, Arc<TransactionLog>) {
+pub(super) fn run_with_log(plan: Plan, server: &Server) -> (RunOutcome, Arc<TransactionLog>) {
     let engine = start(plan, server).unwrap();
     let log = Arc::clone(engine.transactions().unwrap());
     (collect(engine), log)
@@ -78,12 +78,12 @@ fn an_open_scenario_sends_each_once_and_ends() {
         let counts = [30, 10, 1];
         let mut plan = open(plan(&server, 0), 200.0, SECOND * 60, 5, 100);
         plan.threads = threads;
-        let (ran, log) = run_with_log(sending(plan, transactions(&counts)), &server);
+        let (outcome, log) = run_with_log(sending(plan, transactions(&counts)), &server);
         check_order(&server, &counts);
-        ran.check_all(Class::Ok, 41);
-        assert!(ran.took < SECOND * 30, "the scenario goes on without transactions");
+        outcome.check_all(Class::Ok, 41);
+        assert!(outcome.elapsed < SECOND * 30, "the scenario goes on without transactions");
         assert_eq!(log.count(), StateCounts { sent: 41, accepted: 41, refused: 0 });
-        let iterations = ran.totals.iterations[0];
+        let iterations = outcome.totals.iterations[0];
         assert_eq!((iterations.scheduled, iterations.ended, iterations.dropped), (41, 41, 0));
     }
 }
@@ -97,10 +97,10 @@ fn a_closed_scenario_sends_each_once_and_ends() {
         plan.threads = threads;
         plan.scenarios[0].workers_max = 7;
         (plan.scenarios[0].stages[0].from, plan.scenarios[0].stages[0].to) = (7.0, 7.0);
-        let (ran, log) = run_with_log(sending(plan, transactions(&counts)), &server);
+        let (outcome, log) = run_with_log(sending(plan, transactions(&counts)), &server);
         check_order(&server, &counts);
-        ran.check_all(Class::Ok, 41);
-        assert!(ran.took < SECOND * 10, "the scenario goes on without transactions");
+        outcome.check_all(Class::Ok, 41);
+        assert!(outcome.elapsed < SECOND * 10, "the scenario goes on without transactions");
         assert_eq!(log.count().accepted, 41);
     }
 }
@@ -109,26 +109,27 @@ fn a_closed_scenario_sends_each_once_and_ends() {
 fn a_sender_waits_for_a_slow_response_and_others_do_not() {
     let wait = Duration::from_millis(400);
     let server = Server::new(move |request| match sender_and_nonce(request) {
-        (0, 0) => {
-            Reply::At(request.at + wait, http(200, "", &request.answer("\"result\":\"0x1\"")))
-        }
+        (0, 0) => Reply::At(
+            request.at + wait,
+            http(200, "", &request.response_with("\"result\":\"0x1\"")),
+        ),
         _ => request.ok(),
     });
     let plan = open(plan(&server, 0), 100.0, SECOND * 60, 5, 100);
-    let (ran, _) = run_with_log(sending(plan, transactions(&[3, 20])), &server);
+    let (outcome, _) = run_with_log(sending(plan, transactions(&[3, 20])), &server);
     check_order(&server, &[3, 20]);
-    ran.check_all(Class::Ok, 23);
-    let seen = server.seen();
-    let at = |wanted: (usize, usize)| {
-        seen.iter().find(|request| sender_and_nonce(request) == wanted).unwrap().at
+    outcome.check_all(Class::Ok, 23);
+    let requests = server.requests();
+    let at = |transaction: (usize, usize)| {
+        requests.iter().find(|request| sender_and_nonce(request) == transaction).unwrap().at
     };
     assert!(at((0, 1)) >= at((0, 0)) + wait, "sent before the response to the one before");
     assert!(at((1, 19)) < at((0, 0)) + wait, "another sender waited as well");
     // The slow response does not count as a delay of the generator.
     assert!(
-        ran.totals.scheduling_delay.max() < 200_000_000,
+        outcome.totals.scheduling_delay.max() < 200_000_000,
         "{:?}",
-        ran.totals.scheduling_delay.max()
+        outcome.totals.scheduling_delay.max()
     );
 }
 
@@ -139,14 +140,14 @@ fn refused_transactions_are_failed_calls_with_their_texts() {
             let error = format!(
                 r#""error":{{"code":-32000,"message":"nonce too low: next nonce 9, tx nonce {nonce}"}}"#
             );
-            Reply::body(200, "", &request.answer(&error))
+            Reply::body(200, "", &request.response_with(&error))
         }
         _ => request.ok(),
     });
     let plan = open(plan(&server, 0), 200.0, SECOND * 60, 5, 100);
-    let (ran, log) = run_with_log(sending(plan, transactions(&[5, 2])), &server);
+    let (outcome, log) = run_with_log(sending(plan, transactions(&[5, 2])), &server);
     check_order(&server, &[5, 2]);
-    assert_eq!((ran.count(Class::RpcError), ran.count(Class::Ok)), (2, 5));
+    assert_eq!((outcome.count(Class::RpcError), outcome.count(Class::Ok)), (2, 5));
     assert_eq!(log.count(), StateCounts { sent: 7, accepted: 5, refused: 2 });
     let expected = ("nonce too low: next nonce N, tx nonce N".to_owned(), 2);
     assert_eq!(log.messages(), [expected]);
@@ -161,9 +162,9 @@ fn a_timeout_and_a_lost_connection_do_not_repeat_a_transaction() {
     });
     let mut plan = open(plan(&server, 0), 200.0, SECOND * 60, 5, 100);
     plan.target.timeout = Duration::from_millis(300);
-    let (ran, log) = run_with_log(sending(plan, transactions(&[2, 2])), &server);
+    let (outcome, log) = run_with_log(sending(plan, transactions(&[2, 2])), &server);
     check_order(&server, &[2, 2]);
-    let counts = [Class::Timeout, Class::Reset, Class::Ok].map(|class| ran.count(class));
+    let counts = [Class::Timeout, Class::Reset, Class::Ok].map(|class| outcome.count(class));
     assert_eq!(counts, [1, 1, 2]);
     assert_eq!(log.count(), StateCounts { sent: 4, accepted: 2, refused: 0 });
     assert_eq!((log.state(0).0, log.state(1).0), (State::Sent, State::Sent));
@@ -180,8 +181,11 @@ fn transactions_that_cannot_be_sent_are_unsent() {
         if !closed {
             plan = open(plan, 20.0, SECOND, 5, 100);
         }
-        let (ran, log) = run_with_log(sending(plan, transactions(&[3])), &server);
-        assert!(ran.count(Class::Connect) > 3, "a transaction that was not sent is tried again");
+        let (outcome, log) = run_with_log(sending(plan, transactions(&[3])), &server);
+        assert!(
+            outcome.count(Class::Connect) > 3,
+            "a transaction that was not sent is tried again"
+        );
         assert_eq!(log.count(), StateCounts::default());
     }
 }
@@ -190,8 +194,8 @@ fn transactions_that_cannot_be_sent_are_unsent() {
 fn the_end_of_the_load_leaves_the_rest_unsent() {
     let server = Server::new(Request::ok);
     let plan = open(plan(&server, 0), 20.0, SECOND, 5, 100);
-    let (ran, log) = run_with_log(sending(plan, transactions(&[50, 50])), &server);
-    ran.check_all(Class::Ok, 20);
+    let (outcome, log) = run_with_log(sending(plan, transactions(&[50, 50])), &server);
+    outcome.check_all(Class::Ok, 20);
     assert_eq!(log.count().sent, 20);
 }
 
@@ -202,12 +206,12 @@ fn a_stop_counts_what_was_sent() {
     let engine = start(sending(plan, transactions(&[5, 5])), &server).unwrap();
     let log = Arc::clone(engine.transactions().unwrap());
     let deadline = Instant::now() + SECOND * 20;
-    while server.seen().len() < 2 && Instant::now() < deadline {
+    while server.requests().len() < 2 && Instant::now() < deadline {
         std::thread::yield_now();
     }
     engine.stop();
     collect(engine);
-    assert_eq!((server.seen().len(), log.count().sent), (2, 2), "each sender waits");
+    assert_eq!((server.requests().len(), log.count().sent), (2, 2), "each sender waits");
 }
 
 #[test]
@@ -221,7 +225,7 @@ fn transactions_are_not_sent_to_the_reference() {
         tolerance: 0.0,
         sets: Vec::new(),
     });
-    let (ran, _) = run_with_log(plan, &server);
-    ran.check_all(Class::Ok, 5);
-    assert!(ran.samples.is_empty());
+    let (outcome, _) = run_with_log(plan, &server);
+    outcome.check_all(Class::Ok, 5);
+    assert!(outcome.samples.is_empty());
 }

@@ -1,5 +1,5 @@
-//! Goal: calls over WebSockets are counted as those over HTTP are, and each way in which a WebSocket
-//! fails has its class. Method: a server whose frames the test writes.
+//! Goal: calls over WebSockets are counted like calls over HTTP, and each failure of a WebSocket
+//! has its class. Method: a server whose frames the test writes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,10 +11,10 @@ use lab_model::record::{TIME_MAX, Times};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::{Class, Engine, Plan, Ran, SECOND, collect, facts, open, samples};
+use super::{Class, Engine, Plan, RunOutcome, SECOND, chain_facts, collect, open, samples};
 use crate::engine::websocket::tests::server::{Peer, Server, accept, frame, read_masked};
 
-/// A closed plan of one worker that makes `iterations` calls over a WebSocket.
+/// Returns a closed plan of one worker that makes `iterations` calls over a WebSocket.
 fn plan_of(port: u16, iterations: u64) -> Plan {
     let mut plan = samples::closed(1, 0, 20, &["eth_blockNumber"]);
     plan.target.point_at(&format!("ws://localhost:{port}/ws")).unwrap();
@@ -28,19 +28,24 @@ fn plan(server: &Server, iterations: u64) -> Plan {
     plan_of(server.address.port(), iterations)
 }
 
-fn run(plan: Plan, server: &Server) -> Ran {
+fn run(plan: Plan, server: &Server) -> RunOutcome {
     let addresses = vec![server.address];
-    collect(Engine::start(Arc::new(plan), Arc::new(facts()), addresses, Instant::now()).unwrap())
+    collect(
+        Engine::start(Arc::new(plan), Arc::new(chain_facts()), addresses, Instant::now()).unwrap(),
+    )
 }
 
-/// Runs three calls, which must all end in this class.
-fn check(class: Class, serve: impl Fn(&mut Peer) -> io::Result<()> + Send + Sync + 'static) -> Ran {
+/// Makes three calls, and checks that all have this class.
+fn check(
+    class: Class,
+    serve: impl Fn(&mut Peer) -> io::Result<()> + Send + Sync + 'static,
+) -> RunOutcome {
     let server = Server::new(serve);
-    let ran = run(plan(&server, 3), &server);
-    ran.check_all(class, 3);
-    assert_eq!(ran.totals.traffic.requests, 3);
-    assert_eq!(ran.totals.iterations[0].ended, 3);
-    ran
+    let outcome = run(plan(&server, 3), &server);
+    outcome.check_all(class, 3);
+    assert_eq!(outcome.totals.traffic.requests, 3);
+    assert_eq!(outcome.totals.iterations[0].ended, 3);
+    outcome
 }
 
 /// Returns the response to a call, with this member in addition to the id.
@@ -88,9 +93,9 @@ fn all_calls_of_a_worker_use_one_websocket() {
     });
     let mut plan = plan(&server, 20);
     plan.target.headers = vec![("authorization".into(), "Bearer x".into())];
-    let ran = run(plan, &server);
-    ran.check_all(Class::Ok, 20);
-    let totals = &ran.totals;
+    let outcome = run(plan, &server);
+    outcome.check_all(Class::Ok, 20);
+    let totals = &outcome.totals;
     assert_eq!((totals.traffic.connections, totals.traffic.connections_failed), (1, 0));
     assert_eq!((totals.connect_time.len(), totals.upgrade_time.len()), (1, 1));
     assert_eq!(totals.statuses.iter().collect::<Vec<_>>(), [(&101, &1)]);
@@ -115,19 +120,19 @@ fn a_run_ends_with_a_close_frame() {
 
 #[test]
 fn json_rpc_errors_are_counted_with_their_code() {
-    let ran = check(Class::RpcError, |peer| {
+    let outcome = check(Class::RpcError, |peer| {
         peer.open()?;
         loop {
             let call = peer.read()?;
             peer.text(&response(&call, "\"error\":{\"code\":-32005,\"message\":\"no\"}"))?;
         }
     });
-    assert_eq!(ran.totals.codes.iter().collect::<Vec<_>>(), [(&(0, -32005), &3)]);
+    assert_eq!(outcome.totals.codes.iter().collect::<Vec<_>>(), [(&(0, -32005), &3)]);
 }
 
 #[test]
 fn fragments_are_joined_and_a_ping_between_them_gets_its_pong() {
-    let ran = check(Class::Ok, |peer| {
+    let outcome = check(Class::Ok, |peer| {
         peer.open()?;
         loop {
             let response = ok(&peer.read()?).into_bytes();
@@ -141,7 +146,7 @@ fn fragments_are_joined_and_a_ping_between_them_gets_its_pong() {
                 frame(0x8a, b"unasked"),
                 frame(0x80, third),
             ];
-            // Each frame in its own segment, byte by byte for the last.
+            // Each frame is sent by itself, and the last one byte by byte.
             frames[..5].iter().try_for_each(|frame| peer.send(frame))?;
             frames[5].iter().try_for_each(|byte| peer.send(&[*byte]))?;
             if peer.read_frame()? != (0x8a, b"between".to_vec()) {
@@ -149,7 +154,7 @@ fn fragments_are_joined_and_a_ping_between_them_gets_its_pong() {
             }
         }
     });
-    assert_eq!(ran.totals.traffic.connections, 1);
+    assert_eq!(outcome.totals.traffic.connections, 1);
 }
 
 #[test]
@@ -167,9 +172,9 @@ fn a_ping_while_idle_gets_its_pong() {
     });
     let mut plan = plan(&server, 3);
     plan.scenarios[0].pause = SECOND / 20;
-    let ran = run(plan, &server);
-    ran.check_all(Class::Ok, 3);
-    assert_eq!(ran.totals.traffic.connections, 1);
+    let outcome = run(plan, &server);
+    outcome.check_all(Class::Ok, 3);
+    assert_eq!(outcome.totals.traffic.connections, 1);
 }
 
 #[test]
@@ -189,7 +194,7 @@ fn a_flood_of_pings_is_answered_by_its_last() {
 
 #[test]
 fn a_close_frame_instead_of_a_response_is_counted_with_its_code() {
-    let ran = check(Class::Closed, |peer| {
+    let outcome = check(Class::Closed, |peer| {
         peer.open()?;
         peer.read()?;
         peer.send(&frame(0x01, b"{\"jsonrpc\""))?;
@@ -197,20 +202,20 @@ fn a_close_frame_instead_of_a_response_is_counted_with_its_code() {
         assert_eq!(peer.read_frame()?, (0x88, 1011u16.to_be_bytes().to_vec()));
         Ok(())
     });
-    assert_eq!(ran.totals.close_codes.iter().collect::<Vec<_>>(), [(&1011, &3)]);
-    let traffic = ran.totals.traffic;
+    assert_eq!(outcome.totals.close_codes.iter().collect::<Vec<_>>(), [(&1011, &3)]);
+    let traffic = outcome.totals.traffic;
     assert_eq!((traffic.connections, traffic.closed_by_server), (3, 3));
-    let ran = check(Class::Closed, |peer| {
+    let outcome = check(Class::Closed, |peer| {
         peer.open()?;
         peer.read()?;
         peer.send(&frame(0x88, b""))
     });
-    assert_eq!(ran.totals.close_codes.iter().collect::<Vec<_>>(), [(&1005, &3)]);
+    assert_eq!(outcome.totals.close_codes.iter().collect::<Vec<_>>(), [(&1005, &3)]);
 }
 
 #[test]
 fn a_close_frame_behind_a_response_fails_no_call() {
-    let ran = check(Class::Ok, |peer| {
+    let outcome = check(Class::Ok, |peer| {
         peer.open()?;
         let mut bytes = frame(0x81, ok(&peer.read()?).as_bytes());
         bytes.extend(frame(0x88, &1001u16.to_be_bytes()));
@@ -218,19 +223,19 @@ fn a_close_frame_behind_a_response_fails_no_call() {
         peer.wait();
         Ok(())
     });
-    assert_eq!(ran.totals.close_codes.iter().collect::<Vec<_>>(), [(&1001, &3)]);
-    assert_eq!(ran.totals.traffic.connections, 3);
+    assert_eq!(outcome.totals.close_codes.iter().collect::<Vec<_>>(), [(&1001, &3)]);
+    assert_eq!(outcome.totals.traffic.connections, 3);
 }
 
 #[test]
 fn a_connection_that_ends_without_a_close_frame_is_reset() {
-    let ran = check(Class::Reset, |peer| {
+    let outcome = check(Class::Reset, |peer| {
         peer.open()?;
         peer.read()?;
         peer.send(&frame(0x01, b"{\"jsonrpc\""))
     });
-    assert_eq!(ran.totals.traffic.closed_by_server, 3);
-    assert!(ran.totals.close_codes.is_empty());
+    assert_eq!(outcome.totals.traffic.closed_by_server, 3);
+    assert!(outcome.totals.close_codes.is_empty());
 }
 
 #[test]
@@ -241,16 +246,16 @@ fn a_refused_websocket_is_counted_with_its_status() {
         ("200 OK", 200),
         ("503 Service Unavailable", 503),
     ] {
-        let ran = check(Class::Upgrade, refuse(line, ""));
-        assert_eq!(ran.totals.statuses.iter().collect::<Vec<_>>(), [(&status, &3)]);
-        let traffic = ran.totals.traffic;
+        let outcome = check(Class::Upgrade, refuse(line, ""));
+        assert_eq!(outcome.totals.statuses.iter().collect::<Vec<_>>(), [(&status, &3)]);
+        let traffic = outcome.totals.traffic;
         assert_eq!((traffic.connections, traffic.connections_failed), (0, 3));
         // A worker of the closed model backs off for 100 ms after each refusal.
-        assert!(ran.took > Duration::from_millis(200), "{:?}", ran.took);
+        assert!(outcome.elapsed > Duration::from_millis(200), "{:?}", outcome.elapsed);
     }
-    let ran = check(Class::Limited, refuse("429 Too Many Requests", "Retry-After: 7\r\n"));
-    assert_eq!(ran.totals.statuses.iter().collect::<Vec<_>>(), [(&429, &3)]);
-    assert_eq!(ran.totals.retry_after.len(), 3);
+    let outcome = check(Class::Limited, refuse("429 Too Many Requests", "Retry-After: 7\r\n"));
+    assert_eq!(outcome.totals.statuses.iter().collect::<Vec<_>>(), [(&429, &3)]);
+    assert_eq!(outcome.totals.retry_after.len(), 3);
 }
 
 #[test]
@@ -284,11 +289,11 @@ fn a_handshake_without_a_response_times_out_after_the_connect_timeout() {
     });
     let mut plan = plan(&server, 2);
     plan.target.connect_timeout = Duration::from_millis(50);
-    let ran = run(plan, &server);
-    ran.check_all(Class::Timeout, 2);
-    assert_eq!(ran.totals.traffic.connections_failed, 2);
-    let cell = ran.totals.cells.values().next().unwrap();
-    // Not the timeout of a call, which is 5 s.
+    let outcome = run(plan, &server);
+    outcome.check_all(Class::Timeout, 2);
+    assert_eq!(outcome.totals.traffic.connections_failed, 2);
+    let cell = outcome.totals.cells.values().next().unwrap();
+    // The timeout of a call does not apply, which is 5 s.
     assert!((50_000_000..2_500_000_000).contains(&cell.latency.min()), "{}", cell.latency.min());
 }
 
@@ -306,9 +311,9 @@ fn a_response_after_the_timeout_is_not_taken_for_the_next_one() {
     });
     let mut plan = plan(&server, 3);
     plan.target.timeout = Duration::from_millis(100);
-    let ran = run(plan, &server);
-    assert_eq!((ran.count(Class::Timeout), ran.count(Class::Ok)), (1, 2));
-    assert_eq!(ran.totals.traffic.connections, 2);
+    let outcome = run(plan, &server);
+    assert_eq!((outcome.count(Class::Timeout), outcome.count(Class::Ok)), (1, 2));
+    assert_eq!(outcome.totals.traffic.connections, 2);
 }
 
 #[test]
@@ -325,9 +330,9 @@ fn a_wrong_id_does_not_shift_the_later_responses() {
             peer.text(&ok(&call))?;
         }
     });
-    let ran = run(plan(&server, 5), &server);
-    assert_eq!((ran.count(Class::WrongId), ran.count(Class::Ok)), (1, 4));
-    assert_eq!(ran.totals.traffic.connections, 2);
+    let outcome = run(plan(&server, 5), &server);
+    assert_eq!((outcome.count(Class::WrongId), outcome.count(Class::Ok)), (1, 4));
+    assert_eq!(outcome.totals.traffic.connections, 2);
 }
 
 #[test]
@@ -339,9 +344,9 @@ fn a_doubled_response_is_no_response_to_the_next_call() {
             peer.send(&[&message[..], &message].concat())?;
         }
     });
-    let ran = run(plan(&server, 5), &server);
-    ran.check_all(Class::Ok, 5);
-    assert_eq!(ran.totals.traffic.connections, 5);
+    let outcome = run(plan(&server, 5), &server);
+    outcome.check_all(Class::Ok, 5);
+    assert_eq!(outcome.totals.traffic.connections, 5);
 }
 
 #[test]
@@ -398,7 +403,7 @@ fn a_message_has_the_limit_of_a_response() {
     let long = |call: &str, bytes: usize| {
         response(call, &format!("\"result\":\"{}\"", "x".repeat(bytes))).into_bytes()
     };
-    // Beyond the limit: one frame that announces more than there is memory, and many fragments.
+    // Messages beyond the limit: a frame that announces 2^62 bytes, and many fragments.
     let server = Server::new(move |peer| {
         peer.open()?;
         let call = peer.read()?;
@@ -414,7 +419,7 @@ fn a_message_has_the_limit_of_a_response() {
     let mut limited = plan(&server, 3);
     limited.target.response_bytes_max = 100_000;
     run(limited, &server).check_all(Class::Malformed, 3);
-    // Within it: a long message in fragments of all sizes.
+    // Messages within the limit: a long message in fragments of all sizes.
     let server = Server::new(move |peer| {
         peer.open()?;
         loop {
@@ -427,10 +432,10 @@ fn a_message_has_the_limit_of_a_response() {
             peer.send(&frame(0x80, rest))?;
         }
     });
-    let ran = run(plan(&server, 3), &server);
-    ran.check_all(Class::Ok, 3);
-    assert_eq!(ran.totals.traffic.connections, 1);
-    assert!(ran.totals.response_bytes[0] > 900_000, "{:?}", ran.totals.response_bytes);
+    let outcome = run(plan(&server, 3), &server);
+    outcome.check_all(Class::Ok, 3);
+    assert_eq!(outcome.totals.traffic.connections, 1);
+    assert!(outcome.totals.response_bytes[0] > 900_000, "{:?}", outcome.totals.response_bytes);
 }
 
 #[test]
@@ -452,9 +457,9 @@ fn websockets_are_reused_as_often_as_the_plan_says() {
         });
         let mut plan = plan(&server, 20);
         plan.connections.reuse = reuse;
-        let ran = run(plan, &server);
-        ran.check_all(Class::Ok, 20);
-        let traffic = ran.totals.traffic;
+        let outcome = run(plan, &server);
+        outcome.check_all(Class::Ok, 20);
+        let traffic = outcome.totals.traffic;
         assert_eq!((traffic.connections, traffic.closed_by_server), (connections, 0));
     }
 }
@@ -466,7 +471,7 @@ fn a_batch_is_one_message() {
         loop {
             let batch = peer.read()?;
             let calls = batch.split("\"jsonrpc\"").skip(1);
-            // In the reverse order, and the last call of each batch has no response.
+            // The responses are in reverse order, and the last call of each batch has none.
             let mut responses: Vec<String> = calls.map(ok).collect();
             assert_eq!(responses.len(), 5);
             responses.pop();
@@ -476,9 +481,9 @@ fn a_batch_is_one_message() {
     });
     let mut plan = plan(&server, 4);
     plan.scenarios[0].batch = Some(Batch { probability: 1.0, size: 5 });
-    let ran = run(plan, &server);
-    assert_eq!((ran.count(Class::Ok), ran.count(Class::Malformed)), (16, 4));
-    assert_eq!(ran.totals.traffic.requests, 4);
+    let outcome = run(plan, &server);
+    assert_eq!((outcome.count(Class::Ok), outcome.count(Class::Malformed)), (16, 4));
+    assert_eq!(outcome.totals.traffic.requests, 4);
 }
 
 #[test]
@@ -495,10 +500,10 @@ fn latency_counts_from_the_schedule_and_service_time_from_the_send() {
         }
         Ok(())
     });
-    // One worker, a call each 10 ms: the delay of the first call holds up the next 39.
-    let ran = run(open(plan(&server, 0), 100.0, SECOND, 1, 1_000), &server);
-    ran.check_all(Class::Ok, 100);
-    let cell = ran.totals.cells.values().next().unwrap();
+    // One worker sends a call each 10 ms. The delay of the first call delays the next 39 calls.
+    let outcome = run(open(plan(&server, 0), 100.0, SECOND, 1, 1_000), &server);
+    outcome.check_all(Class::Ok, 100);
+    let cell = outcome.totals.cells.values().next().unwrap();
     let above_half = |times: &Times| times.count_between(200_000_000, TIME_MAX);
     assert!(cell.service.max() >= 400_000_000, "{}", cell.service.max());
     assert_eq!(above_half(&cell.service), 1);
@@ -508,12 +513,12 @@ fn latency_counts_from_the_schedule_and_service_time_from_the_send() {
 
 #[test]
 fn workers_have_their_own_websockets() {
-    let all = Barrier::new(8);
+    let barrier = Barrier::new(8);
     let server = Server::new(move |peer| {
         peer.open()?;
         let call = peer.read()?;
-        // No response before each worker has sent a call on its own connection.
-        all.wait();
+        // The server responds once each worker has sent a call on its own connection.
+        barrier.wait();
         peer.text(&ok(&call))?;
         loop {
             let call = peer.read()?;
@@ -524,9 +529,9 @@ fn workers_have_their_own_websockets() {
     plan.scenarios[0].workers_max = 8;
     (plan.scenarios[0].stages[0].from, plan.scenarios[0].stages[0].to) = (8.0, 8.0);
     plan.threads = 2;
-    let ran = run(plan, &server);
-    ran.check_all(Class::Ok, 400);
-    assert_eq!(ran.totals.traffic.connections, 8);
+    let outcome = run(plan, &server);
+    outcome.check_all(Class::Ok, 400);
+    assert_eq!(outcome.totals.traffic.connections, 8);
 }
 
 #[test]
@@ -572,10 +577,11 @@ fn wss_is_a_websocket_over_tls() {
     plan.target.point_at(&format!("wss://localhost:{}/ws", address.port())).unwrap();
     plan.connections.tls = Tls { insecure: true, ..Tls::default() };
     let engine =
-        Engine::start(Arc::new(plan), Arc::new(facts()), vec![address], Instant::now()).unwrap();
-    let ran = collect(engine);
-    ran.check_all(Class::Ok, 20);
-    let traffic = ran.totals.traffic;
+        Engine::start(Arc::new(plan), Arc::new(chain_facts()), vec![address], Instant::now())
+            .unwrap();
+    let outcome = collect(engine);
+    outcome.check_all(Class::Ok, 20);
+    let traffic = outcome.totals.traffic;
     assert_eq!((traffic.connections, traffic.handshakes_full), (1, 1));
-    assert_eq!(ran.totals.upgrade_time.len(), 1);
+    assert_eq!(outcome.totals.upgrade_time.len(), 1);
 }

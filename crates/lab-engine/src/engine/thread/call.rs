@@ -1,5 +1,8 @@
-//! Sends the calls of one thread and classifies their responses. `thread/read.rs` reads the
-//! responses.
+//! Sends the calls of one thread, classifies their responses and counts them. `thread/read.rs`
+//! reads the responses.
+//!
+//! A request holds one call, or several as a batch. Times of type `u64` are nanoseconds since the
+//! start of the run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,10 +22,13 @@ use crate::engine::{Sample, Shared};
 
 impl<W: World> EngineThread<W> {
     /// Sends the worker's call, on a new connection if it has none.
-    pub(super) fn call(&mut self, worker_id: u32) {
+    pub(super) fn start_call(&mut self, worker_id: u32) {
         let now = self.clock.read();
         let worker = &self.workers[worker_id as usize];
-        self.recorder.interval.scheduling_delay.saturating_record(now.saturating_sub(worker.ready));
+        self.recorder
+            .interval
+            .scheduling_delay
+            .saturating_record(now.saturating_sub(worker.ready_at));
         if self.pool.is_some() {
             self.send_pooled(worker_id);
         } else if worker.connection.is_some() {
@@ -32,7 +38,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Sends the call on the open connection.
+    /// Sends the worker's call on its open connection.
     pub(super) fn transmit(&mut self, worker_id: u32) {
         let worker = &mut self.workers[worker_id as usize];
         worker.compose(&mut self.composer);
@@ -47,27 +53,27 @@ impl<W: World> EngineThread<W> {
             Some(websocket) => websocket.encode(Opcode::Text, self.composer.request_body()),
             None => self.composer.request(),
         };
-        worker.sent = self.clock.read();
+        worker.sent_at = self.clock.read();
         let traffic = &mut self.recorder.interval.traffic;
         if connection.send(request, traffic).is_ok() {
             connection.uses += 1;
             worker.state = WorkerState::AwaitingResponse;
-            self.deadlines.set(RESPONSE_QUEUE, worker_id, worker.sent);
+            self.deadlines.set(RESPONSE_QUEUE, worker_id, worker.sent_at);
             self.gauges.in_flight += worker.request.calls as u64;
         } else if connection.uses > 0 {
-            // The server closed the idle connection, and the event for that has not arrived yet. No
-            // response was lost, so the call is sent on a new connection.
+            // The server has closed the idle connection, and the thread has not handled that event
+            // yet. No response was lost, so the call is sent on a new connection.
             traffic.closed_by_server += 1;
             worker.connection = None;
             self.dial(worker_id);
         } else {
             worker.state = WorkerState::AwaitingResponse;
             self.gauges.in_flight += worker.request.calls as u64;
-            self.connection_lost(worker_id);
+            self.on_connection_lost(worker_id);
         }
     }
 
-    /// Classifies a response over HTTP/2, and sends its sample to the comparison.
+    /// Classifies a response over HTTP/2. Sends the call to the comparison if it is sampled.
     pub(super) fn classify_response(
         &mut self,
         worker_id: u32,
@@ -77,42 +83,43 @@ impl<W: World> EngineThread<W> {
     ) {
         let worker = &mut self.workers[worker_id as usize];
         classify_calls(&self.composer, worker.request, status, body.parsed, &mut self.outcomes);
-        self.recorder.bytes(worker.request.kind, &worker.methods, body.length);
+        self.recorder.record_bytes(worker.request.kind, &worker.methods, body.length);
         let bodies = worker.sample.take().zip(body.stored);
         self.samples.send(worker.request, &self.outcomes, bodies, now);
     }
 
     /// Closes the connection after a response, or keeps it open for the next call. `keep_alive` is
-    /// false if the server has announced that it closes the connection, and `ending` is true if it
-    /// has closed its side.
-    pub(super) fn after_response(&mut self, worker_id: u32, keep_alive: bool, ending: bool) {
+    /// false if the server has announced that it will close the connection. `server_closed` is true
+    /// if the server has already closed its side.
+    pub(super) fn keep_or_close(&mut self, worker_id: u32, keep_alive: bool, server_closed: bool) {
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
         connection.reader.reset();
-        let unsent = !connection.sent_all();
+        let has_unsent = !connection.sent_all();
         let uses_exhausted = match self.reuse {
             Reuse::Always => false,
             Reuse::Never => true,
             Reuse::Requests(requests_max) => connection.uses >= requests_max,
         };
-        if ending {
+        if server_closed {
             self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
-            self.close(worker_id);
+            self.close_connection(worker_id);
         } else if !keep_alive {
             self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
-            self.drain(worker_id);
+            self.drain_connection(worker_id);
         } else if uses_exhausted && self.websocket.is_some() {
             // The close frame asks the server to close the connection.
-            self.drain(worker_id);
-        } else if uses_exhausted || unsent {
-            self.close(worker_id);
+            self.drain_connection(worker_id);
+        } else if uses_exhausted || has_unsent {
+            self.close_connection(worker_id);
         }
     }
 
-    /// Handles a connection that the server has closed or reset.
-    pub(super) fn connection_lost(&mut self, worker_id: u32) {
+    /// Handles a connection that the server has closed or reset. The end of the connection can
+    /// complete the response.
+    pub(super) fn on_connection_lost(&mut self, worker_id: u32) {
         let worker = &mut self.workers[worker_id as usize];
         if worker.state == WorkerState::Dialing {
-            return self.upgrade_failed(worker_id, Class::Reset);
+            return self.on_upgrade_failed(worker_id, Class::Reset);
         }
         self.recorder.interval.traffic.closed_by_server += 1;
         let Some(connection) = worker.connection.take() else { return };
@@ -131,39 +138,41 @@ impl<W: World> EngineThread<W> {
                     &mut self.outcomes,
                 );
                 let worker = &self.workers[worker_id as usize];
-                self.recorder.bytes(request.kind, &worker.methods, body.length);
-                self.recorder.response(head.status, head.retry_after);
-                self.finish(worker_id, now);
+                self.recorder.record_bytes(request.kind, &worker.methods, body.length);
+                self.recorder.record_response(head.status, head.retry_after);
+                self.finish_request(worker_id, now);
             }
-            None => self.fail(worker_id, Class::Reset, now),
+            None => self.fail_request(worker_id, Class::Reset, now),
         }
     }
 
-    /// Counts all calls of the request in one class, without a response.
-    pub(super) fn fail(&mut self, worker_id: u32, class: Class, ended_at: u64) {
+    /// Counts all calls of a request without a response in this class, and continues the iteration.
+    /// An id of a pooled connection fails the calls that wait for the connection.
+    pub(super) fn fail_request(&mut self, worker_id: u32, class: Class, ended_at: u64) {
         if self.is_pooled(worker_id) {
-            return self.pooled_connect_failed(worker_id, class, ended_at);
+            return self.on_pooled_connect_failed(worker_id, class, ended_at);
         }
         let worker = &mut self.workers[worker_id as usize];
         if worker.state == WorkerState::Dialing {
-            // The request was not sent, but its calls are counted by method all the same.
+            // The request was not built yet. Its methods are needed to count the calls.
             worker.compose(&mut self.composer);
             self.gauges.in_flight += worker.request.calls as u64;
         }
         worker.sample = None;
         self.outcomes.clear();
         self.outcomes.resize(worker.request.calls, CallOutcome::of(class));
-        self.finish(worker_id, ended_at);
+        self.finish_request(worker_id, ended_at);
     }
 
-    /// Counts the calls of the request and continues the iteration.
-    pub(super) fn finish(&mut self, worker_id: u32, ended_at: u64) {
+    /// Counts the outcomes of the request's calls, and starts the next step of the iteration or
+    /// ends the iteration.
+    pub(super) fn finish_request(&mut self, worker_id: u32, ended_at: u64) {
         self.deadlines.remove(worker_id);
         let worker = &mut self.workers[worker_id as usize];
         let unconnected = worker.state == WorkerState::Dialing;
         worker.state = WorkerState::Idle;
-        let latency = ended_at.saturating_sub(worker.call_scheduled);
-        let service = ended_at.saturating_sub(worker.sent);
+        let latency_ns = ended_at.saturating_sub(worker.call_scheduled_at);
+        let service_ns = ended_at.saturating_sub(worker.sent_at);
         let stage = worker.request.stage;
         let after_scenario =
             ended_at > self.scenarios[usize::from(worker.request.key.scenario)].end();
@@ -171,30 +180,31 @@ impl<W: World> EngineThread<W> {
         for (index, &outcome) in self.outcomes.iter().enumerate() {
             let method = worker.request.kind.method();
             let method = method.or_else(|| worker.methods.get(index).copied()).unwrap_or_default();
-            self.recorder.call(worker.request.stage, method, outcome, latency, service);
+            self.recorder.record_call(stage, method, outcome, latency_ns, service_ns);
             if after_scenario || after_stage {
                 let slot = Slot { stage, method, class: outcome.class };
-                self.recorder.ended_late(slot, after_scenario);
+                self.recorder.record_late_end(slot, after_scenario);
             }
         }
         self.recorder.interval.traffic.requests += 1;
         self.gauges.in_flight -= worker.request.calls as u64;
         if worker.request.key.step + 1 < self.composer.step_count(worker.request.key.scenario) {
             worker.request.key.step += 1;
-            (worker.call_scheduled, worker.ready) = (ended_at, ended_at);
-            self.call(worker_id);
+            (worker.call_scheduled_at, worker.ready_at) = (ended_at, ended_at);
+            self.start_call(worker_id);
         } else {
-            let elapsed = ended_at.saturating_sub(worker.scheduled);
+            let elapsed_ns = ended_at.saturating_sub(worker.scheduled_at);
             let counts = &mut self.recorder.interval.iterations[usize::from(stage)];
             counts.ended += 1;
             counts.ended_after_end += u64::from(after_scenario);
-            self.recorder.interval.iteration_time.saturating_record(elapsed);
+            self.recorder.interval.iteration_time.saturating_record(elapsed_ns);
             self.release(worker_id, ended_at, unconnected);
         }
     }
 }
 
-/// Classifies all calls of one request by its response.
+/// Classifies all calls of a request by its response, and writes one outcome per call to
+/// `outcomes`.
 pub(super) fn classify_calls(
     composer: &Composer,
     request: Request,
@@ -205,9 +215,9 @@ pub(super) fn classify_calls(
     outcomes.clear();
     match request.kind {
         RequestKind::Single { id, .. } => outcomes.push(classify::single(status, body, id)),
-        RequestKind::Batch { first, stride } => {
+        RequestKind::Batch { first_id, stride } => {
             outcomes.resize(request.calls, CallOutcome::of(Class::Malformed));
-            classify::batch(status, body, first, stride, outcomes);
+            classify::batch(status, body, first_id, stride, outcomes);
         }
         RequestKind::Recorded { index, .. } => {
             outcomes.resize(request.calls, CallOutcome::of(Class::Malformed));
@@ -231,12 +241,14 @@ pub(super) fn classify_calls(
 /// Sends sampled calls to the comparison with the reference node.
 pub(super) struct SampleSender {
     pub(super) queue: SyncSender<Sample>,
+    /// Counts the samples that were skipped because the queue was full.
     pub(super) shared: Arc<Shared>,
 }
 
 impl SampleSender {
-    /// Sends a call if its response can be compared. `bodies` are those of the request and the
-    /// response, if the call is sampled. Skips the call if the queue is full.
+    /// Sends a sampled call if its response can be compared, and skips it if the queue is full.
+    /// `bodies` are the bodies of the request and of the response, or `None` if the call is not
+    /// sampled.
     pub(super) fn send(
         &self,
         request: Request,

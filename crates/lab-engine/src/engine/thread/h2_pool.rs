@@ -1,8 +1,10 @@
-//! The HTTP/2 connections of one thread. Workers share them, one stream per worker at a time.
+//! The HTTP/2 connections of one thread. Workers share the connections, and each worker uses one
+//! stream at a time.
 //!
-//! Each connection is an additional entry in the list of workers, with an id above those of the
-//! real workers. The code for connects and TLS handshakes is therefore the same as for HTTP/1.1. A
-//! connection is dirty if it has data to send or to read.
+//! Each connection is an additional entry in the list of workers. Its id is above the ids of the
+//! real workers. So connects and TLS handshakes use the same code as for HTTP/1.1. An exchange is a
+//! request with its response, on one stream. A connection is dirty if it has data to send or to
+//! read.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,33 +24,40 @@ pub(super) struct H2Pool<S> {
     /// Id of the first connection: the number of real workers.
     first_id: u32,
     connections: Vec<PooledConnection<S>>,
-    /// Unused ids.
+    /// Ids without a connection.
     free_ids: Vec<u32>,
-    /// The connection that gets new streams.
+    /// Id of the connection that gets new streams; `None` if the next call opens a connection.
     current: Option<u32>,
-    /// By worker: the id of its connection, and its exchange.
+    /// By worker: the id of the connection, and the exchange in flight.
     exchanges: Vec<Option<(u32, Exchange)>>,
+    /// By worker: the waker that adds the worker to `woken`.
     wakers: Vec<Waker>,
+    /// Workers whose exchange can advance.
     woken: Arc<Mutex<Vec<u32>>>,
+    /// Ids of the dirty connections.
     dirty: Vec<u32>,
-    /// The dirty connections that are being driven now.
+    /// The dirty connections that [`EngineThread::drive_dirty`] has still to drive.
     driving: Vec<u32>,
+    /// Head of every request.
     head: Request<()>,
+    /// Maximum number of exchanges on a connection.
     uses_max: u32,
 }
 
+/// A connection of the pool, or an unused id.
 struct PooledConnection<S> {
+    /// `None` until the connection is open.
     session: Option<Session<S>>,
     /// Workers that wait until the connection is open.
     waiting: Vec<u32>,
-    /// Open streams.
+    /// Number of open streams.
     streams: u32,
-    /// Exchanges so far, including those that wait for the connection.
+    /// Number of exchanges so far, including the ones that wait for the connection.
     uses: u32,
 }
 
-/// Returns the number of connection ids that this many workers need. With one connection per
-/// exchange, a worker may start the next exchange before its previous connection is freed.
+/// Returns the number of connection ids that this many workers need. A worker may need two at once:
+/// with one connection per exchange, it can start an exchange before its last connection is freed.
 pub(super) const fn pooled_max(workers: usize) -> usize {
     2 * workers + 1
 }
@@ -60,7 +69,7 @@ impl<S> Default for PooledConnection<S> {
 }
 
 impl<S: Socket> H2Pool<S> {
-    /// Returns `None` unless the plan uses HTTP/2.
+    /// Creates an empty pool, or returns `None` if the plan does not use HTTP/2.
     pub(super) fn new(plan: &Plan, workers: usize) -> Result<Option<H2Pool<S>>, EngineFault> {
         if plan.connections.http != HttpVersion::Http2 || plan.target.is_websocket() {
             return Ok(None);
@@ -91,7 +100,8 @@ impl<S: Socket> H2Pool<S> {
         &mut self.connections[(pooled_id - self.first_id) as usize]
     }
 
-    /// Returns the current connection if it can take one more exchange, and reserves it.
+    /// Counts one more exchange on the current connection and returns its id. Returns `None` if the
+    /// connection cannot take another exchange.
     fn reserve_current(&mut self) -> Option<u32> {
         let (current, uses_max) = (self.current?, self.uses_max);
         let connection = self.connection(current);
@@ -115,7 +125,7 @@ impl<W: World> EngineThread<W> {
     pub(super) fn send_pooled(&mut self, worker_id: u32) {
         let worker = &mut self.workers[worker_id as usize];
         worker.state = WorkerState::Dialing;
-        worker.sent = self.clock.now;
+        worker.sent_at = self.clock.now;
         let Some(pool) = &mut self.pool else { return };
         if let Some(pooled_id) = pool.reserve_current() {
             if pool.connection(pooled_id).session.is_some() {
@@ -130,15 +140,15 @@ impl<W: World> EngineThread<W> {
             connection.waiting.push(worker_id);
             self.dial(pooled_id);
         } else {
-            // [`pooled_max`] makes this unreachable. Failing the call is better than a call that
+            // With `pooled_max` ids this cannot happen. A failed call is better than a call that
             // never ends.
             let now = self.clock.now;
-            self.fail(worker_id, Class::Connect, now);
+            self.fail_request(worker_id, Class::Connect, now);
         }
     }
 
     /// Starts HTTP/2 on a connected socket and sends the waiting calls.
-    pub(super) fn pooled_opened(&mut self, pooled_id: u32) {
+    pub(super) fn on_pooled_opened(&mut self, pooled_id: u32) {
         self.workers[pooled_id as usize].state = WorkerState::Idle;
         let connection = self.workers[pooled_id as usize].connection.take();
         let Some(pool) = &mut self.pool else { return };
@@ -146,12 +156,12 @@ impl<W: World> EngineThread<W> {
         if session.is_none() {
             self.recorder.interval.traffic.connections_failed += 1;
             let now = self.clock.read();
-            return self.pooled_connect_failed(pooled_id, Class::Connect, now);
+            return self.on_pooled_connect_failed(pooled_id, Class::Connect, now);
         }
         pool.connection(pooled_id).session = session;
         pool.dirty.push(pooled_id);
         for worker_id in std::mem::take(&mut pool.connection(pooled_id).waiting) {
-            // An interrupted worker does not wait any more.
+            // A worker that was interrupted meanwhile no longer waits.
             if self.workers[worker_id as usize].state == WorkerState::Dialing {
                 self.open_stream(worker_id, pooled_id);
             }
@@ -159,18 +169,19 @@ impl<W: World> EngineThread<W> {
     }
 
     /// Fails all calls that waited for a connection that could not be opened.
-    pub(super) fn pooled_connect_failed(&mut self, pooled_id: u32, class: Class, ended_at: u64) {
+    pub(super) fn on_pooled_connect_failed(&mut self, pooled_id: u32, class: Class, ended_at: u64) {
         self.workers[pooled_id as usize].state = WorkerState::Idle;
         let Some(pool) = &mut self.pool else { return };
         let waiting = std::mem::take(&mut pool.connection(pooled_id).waiting);
         self.release_pooled(pooled_id);
         for worker_id in waiting {
             if self.workers[worker_id as usize].state == WorkerState::Dialing {
-                self.fail(worker_id, class, ended_at);
+                self.fail_request(worker_id, class, ended_at);
             }
         }
     }
 
+    /// Drops a pooled connection and frees its id.
     fn release_pooled(&mut self, pooled_id: u32) {
         let Some(pool) = &mut self.pool else { return };
         *pool.connection(pooled_id) = PooledConnection::default();
@@ -178,7 +189,7 @@ impl<W: World> EngineThread<W> {
         if pool.current == Some(pooled_id) {
             pool.current = None;
         }
-        // Invalidates events of the closed connection.
+        // Events of the dropped connection have the old generation and are ignored.
         let worker = &mut self.workers[pooled_id as usize];
         worker.generation = worker.generation.wrapping_add(1);
     }
@@ -187,10 +198,10 @@ impl<W: World> EngineThread<W> {
     fn open_stream(&mut self, worker_id: u32, pooled_id: u32) {
         let worker = &mut self.workers[worker_id as usize];
         worker.compose(&mut self.composer);
-        worker.sent = self.clock.read();
+        worker.sent_at = self.clock.read();
         worker.state = WorkerState::AwaitingResponse;
         self.gauges.in_flight += worker.request.calls as u64;
-        self.deadlines.set(RESPONSE_QUEUE, worker_id, worker.sent);
+        self.deadlines.set(RESPONSE_QUEUE, worker_id, worker.sent_at);
         let Some(pool) = &mut self.pool else { return };
         let head = pool.head.clone();
         let connection = pool.connection(pooled_id);
@@ -211,15 +222,15 @@ impl<W: World> EngineThread<W> {
                 pool.exchanges[worker_id as usize] = Some((pooled_id, exchange));
             }
             _ => {
-                self.stream_closed(pooled_id);
+                self.on_stream_closed(pooled_id);
                 let now = self.clock.now;
-                self.fail(worker_id, Class::Reset, now);
+                self.fail_request(worker_id, Class::Reset, now);
             }
         }
     }
 
-    /// Counts a stream of the connection as closed.
-    fn stream_closed(&mut self, pooled_id: u32) {
+    /// Counts one open stream less on the connection.
+    fn on_stream_closed(&mut self, pooled_id: u32) {
         let Some(pool) = &mut self.pool else { return };
         pool.connection(pooled_id).streams -= 1;
         // The connection must still send remaining frames, such as RST_STREAM.
@@ -227,11 +238,11 @@ impl<W: World> EngineThread<W> {
     }
 
     /// Cancels the worker's exchange, if it has one.
-    pub(super) fn abandon(&mut self, worker_id: u32) {
+    pub(super) fn cancel_exchange(&mut self, worker_id: u32) {
         let Some(pool) = &mut self.pool else { return };
         let exchange = pool.exchanges.get_mut(worker_id as usize).and_then(Option::take);
         if let Some((pooled_id, _)) = exchange {
-            self.stream_closed(pooled_id);
+            self.on_stream_closed(pooled_id);
         }
     }
 
@@ -243,7 +254,7 @@ impl<W: World> EngineThread<W> {
     /// Drives all dirty connections once, each up to its read limit.
     pub(super) fn drive_dirty(&mut self) {
         let Some(pool) = &mut self.pool else { return };
-        // A connection that becomes dirty meanwhile is driven in the next turn.
+        // The next turn drives the connections that become dirty meanwhile.
         std::mem::swap(&mut pool.dirty, &mut pool.driving);
         while let Some(pooled_id) = self.pool.as_mut().and_then(|pool| pool.driving.pop()) {
             self.drive(pooled_id);
@@ -265,7 +276,7 @@ impl<W: World> EngineThread<W> {
         }
         let Some(pool) = &mut self.pool else { return };
         if result == DriveResult::Ended {
-            self.pooled_closed(pooled_id);
+            self.on_pooled_closed(pooled_id);
         } else if pool.connection(pooled_id).streams == 0
             && pool.connection(pooled_id).uses >= uses_max
         {
@@ -273,7 +284,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Advances the exchanges whose waker fired.
+    /// Advances the exchanges whose waker was called.
     fn advance_woken(&mut self) {
         loop {
             let Some(pool) = &mut self.pool else { return };
@@ -287,6 +298,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
+    /// Reads the available part of a worker's response, and finishes the request at its end.
     fn advance(&mut self, worker_id: u32) {
         let Some(pool) = &mut self.pool else { return };
         let waker = &pool.wakers[worker_id as usize];
@@ -301,35 +313,35 @@ impl<W: World> EngineThread<W> {
         let now = self.clock.read();
         let exchange = pool.exchanges[worker_id as usize].take();
         let Some((pooled_id, exchange)) = exchange else { return };
-        self.stream_closed(pooled_id);
+        self.on_stream_closed(pooled_id);
         match (progress, class) {
-            (_, Some(class)) => self.fail(worker_id, class, now),
+            (_, Some(class)) => self.fail_request(worker_id, class, now),
             (Progress::Complete { status, retry_after }, None) => {
                 self.classify_response(worker_id, status, exchange.received(), now);
-                self.recorder.response(status, retry_after);
-                self.finish(worker_id, now);
+                self.recorder.record_response(status, retry_after);
+                self.finish_request(worker_id, now);
             }
             _ => {}
         }
     }
 
     /// Fails all exchanges of a connection that the server closed.
-    fn pooled_closed(&mut self, pooled_id: u32) {
+    fn on_pooled_closed(&mut self, pooled_id: u32) {
         self.recorder.interval.traffic.closed_by_server += 1;
         let Some(pool) = &mut self.pool else { return };
-        let uses_connection = |(worker_id, exchange): (usize, &Option<(u32, Exchange)>)| {
-            let id = exchange.as_ref().map(|(id, _)| *id);
-            (id == Some(pooled_id)).then_some(worker_id as u32)
+        let worker_on_connection = |(worker_id, exchange): (usize, &Option<(u32, Exchange)>)| {
+            let used_id = exchange.as_ref().map(|(id, _)| *id);
+            (used_id == Some(pooled_id)).then_some(worker_id as u32)
         };
         let workers: Vec<u32> =
-            pool.exchanges.iter().enumerate().filter_map(uses_connection).collect();
+            pool.exchanges.iter().enumerate().filter_map(worker_on_connection).collect();
         if pool.current == Some(pooled_id) {
             pool.current = None;
         }
         for worker_id in workers {
-            self.abandon(worker_id);
+            self.cancel_exchange(worker_id);
             let now = self.clock.read();
-            self.fail(worker_id, Class::Reset, now);
+            self.fail_request(worker_id, Class::Reset, now);
         }
         self.release_pooled(pooled_id);
     }

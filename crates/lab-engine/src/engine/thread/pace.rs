@@ -1,5 +1,8 @@
-//! Schedules the iterations of one thread: their starts and ends, free workers, and queued
-//! iterations.
+//! Starts and ends the iterations of one thread.
+//!
+//! In an open scenario, the schedule sets the start of each iteration, and a free worker runs it.
+//! In a closed scenario, each active worker starts its next iteration when the previous one ends.
+//! Times of type `u64` are nanoseconds since the start of the run.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,70 +16,80 @@ use crate::engine::transactions::TransactionQueue;
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
-/// Maximum number of iterations that start before sockets are served again. If the thread is behind
-/// schedule, a response is delayed by at most a few hundred microseconds.
+/// Maximum number of iterations that a scenario starts before the thread serves sockets again. So a
+/// thread that is behind schedule delays responses by at most a few hundred microseconds.
 const STARTS_MAX: usize = 32;
 
 /// One scenario on this thread.
 pub(super) struct ScenarioState {
     executor: Executor,
-    /// Ids of its workers.
+    /// Ids of the scenario's workers on this thread.
     workers: Range<usize>,
     /// True if workers pause between iterations.
-    pauses: bool,
-    /// Number of workers in an iteration.
-    busy: usize,
+    has_pause: bool,
+    /// Number of workers that run an iteration.
+    busy_workers: usize,
     /// Planned end.
     end: u64,
-    /// Transactions of the scenario, which one thread sends.
+    /// The scenario's transactions; `None` if it sends other calls.
     transactions: Option<TransactionQueue>,
-    /// The time at which iterations still in flight are interrupted.
+    /// When iterations that have not ended are interrupted.
     interrupt_at: u64,
+    /// True once the iterations were interrupted.
     interrupted: bool,
 }
 
+/// Decides when the iterations of a scenario start.
 enum Executor {
+    /// Iterations start at scheduled times.
     Open {
         arrivals: Arrivals,
+        /// The next scheduled iteration; `None` after the last one.
         next: Option<Arrival>,
+        /// Iterations that are due and wait for a free worker.
         queue: VecDeque<Arrival>,
         /// Maximum number of queued iterations.
         queue_max: usize,
-        /// Free workers, each with the time when it became free. The last freed worker is used
+        /// Free workers: id, and time when the worker became free. The last freed worker is used
         /// first, which keeps the number of connections low.
         free_workers: Vec<(u32, u64)>,
     },
+    /// Each active worker starts an iteration as soon as its previous one has ended.
     Closed {
         changes: Changes,
+        /// The next change of the number of active workers; `None` after the last one.
         next: Option<Change>,
-        /// Active workers over all threads.
+        /// Number of active workers over all threads.
         active: usize,
-        /// Maximum number of iterations of the scenario over all threads, if limited.
+        /// Maximum number of iterations of the scenario over all threads; `None` if unlimited.
         iterations_max: Option<u64>,
-        /// Iterations that this thread started.
+        /// Number of iterations that this thread started.
         started: u64,
+        /// Index of this thread.
         thread: u64,
         /// Number of threads that run this scenario.
         threads: u64,
         stages: StageClock,
-        /// Workers that start an iteration now, each with the time when it became ready.
+        /// Workers that can start an iteration: id, and time when the worker became ready.
         ready: VecDeque<(u32, u64)>,
-        /// True once the limit of iterations is reached.
+        /// True once the thread starts no further iterations.
         exhausted: bool,
     },
 }
 
+/// Returns the nanoseconds of `time`. A time that is too long becomes half the maximum, so that a
+/// sum of two times does not overflow.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
-/// Returns the number of threads among which the scenario is shared. The first thread sends all
-/// transactions, so that their order depends on nothing but the responses.
-pub(super) fn threads_of(scenario: &Scenario, threads: usize) -> usize {
+/// Returns the number of threads that may run the scenario. Only the first thread runs a scenario
+/// with transactions, so that the order of the transactions depends on the responses alone.
+pub(super) fn assigned_threads(scenario: &Scenario, threads: usize) -> usize {
     if scenario.transactions.is_some() { 1 } else { threads }
 }
 
-/// Returns the number of threads that run the scenario. Each needs at least one worker.
+/// Returns the number of threads that run the scenario, because each needs at least one worker.
 fn count_threads_used(scenario: &Scenario, threads: usize) -> usize {
     threads.min(scenario.workers_max.max(1))
 }
@@ -106,8 +119,8 @@ impl ScenarioState {
                 Model::Closed => closed_executor(scenario, thread, threads),
             },
             workers,
-            pauses: !scenario.pause.is_zero(),
-            busy: 0,
+            has_pause: !scenario.pause.is_zero(),
+            busy_workers: 0,
             end,
             transactions,
             interrupt_at: end.saturating_add(nanos(scenario.grace)),
@@ -133,8 +146,8 @@ impl ScenarioState {
         (!self.is_over()).then_some(self.interrupt_at)
     }
 
-    /// Returns true unless the next transaction must wait for a response to its sender, or all
-    /// transactions are sent.
+    /// Returns true if the scenario has a call to send now. A scenario with transactions has no
+    /// call to send while every sender account waits for a response, or after its last transaction.
     fn can_send(&self) -> bool {
         self.transactions.as_ref().is_none_or(|queue| queue.ready_since().is_some())
     }
@@ -146,7 +159,7 @@ impl ScenarioState {
             Executor::Open { next, queue, .. } => next.is_none() && queue.is_empty(),
             Executor::Closed { next, exhausted, .. } => next.is_none() || *exhausted,
         };
-        self.interrupted || (starts_ended && self.busy == 0)
+        self.interrupted || (starts_ended && self.busy_workers == 0)
     }
 }
 
@@ -182,19 +195,20 @@ fn closed_executor(scenario: &Scenario, thread: usize, threads: usize) -> Execut
         threads: count_threads_used(scenario, threads) as u64,
         stages: StageClock::new(scenario),
         ready: VecDeque::new(),
-        // A thread without a share of the scenario has nothing to wait for.
+        // A thread without workers of the scenario starts no iteration.
         exhausted: thread >= threads,
     }
 }
 
 /// The next iteration to start.
 enum Start {
+    /// No iteration can start now.
     Nothing,
     /// A free worker starts a scheduled iteration.
     Open {
         worker_id: u32,
         /// The time when the worker became free.
-        freed: u64,
+        freed_at: u64,
         arrival: Arrival,
         /// True if the iteration was queued.
         was_queued: bool,
@@ -203,66 +217,76 @@ enum Start {
     Closed {
         worker_id: u32,
         /// The time when the worker became ready.
-        since: u64,
+        ready_at: u64,
     },
 }
 
 impl<W: World> EngineThread<W> {
     /// Starts all scheduled iterations for which a worker is free.
     pub(super) fn start_due(&mut self) {
-        for index in 0..self.scenarios.len() {
-            self.change_level(index);
-            self.end_pauses(index);
+        for scenario_index in 0..self.scenarios.len() {
+            self.apply_worker_changes(scenario_index);
+            self.end_pauses(scenario_index);
             for _ in 0..STARTS_MAX {
-                match self.next_start(index) {
+                match self.next_start(scenario_index) {
                     Start::Nothing => break,
-                    Start::Open { worker_id, freed, arrival, was_queued } => {
-                        let after_end = was_queued && self.clock.now >= self.scenarios[index].end;
-                        self.start(index, worker_id, arrival, freed.max(arrival.at), after_end);
+                    Start::Open { worker_id, freed_at, arrival, was_queued } => {
+                        let after_end =
+                            was_queued && self.clock.now >= self.scenarios[scenario_index].end;
+                        self.start_iteration(
+                            scenario_index,
+                            worker_id,
+                            arrival,
+                            freed_at.max(arrival.at),
+                            after_end,
+                        );
                     }
-                    Start::Closed { worker_id, since } => {
-                        self.start_closed(index, worker_id, since)
+                    Start::Closed { worker_id, ready_at } => {
+                        self.start_closed_iteration(scenario_index, worker_id, ready_at)
                     }
                 }
             }
         }
     }
 
-    fn next_start(&mut self, index: usize) -> Start {
+    /// Chooses the next iteration to start, and counts scheduled and dropped iterations.
+    fn next_start(&mut self, scenario_index: usize) -> Start {
         let now = self.clock.now;
         let iterations = &mut self.recorder.interval.iterations;
-        let state = &mut self.scenarios[index];
+        let state = &mut self.scenarios[scenario_index];
         let can_send = state.can_send();
-        let sender_since = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
+        let sender_ready_at = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
         let unsent = state.transactions.as_ref().map(TransactionQueue::unsent);
         match &mut state.executor {
-            // The worker waits until a sender has its response.
+            // The worker waits until a sender account has its response.
             Executor::Closed { .. } if !can_send && unsent != Some(0) => Start::Nothing,
             Executor::Closed { ready, .. } => match ready.pop_front() {
-                Some((worker_id, since)) => Start::Closed { worker_id, since },
+                Some((worker_id, ready_at)) => Start::Closed { worker_id, ready_at },
                 None => Start::Nothing,
             },
             Executor::Open { arrivals, next, queue, queue_max, free_workers } => {
                 while let Some(arrival) = next.filter(|arrival| arrival.at <= now) {
                     if unsent.is_some_and(|unsent| unsent <= queue.len()) {
-                        // Nothing is left that this iteration could send.
+                        // The queued iterations will send all remaining transactions.
                         *next = arrivals.next();
                         continue;
                     }
-                    // Without a queue, a worker that became free after the scheduled time cannot
-                    // take it.
-                    let can_start = |(_, freed): &(u32, u64)| {
-                        *queue_max > 0 || (*freed).max(sender_since.unwrap_or(0)) <= arrival.at
+                    // Without a queue, an iteration starts only if a worker and a sender account
+                    // were ready at its scheduled time.
+                    let can_start = |(_, freed_at): &(u32, u64)| {
+                        *queue_max > 0
+                            || (*freed_at).max(sender_ready_at.unwrap_or(0)) <= arrival.at
                     };
                     if queue.is_empty()
                         && can_send
                         && let Some(position) = free_workers.iter().rposition(can_start)
                     {
-                        let (worker_id, freed) = free_workers.remove(position);
+                        let (worker_id, freed_at) = free_workers.remove(position);
                         *next = arrivals.next();
                         iterations[usize::from(arrival.stage)].scheduled += 1;
-                        return Start::Open { worker_id, freed, arrival, was_queued: false };
+                        return Start::Open { worker_id, freed_at, arrival, was_queued: false };
                     }
+                    // Queued iterations start first. The next call handles this arrival.
                     if *queue_max > 0 && !free_workers.is_empty() && can_send {
                         break;
                     }
@@ -279,8 +303,8 @@ impl<W: World> EngineThread<W> {
                     return Start::Nothing;
                 }
                 match (queue.pop_front(), free_workers.pop()) {
-                    (Some(arrival), Some((worker_id, freed))) => {
-                        Start::Open { worker_id, freed, arrival, was_queued: true }
+                    (Some(arrival), Some((worker_id, freed_at))) => {
+                        Start::Open { worker_id, freed_at, arrival, was_queued: true }
                     }
                     _ => Start::Nothing,
                 }
@@ -288,13 +312,15 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    fn start_closed(&mut self, index: usize, worker_id: u32, since: u64) {
+    /// Starts the next iteration of a closed scenario, or closes the worker's connection if the
+    /// worker is no longer active or no iteration remains.
+    fn start_closed_iteration(&mut self, scenario_index: usize, worker_id: u32, ready_at: u64) {
         let worker = &mut self.workers[worker_id as usize];
-        let state = &mut self.scenarios[index];
+        let state = &mut self.scenarios[scenario_index];
         let all_sent = state.transactions.as_ref().is_some_and(|queue| queue.unsent() == 0);
-        // The sender's wait for its previous response is not part of the latency.
-        let sender_since = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
-        let since = since.max(sender_since.unwrap_or(0));
+        // The latency excludes the wait for the response to the sender's previous transaction.
+        let sender_ready_at = state.transactions.as_ref().and_then(TransactionQueue::ready_since);
+        let ready_at = ready_at.max(sender_ready_at.unwrap_or(0));
         let Executor::Closed {
             active,
             iterations_max,
@@ -309,9 +335,9 @@ impl<W: World> EngineThread<W> {
             return;
         };
         if worker.worker_index >= *active || *exhausted || all_sent {
-            return self.close(worker_id);
+            return self.close_connection(worker_id);
         }
-        let number = match &self.shared.remaining[index] {
+        let number = match &self.shared.remaining[scenario_index] {
             None => *started * *threads + *thread + 1,
             Some(remaining) => match decrement(remaining) {
                 Some(remaining) => {
@@ -319,33 +345,33 @@ impl<W: World> EngineThread<W> {
                 }
                 None => {
                     *exhausted = true;
-                    return self.close(worker_id);
+                    return self.close_connection(worker_id);
                 }
             },
         };
         *started += 1;
-        let arrival = Arrival { at: since, stage: stages.stage_at(since), number };
+        let arrival = Arrival { at: ready_at, stage: stages.stage_at(ready_at), number };
         self.recorder.interval.iterations[usize::from(arrival.stage)].scheduled += 1;
-        self.start(index, worker_id, arrival, since, false);
+        self.start_iteration(scenario_index, worker_id, arrival, ready_at, false);
     }
 
-    /// Starts an iteration. `ready` is the time from which it could have started, and `after_end`
-    /// is true if the scenario's planned end has passed.
-    fn start(
+    /// Starts an iteration. `ready_at` is the earliest time at which it could have started.
+    /// `after_end` is true if a queued iteration starts after the scenario's planned end.
+    fn start_iteration(
         &mut self,
-        index: usize,
+        scenario_index: usize,
         worker_id: u32,
         arrival: Arrival,
-        ready: u64,
+        mut ready_at: u64,
         after_end: bool,
     ) {
-        let (mut number, mut ready) = (arrival.number, ready);
-        if let Some(queue) = &mut self.scenarios[index].transactions {
-            ready = ready.max(queue.ready_since().unwrap_or(0));
+        let mut number = arrival.number;
+        if let Some(queue) = &mut self.scenarios[scenario_index].transactions {
+            ready_at = ready_at.max(queue.ready_since().unwrap_or(0));
             let Some(transaction) = queue.take(arrival.at) else { return };
             number = u64::from(transaction) + 1;
         }
-        self.scenarios[index].busy += 1;
+        self.scenarios[scenario_index].busy_workers += 1;
         self.gauges.workers_busy += 1;
         let counts = &mut self.recorder.interval.iterations[usize::from(arrival.stage)];
         counts.started += 1;
@@ -354,134 +380,145 @@ impl<W: World> EngineThread<W> {
         worker.request.key.iteration = number;
         worker.request.key.step = 0;
         worker.request.stage = arrival.stage;
-        (worker.scheduled, worker.call_scheduled, worker.ready) = (arrival.at, arrival.at, ready);
-        self.call(worker_id);
+        worker.scheduled_at = arrival.at;
+        worker.call_scheduled_at = arrival.at;
+        worker.ready_at = ready_at;
+        self.start_call(worker_id);
     }
 
-    /// Frees a worker at the end of its iteration.
+    /// Frees a worker at the end of its iteration. `unconnected` is true if no connection could be
+    /// opened, so that the last request was not sent.
     pub(super) fn release(&mut self, worker_id: u32, ended_at: u64, unconnected: bool) {
         let key = self.workers[worker_id as usize].request.key;
-        let scenario = usize::from(key.scenario);
-        let state = &mut self.scenarios[scenario];
+        let scenario_index = usize::from(key.scenario);
+        let state = &mut self.scenarios[scenario_index];
         if let Some(queue) = &mut state.transactions {
             match unconnected {
                 true => queue.put_back(key.transaction(), ended_at),
-                false => queue.end(key.transaction(), ended_at),
+                false => queue.release_sender(key.transaction(), ended_at),
             }
         }
-        state.busy -= 1;
+        state.busy_workers -= 1;
         self.gauges.workers_busy -= 1;
         match &mut state.executor {
             Executor::Open { free_workers, .. } => free_workers.push((worker_id, ended_at)),
             Executor::Closed { .. } if unconnected => {
                 self.deadlines.set(BACK_OFF_QUEUE, worker_id, self.clock.now)
             }
-            Executor::Closed { .. } if state.pauses => {
-                self.deadlines.set(FIRST_PAUSE_QUEUE + scenario, worker_id, ended_at)
+            Executor::Closed { .. } if state.has_pause => {
+                self.deadlines.set(FIRST_PAUSE_QUEUE + scenario_index, worker_id, ended_at)
             }
             Executor::Closed { ready, .. } => ready.push_back((worker_id, ended_at)),
         }
     }
 
-    /// Applies the planned changes of the number of active workers up to now. Activates the workers
-    /// that a higher number adds.
-    fn change_level(&mut self, index: usize) {
+    /// Applies the planned changes of the number of active workers up to now, and activates the
+    /// added workers.
+    fn apply_worker_changes(&mut self, scenario_index: usize) {
         let now = self.clock.now;
         while let Executor::Closed { changes, next, active, .. } =
-            &mut self.scenarios[index].executor
+            &mut self.scenarios[scenario_index].executor
             && let Some(change) = next.filter(|change| change.at <= now)
         {
             *next = changes.next();
             let active_before = std::mem::replace(active, change.workers);
-            let Range { start, end } = self.scenarios[index].workers;
+            let Range { start, end } = self.scenarios[scenario_index].workers;
             for worker_id in start..end {
                 let worker_index = self.workers[worker_id].worker_index;
                 if worker_index >= active_before && worker_index < change.workers {
-                    self.activate(index, worker_id as u32, change.at);
+                    self.activate(scenario_index, worker_id as u32, change.at);
                 }
             }
         }
     }
 
-    /// Queues an iteration of an activated worker. A worker that still calls, pauses, backs off or
-    /// is queued from an earlier activation continues by itself.
-    fn activate(&mut self, index: usize, worker_id: u32, now: u64) {
+    /// Makes an added worker ready for an iteration. A worker that was active before may still run
+    /// an iteration, pause, back off or be ready. It continues without a new activation.
+    fn activate(&mut self, scenario_index: usize, worker_id: u32, now: u64) {
         let is_idle = self.workers[worker_id as usize].state == WorkerState::Idle;
-        let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor else { return };
+        let Executor::Closed { ready, .. } = &mut self.scenarios[scenario_index].executor else {
+            return;
+        };
         let is_ready = ready.iter().any(|&(other, _)| other == worker_id);
         if is_idle && !is_ready && !self.deadlines.is_set(worker_id) {
             ready.push_back((worker_id, now));
         }
     }
 
-    fn end_pauses(&mut self, index: usize) {
+    /// Makes the workers ready whose pause or back-off is over.
+    fn end_pauses(&mut self, scenario_index: usize) {
         let now = self.clock.now;
-        for queue in [FIRST_PAUSE_QUEUE + index, BACK_OFF_QUEUE] {
-            while let Some((worker_id, until)) = self.deadlines.take_expired(queue, now) {
+        for queue in [FIRST_PAUSE_QUEUE + scenario_index, BACK_OFF_QUEUE] {
+            while let Some((worker_id, pause_end)) = self.deadlines.take_expired(queue, now) {
+                // The back-off queue has workers of all scenarios.
                 let scenario = usize::from(self.workers[worker_id as usize].request.key.scenario);
                 if let Executor::Closed { ready, .. } = &mut self.scenarios[scenario].executor {
-                    ready.push_back((worker_id, until));
+                    ready.push_back((worker_id, pause_end));
                 }
             }
         }
     }
 
-    /// Returns the time of the earliest planned send for which a worker is free.
+    /// Returns the earliest time at which an iteration is planned and a worker is free, or the
+    /// number of active workers changes. Returns `u64::MAX` without such a time.
     pub(super) fn next_planned(&self) -> u64 {
-        let next_of = |(index, state): (usize, &ScenarioState)| {
+        let next_of_scenario = |(scenario_index, state): (usize, &ScenarioState)| {
             let start = match &state.executor {
-                // The end of a call wakes the thread.
+                // The thread wakes anyway when a call ends.
                 Executor::Open { .. } if !state.can_send() => None,
                 Executor::Open { queue, free_workers, .. }
                     if !queue.is_empty() && !free_workers.is_empty() =>
                 {
                     Some(0)
                 }
-                // No worker is free. The end of a call wakes the thread.
+                // No worker is free. The thread wakes anyway when a call ends.
                 Executor::Open { free_workers, .. } if free_workers.is_empty() => None,
                 Executor::Open { next, .. } => next.map(|arrival| arrival.at),
                 Executor::Closed { ready, .. } if !ready.is_empty() && state.can_send() => Some(0),
                 Executor::Closed { next, .. } => next.map(|change| change.at),
             };
-            let pause = self.deadlines.until(FIRST_PAUSE_QUEUE + index);
+            let pause = self.deadlines.earliest(FIRST_PAUSE_QUEUE + scenario_index);
             start.into_iter().chain(pause).min()
         };
-        let planned = self.scenarios.iter().enumerate().filter_map(next_of).min();
-        planned.into_iter().chain(self.deadlines.until(BACK_OFF_QUEUE)).min().unwrap_or(u64::MAX)
+        let planned = self.scenarios.iter().enumerate().filter_map(next_of_scenario).min();
+        planned.into_iter().chain(self.deadlines.earliest(BACK_OFF_QUEUE)).min().unwrap_or(u64::MAX)
     }
 
     /// Interrupts the iterations of scenarios whose grace period is over.
     pub(super) fn interrupt_overdue(&mut self) {
-        for index in 0..self.scenarios.len() {
-            if self.scenarios[index].interrupt_at().is_some_and(|at| at <= self.clock.now) {
-                self.interrupt(index);
+        for scenario_index in 0..self.scenarios.len() {
+            if self.scenarios[scenario_index].interrupt_at().is_some_and(|at| at <= self.clock.now)
+            {
+                self.interrupt(scenario_index);
             }
         }
     }
 
     /// Interrupts all iterations.
     pub(super) fn interrupt_all(&mut self) {
-        for index in 0..self.scenarios.len() {
-            self.interrupt(index);
+        for scenario_index in 0..self.scenarios.len() {
+            self.interrupt(scenario_index);
         }
     }
 
-    fn interrupt(&mut self, index: usize) {
-        if let Executor::Open { queue, next, .. } = &mut self.scenarios[index].executor {
+    /// Interrupts all iterations of a scenario, drops its queued iterations, and closes its
+    /// connections.
+    fn interrupt(&mut self, scenario_index: usize) {
+        if let Executor::Open { queue, next, .. } = &mut self.scenarios[scenario_index].executor {
             for arrival in queue.drain(..) {
                 self.recorder.interval.iterations[usize::from(arrival.stage)].dropped += 1;
             }
             *next = None;
         }
-        self.scenarios[index].interrupted = true;
-        for worker_id in self.scenarios[index].workers.clone() {
+        self.scenarios[scenario_index].interrupted = true;
+        for worker_id in self.scenarios[scenario_index].workers.clone() {
             let worker = &mut self.workers[worker_id];
             if worker.state != WorkerState::Idle {
                 let stage = usize::from(worker.request.stage);
                 self.recorder.interval.iterations[stage].interrupted += 1;
                 if worker.state == WorkerState::AwaitingResponse {
                     self.gauges.in_flight -= worker.request.calls as u64;
-                } else if let Some(queue) = &self.scenarios[index].transactions {
+                } else if let Some(queue) = &self.scenarios[scenario_index].transactions {
                     queue.cancel(worker.request.key.transaction());
                 }
                 self.gauges.workers_busy -= 1;
@@ -489,9 +526,9 @@ impl<W: World> EngineThread<W> {
             }
             worker.connection = None;
             self.deadlines.remove(worker_id as u32);
-            self.abandon(worker_id as u32);
+            self.cancel_exchange(worker_id as u32);
         }
-        self.scenarios[index].busy = 0;
+        self.scenarios[scenario_index].busy_workers = 0;
     }
 
     /// Returns true once every scenario is over.

@@ -1,7 +1,8 @@
 //! Reads responses in pieces of bounded size.
 //!
-//! A short response is read and classified at once. A turn reads one piece of a long response and
-//! then sends the scheduled calls, so that a long response delays no other call.
+//! The thread reads and classifies a short response at once. It reads one piece of a long response
+//! and then sends the scheduled calls before it reads the next piece. So a long response delays no
+//! other call.
 
 use lab_model::record::Class;
 
@@ -12,26 +13,26 @@ use crate::engine::reader::Read;
 use crate::engine::world::World;
 
 impl<W: World> EngineThread<W> {
-    /// Reads a readable socket, unless it is queued for the next piece already. `ending` is true if
-    /// the server has closed its side.
-    pub(super) fn receive(&mut self, worker_id: u32, ending: bool) {
+    /// Reads from a worker's connection, unless the connection is queued for reading already.
+    /// `server_closed` is true if the server has closed its side.
+    pub(super) fn receive(&mut self, worker_id: u32, server_closed: bool) {
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
-        connection.ending |= ending;
-        if !connection.unread {
+        connection.server_closed |= server_closed;
+        if !connection.read_queued {
             self.read(worker_id);
         }
     }
 
-    /// Reads the next piece of each queued connection, and sends scheduled calls in between.
+    /// Reads one piece from each queued connection, and sends scheduled calls after each piece.
     pub(super) fn read_pending(&mut self) {
-        for _ in 0..self.unread.len() {
-            let Some((worker_id, generation)) = self.unread.pop_front() else { return };
+        for _ in 0..self.read_queue.len() {
+            let Some((worker_id, generation)) = self.read_queue.pop_front() else { return };
             let worker = &mut self.workers[worker_id as usize];
             let is_current = worker.generation == generation;
             if let Some(connection) =
-                worker.connection.as_mut().filter(|connection| is_current && connection.unread)
+                worker.connection.as_mut().filter(|connection| is_current && connection.read_queued)
             {
-                connection.unread = false;
+                connection.read_queued = false;
                 self.read(worker_id);
                 self.start_due();
                 self.drive_dirty();
@@ -39,38 +40,39 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Reads up to the end of the response, of the connection, or of the piece.
+    /// Reads until the response or the connection ends, the socket is empty, or the piece is full.
+    /// After a full piece, queues the connection for the next one.
     fn read(&mut self, worker_id: u32) {
         let mut input = std::mem::take(&mut self.input);
-        let mut remaining = PIECE_BYTES;
+        let mut remaining_bytes = PIECE_BYTES;
         loop {
             let worker = &mut self.workers[worker_id as usize];
             let Some(connection) = &mut worker.connection else { break };
-            let ending = connection.ending;
+            let server_closed = connection.server_closed;
             match connection.receive(&mut input, &mut self.recorder.interval.traffic) {
                 ReadResult::Nothing => break,
                 ReadResult::End => {
-                    self.connection_lost(worker_id);
+                    self.on_connection_lost(worker_id);
                     break;
                 }
-                // No request is in flight, so the connection is unusable after unsolicited data.
+                // The server sent data although no request is in flight.
                 ReadResult::Bytes { .. }
                     if connection.websocket.is_none()
                         && worker.state != WorkerState::AwaitingResponse =>
                 {
-                    self.close(worker_id);
+                    self.close_connection(worker_id);
                     break;
                 }
                 ReadResult::Bytes { count, drained } => {
                     let is_finished = match &connection.websocket {
-                        Some(_) => self.feed_websocket(worker_id, &input[..count], ending),
-                        None => self.feed(worker_id, &input[..count], ending),
+                        Some(_) => self.feed_websocket(worker_id, &input[..count], server_closed),
+                        None => self.feed(worker_id, &input[..count], server_closed),
                     };
-                    if is_finished || (drained && !ending) {
+                    if is_finished || (drained && !server_closed) {
                         break;
                     }
-                    remaining = remaining.saturating_sub(count);
-                    if remaining == 0 {
+                    remaining_bytes = remaining_bytes.saturating_sub(count);
+                    if remaining_bytes == 0 {
                         self.read_later(worker_id);
                         break;
                     }
@@ -80,41 +82,42 @@ impl<W: World> EngineThread<W> {
         self.input = input;
     }
 
+    /// Queues the worker's connection for the next piece.
     fn read_later(&mut self, worker_id: u32) {
         let worker = &mut self.workers[worker_id as usize];
         if let Some(connection) = &mut worker.connection {
-            connection.unread = true;
-            self.unread.push_back((worker_id, worker.generation));
+            connection.read_queued = true;
+            self.read_queue.push_back((worker_id, worker.generation));
         }
     }
 
     /// Parses response bytes. Returns true once the response is complete or invalid.
-    fn feed(&mut self, worker_id: u32, bytes: &[u8], ending: bool) -> bool {
+    fn feed(&mut self, worker_id: u32, bytes: &[u8], server_closed: bool) -> bool {
         let worker = &mut self.workers[worker_id as usize];
         let request = worker.request;
         let Some(connection) = &mut worker.connection else { return true };
-        // Classifying the last piece of a long response does not count as response time.
-        let arrived = connection.reader.is_long().then(|| self.clock.read());
+        // The response time of a long response ends before its last piece is classified.
+        let arrived_at = connection.reader.is_long().then(|| self.clock.read());
         match connection.reader.feed(bytes, self.response_bytes_max) {
             Read::Incomplete => {
-                if arrived.is_some() {
+                if arrived_at.is_some() {
                     self.clock.read();
                 }
                 return false;
             }
             Read::Invalid(_) => {
-                self.close(worker_id);
+                self.close_connection(worker_id);
                 let now = self.clock.read();
-                self.fail(worker_id, Class::Malformed, now);
+                self.fail_request(worker_id, Class::Malformed, now);
             }
             Read::Complete { head, extra: true, .. } => {
-                self.recorder.response(head.status, head.retry_after);
-                self.close(worker_id);
+                self.recorder.record_response(head.status, head.retry_after);
+                self.close_connection(worker_id);
                 let now = self.clock.read();
-                self.fail(worker_id, Class::Malformed, now);
+                self.fail_request(worker_id, Class::Malformed, now);
             }
             Read::Complete { head, body, .. } => {
-                let now = arrived.unwrap_or_else(|| self.clock.read());
+                let now = arrived_at.unwrap_or_else(|| self.clock.read());
                 classify_calls(
                     &self.composer,
                     request,
@@ -122,12 +125,12 @@ impl<W: World> EngineThread<W> {
                     body.parsed,
                     &mut self.outcomes,
                 );
-                self.recorder.bytes(request.kind, &worker.methods, body.length);
+                self.recorder.record_bytes(request.kind, &worker.methods, body.length);
                 let bodies = worker.sample.take().zip(body.stored);
                 self.samples.send(request, &self.outcomes, bodies, now);
-                self.recorder.response(head.status, head.retry_after);
-                self.after_response(worker_id, head.keep_alive, ending);
-                self.finish(worker_id, now);
+                self.recorder.record_response(head.status, head.retry_after);
+                self.keep_or_close(worker_id, head.keep_alive, server_closed);
+                self.finish_request(worker_id, now);
             }
         }
         true

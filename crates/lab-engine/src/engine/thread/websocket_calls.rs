@@ -1,8 +1,8 @@
 //! The calls of one thread over WebSockets: the opening handshake, frames, and the end of a
-//! connection. `engine/websocket.rs` encodes and decodes.
+//! connection. `engine/websocket.rs` encodes and decodes frames.
 //!
-//! A worker has its own WebSocket and one request in flight on it, so the next message is the
-//! response.
+//! Each worker has its own WebSocket and at most one request in flight. So the next message is the
+//! response to that request.
 
 use lab_model::plan::Target;
 use lab_model::record::Class;
@@ -16,19 +16,19 @@ use crate::engine::websocket::{
 };
 use crate::engine::world::World;
 
-/// The status for the classification of messages, which have none.
+/// HTTP status with which messages are classified, because a message has no status.
 const STATUS_OK: u16 = 200;
 
-/// What all WebSockets of one thread share.
+/// The shared state of all WebSockets of one thread.
 pub(super) struct WebSocketCalls {
     opener: Opener,
     masking: Masking,
-    /// Buffer of the last frame.
+    /// Buffer with the last encoded frame.
     frame: Vec<u8>,
 }
 
 impl WebSocketCalls {
-    /// Returns `None` unless the target is called over WebSockets.
+    /// Creates the state, or returns `None` if the target is not called over WebSockets.
     ///
     /// # Errors
     /// Fails if a header of the target cannot be sent.
@@ -40,7 +40,7 @@ impl WebSocketCalls {
         Ok(Some(WebSocketCalls { opener, masking: Masking::default(), frame: Vec::new() }))
     }
 
-    /// Returns a masked frame.
+    /// Encodes a masked frame.
     pub(super) fn encode(&mut self, opcode: Opcode, payload: &[u8]) -> &[u8] {
         self.frame.clear();
         self.masking.encode(&mut self.frame, opcode, payload);
@@ -67,50 +67,57 @@ impl<W: World> EngineThread<W> {
         connection.websocket = Some(Box::new(CallSocket::new(handshake, now)));
         connection.phase = Phase::Upgrading;
         if connection.send(&request, &mut self.recorder.interval.traffic).is_err() {
-            self.upgrade_failed(worker_id, Class::Reset);
+            self.on_upgrade_failed(worker_id, Class::Reset);
         }
     }
 
     /// Fails the call of a worker whose WebSocket could not be opened.
-    pub(super) fn upgrade_failed(&mut self, worker_id: u32, class: Class) {
+    pub(super) fn on_upgrade_failed(&mut self, worker_id: u32, class: Class) {
         self.recorder.interval.traffic.connections_failed += 1;
-        self.close(worker_id);
+        self.close_connection(worker_id);
         let now = self.clock.read();
-        self.fail(worker_id, class, now);
+        self.fail_request(worker_id, class, now);
     }
 
-    /// Interprets received bytes. Returns true if the worker has left the connection.
-    pub(super) fn feed_websocket(&mut self, worker_id: u32, bytes: &[u8], ending: bool) -> bool {
+    /// Handles received bytes. Returns true if the connection no longer belongs to the worker.
+    pub(super) fn feed_websocket(
+        &mut self,
+        worker_id: u32,
+        bytes: &[u8],
+        server_closed: bool,
+    ) -> bool {
         let worker = &mut self.workers[worker_id as usize];
         let generation = worker.generation;
-        let socket = worker.connection.as_mut().and_then(|other| other.websocket.as_mut());
+        let socket =
+            worker.connection.as_mut().and_then(|connection| connection.websocket.as_mut());
         match socket.and_then(|socket| socket.handshake.as_mut()) {
             Some(handshake) => {
                 let state = handshake.feed(bytes);
                 self.continue_upgrade(worker_id, state);
             }
-            None => self.feed_frames(worker_id, bytes, ending),
+            None => self.feed_frames(worker_id, bytes, server_closed),
         }
         let worker = &self.workers[worker_id as usize];
         worker.connection.is_none() || worker.generation != generation
     }
 
-    /// Sends the call once the WebSocket is open.
+    /// Handles the state of the opening handshake after received bytes.
     fn continue_upgrade(&mut self, worker_id: u32, state: HandshakeState) {
         match state {
             HandshakeState::Incomplete => {}
-            HandshakeState::Open { rest } => self.upgraded(worker_id, &rest),
+            HandshakeState::Open { frames } => self.on_upgraded(worker_id, &frames),
             HandshakeState::Refused { status, retry_after } => {
-                self.recorder.response(status, retry_after);
+                self.recorder.record_response(status, retry_after);
                 let class = if status == 429 { Class::Limited } else { Class::Upgrade };
-                self.upgrade_failed(worker_id, class);
+                self.on_upgrade_failed(worker_id, class);
             }
-            HandshakeState::Invalid => self.upgrade_failed(worker_id, Class::Upgrade),
+            HandshakeState::Invalid => self.on_upgrade_failed(worker_id, Class::Upgrade),
         }
     }
 
-    /// Sends the call on a WebSocket that has just opened. `rest` followed the handshake.
-    fn upgraded(&mut self, worker_id: u32, rest: &[u8]) {
+    /// Sends the call on a WebSocket that has just opened. `frames` are the bytes that followed the
+    /// response to the handshake.
+    fn on_upgraded(&mut self, worker_id: u32, frames: &[u8]) {
         let now = self.clock.read();
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
         let Some(socket) = &mut connection.websocket else { return };
@@ -118,9 +125,9 @@ impl<W: World> EngineThread<W> {
         socket.handshake = None;
         self.recorder.interval.upgrade_time.saturating_record(now - socket.started);
         self.recorder.interval.traffic.connections += 1;
-        self.recorder.response(101, None);
+        self.recorder.record_response(101, None);
         self.deadlines.remove(worker_id);
-        self.feed_frames(worker_id, rest, false);
+        self.feed_frames(worker_id, frames, false);
         let worker = &self.workers[worker_id as usize];
         let phase = worker.connection.as_ref().map(|connection| connection.phase);
         if worker.state == WorkerState::Dialing && phase == Some(Phase::Open) {
@@ -128,13 +135,14 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Decodes all frames in `bytes`. The worker continues after the last of them, so that no
-    /// message is taken for the response to a later call.
-    fn feed_frames(&mut self, worker_id: u32, mut bytes: &[u8], ending: bool) {
+    /// Decodes all frames in `bytes`. The worker starts its next call only after the last frame. So
+    /// an unexpected message is not mistaken for the response to that call.
+    fn feed_frames(&mut self, worker_id: u32, mut bytes: &[u8], server_closed: bool) {
         let (mut responded_at, mut end) = (None, None);
         while end.is_none() {
             let worker = &mut self.workers[worker_id as usize];
-            let socket = worker.connection.as_mut().and_then(|other| other.websocket.as_mut());
+            let socket =
+                worker.connection.as_mut().and_then(|connection| connection.websocket.as_mut());
             let Some(socket) = socket else { return };
             let Ok((used, event)) = socket.decoder.next(bytes) else {
                 end = Some(End::Invalid);
@@ -149,24 +157,24 @@ impl<W: World> EngineThread<W> {
                 Some(Event::Piece { bytes: piece, is_last }) => {
                     let is_awaited =
                         worker.state == WorkerState::AwaitingResponse && responded_at.is_none();
-                    // Classifying the last piece of a long response does not count as response
-                    // time.
-                    let arrived = socket.body.is_long().then(|| self.clock.read());
+                    // The response time of a long response ends before its last piece is
+                    // classified.
+                    let arrived_at = socket.body.is_long().then(|| self.clock.read());
                     let is_invalid =
                         !is_awaited || socket.body.append(piece, self.response_bytes_max).is_err();
                     if is_invalid {
                         end = Some(End::Invalid);
                     } else if is_last {
-                        responded_at = Some(arrived.unwrap_or_else(|| self.clock.read()));
+                        responded_at = Some(arrived_at.unwrap_or_else(|| self.clock.read()));
                         self.classify_message(worker_id);
-                    } else if arrived.is_some() {
+                    } else if arrived_at.is_some() {
                         self.clock.read();
                     }
                 }
             }
         }
         self.send_pong(worker_id);
-        self.after_frames(worker_id, responded_at, end, ending);
+        self.finish_frames(worker_id, responded_at, end, server_closed);
     }
 
     /// Classifies the complete message as the response to the worker's request.
@@ -178,51 +186,56 @@ impl<W: World> EngineThread<W> {
         let Some(socket) = socket else { return };
         let body = socket.body.received();
         classify_calls(&self.composer, request, STATUS_OK, body.parsed, &mut self.outcomes);
-        self.recorder.bytes(request.kind, &worker.methods, body.length);
+        self.recorder.record_bytes(request.kind, &worker.methods, body.length);
         let bodies = worker.sample.take().zip(body.stored);
         self.samples.send(request, &self.outcomes, bodies, now);
         socket.body.reset();
     }
 
-    /// Counts the end of a response or of the WebSocket, and continues the iteration.
-    fn after_frames(
+    /// Finishes the worker's request after all frames were decoded, if it has a response or the
+    /// WebSocket has ended. `responded_at` is the time of the response, and `end` the reason for
+    /// the end of the WebSocket.
+    fn finish_frames(
         &mut self,
         worker_id: u32,
         responded_at: Option<u64>,
         end: Option<End>,
-        ending: bool,
+        server_closed: bool,
     ) {
         match end {
-            Some(End::Closed(code)) => self.closed_by_frame(worker_id, code),
-            Some(End::Invalid) => self.close(worker_id),
-            // Responses may now be one call late, so the next call needs another WebSocket.
-            None if responded_at.is_some() && self.is_mismatched() => self.close(worker_id),
-            None if responded_at.is_some() => self.after_response(worker_id, true, ending),
+            Some(End::Closed(code)) => self.on_close_frame(worker_id, code),
+            Some(End::Invalid) => self.close_connection(worker_id),
+            // The server may send each response one call late from now on. So the next call needs
+            // another WebSocket.
+            None if responded_at.is_some() && self.is_mismatched() => {
+                self.close_connection(worker_id)
+            }
+            None if responded_at.is_some() => self.keep_or_close(worker_id, true, server_closed),
             None => return,
         }
         let has_call = self.workers[worker_id as usize].state != WorkerState::Idle;
         match (responded_at, end) {
-            (Some(responded_at), _) => self.finish(worker_id, responded_at),
+            (Some(responded_at), _) => self.finish_request(worker_id, responded_at),
             (None, Some(end)) if has_call => {
                 let now = self.clock.read();
                 let class = match end {
                     End::Closed(_) => Class::Closed,
                     End::Invalid => Class::Malformed,
                 };
-                self.fail(worker_id, class, now);
+                self.fail_request(worker_id, class, now);
             }
             (None, _) => {}
         }
     }
 
-    /// Returns true if the last response does not belong to its request.
+    /// Returns true if the last response may belong to another request.
     fn is_mismatched(&self) -> bool {
-        let is_foreign = |class| matches!(class, Class::WrongId | Class::Malformed);
-        self.outcomes.iter().any(|outcome| is_foreign(outcome.class))
+        let is_mismatch = |class| matches!(class, Class::WrongId | Class::Malformed);
+        self.outcomes.iter().any(|outcome| is_mismatch(outcome.class))
     }
 
-    /// Replies to the server's close frame and lets the server close the connection.
-    fn closed_by_frame(&mut self, worker_id: u32, code: Option<u16>) {
+    /// Counts the server's close frame, replies to it, and lets the server close the connection.
+    fn on_close_frame(&mut self, worker_id: u32, code: Option<u16>) {
         let interval = &mut self.recorder.interval;
         interval.traffic.closed_by_server += 1;
         *interval.close_codes.entry(code.unwrap_or(NO_CLOSE_CODE)).or_default() += 1;
@@ -230,10 +243,11 @@ impl<W: World> EngineThread<W> {
         if let Some(socket) = connection.and_then(|connection| connection.websocket.as_mut()) {
             socket.close_code = code.unwrap_or(NORMAL_CLOSURE);
         }
-        self.drain(worker_id);
+        self.drain_connection(worker_id);
     }
 
-    /// Sends the pong of the last ping, unless the socket still has to take earlier bytes.
+    /// Sends the pong for the last ping. Does nothing while the socket has not accepted all earlier
+    /// bytes.
     pub(super) fn send_pong(&mut self, worker_id: u32) {
         let Some(calls) = &mut self.websocket else { return };
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
@@ -246,7 +260,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Sends a close frame on an open WebSocket.
+    /// Sends a close frame if the WebSocket is open and the socket has accepted all earlier bytes.
     pub(super) fn send_close(&mut self, worker_id: u32) {
         let Some(calls) = &mut self.websocket else { return };
         let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
@@ -261,7 +275,7 @@ impl<W: World> EngineThread<W> {
     /// Closes the WebSockets of all workers at the end of the run.
     pub(super) fn close_websockets(&mut self) {
         if self.websocket.is_some() {
-            (0..self.workers.len() as u32).for_each(|worker_id| self.close(worker_id));
+            (0..self.workers.len() as u32).for_each(|worker_id| self.close_connection(worker_id));
         }
     }
 }

@@ -27,9 +27,9 @@ fn a_suite_of_another_version_is_rejected() {
     let mut settings = Tls { ciphers, version: Some(TlsVersion::Tls12), ..Tls::default() };
     assert_eq!(build_provider(&settings).unwrap().cipher_suites.len(), 1);
     settings.version = Some(TlsVersion::Tls13);
-    let said = build_provider(&settings).unwrap_err().to_string();
+    let message = build_provider(&settings).unwrap_err().to_string();
     assert_eq!(
-        said,
+        message,
         "cipher suite \"ECDHE-RSA-AES128-GCM-SHA256\" is not one of TLS_AES_256_GCM_SHA384, \
          TLS_AES_128_GCM_SHA256, TLS_CHACHA20_POLY1305_SHA256"
     );
@@ -40,10 +40,11 @@ fn invalid_certificates_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let settings = Tls { ca: Some(path.clone()), ..Tls::default() };
-    let said = |settings| build_config(settings, HttpVersion::Http1).unwrap_err().to_string();
+    let message = |settings| build_config(settings, HttpVersion::Http1).unwrap_err().to_string();
     assert!(
-        said(&settings).starts_with(&format!("cannot use the trust anchors in {}", path.display()))
+        message(&settings)
+            .starts_with(&format!("cannot use the trust anchors in {}", path.display()))
     );
     std::fs::write(&path, "hello").unwrap();
-    assert!(said(&settings).ends_with("the file has no certificate"));
+    assert!(message(&settings).ends_with("the file has no certificate"));
 }

@@ -1,9 +1,9 @@
-//! Goal: one transaction of a sender at a time, each once, and bounded messages. Method: a queue
-//! without a server.
+//! Goal: a sender has at most one transaction in flight, each transaction is taken once, and the
+//! number of messages is bounded. Method: a queue without a server.
 
 use super::*;
 
-/// Two senders: one of the transactions 0 and 2, one of 1 and 3.
+/// Returns transactions of two senders. One sends the transactions 0 and 2, the other 1 and 3.
 fn transactions() -> Arc<Transactions> {
     Arc::new(Transactions {
         requests: vec![
@@ -33,13 +33,13 @@ fn a_sender_waits_for_its_response_and_others_do_not() {
     let (mut queue, log) = queue();
     assert_eq!((queue.take(10), queue.take(11), queue.take(12)), (Some(0), Some(1), None));
     assert_eq!(queue.ready_since(), None);
-    queue.end(1, 20);
+    queue.release_sender(1, 20);
     assert_eq!(queue.ready_since(), Some(20));
     assert_eq!((queue.take(21), queue.take(22)), (Some(3), None));
     assert_eq!(queue.unsent(), 1);
-    queue.end(3, 30);
+    queue.release_sender(3, 30);
     assert_eq!(queue.ready_since(), None, "the sender has no further transaction");
-    queue.end(0, 31);
+    queue.release_sender(0, 31);
     assert_eq!((queue.take(32), queue.unsent()), (Some(2), 0));
     assert_eq!(log.state(2), (State::Sent, 32));
     assert_eq!(log.count().sent, 4);
@@ -83,7 +83,7 @@ fn messages_are_bounded() {
     }
     let messages = log.messages();
     assert_eq!(messages.len(), MESSAGES_MAX + 1);
-    assert_eq!(messages[0], (OTHERS.to_owned(), 100 - MESSAGES_MAX as u64));
+    assert_eq!(messages[0], (OTHER_MESSAGES.to_owned(), 100 - MESSAGES_MAX as u64));
     refuse(&log, &"y".repeat(10_000));
     assert!(log.messages().iter().all(|(text, _)| text.len() <= MESSAGE_CHARS_MAX));
     assert!(log.messages().iter().all(|(text, _)| !text.contains('\n')));

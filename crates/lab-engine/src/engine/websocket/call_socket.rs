@@ -1,4 +1,4 @@
-//! The state of a WebSocket that carries calls, one at a time.
+//! The state of a WebSocket on which a worker sends its calls, one at a time.
 
 use super::{Decoder, Handshake, NORMAL_CLOSURE};
 use crate::engine::body::Body;
@@ -8,15 +8,15 @@ use crate::engine::body::Body;
 pub(crate) struct CallSocket {
     /// The opening handshake; `None` once the WebSocket is open.
     pub(crate) handshake: Option<Handshake>,
-    /// When the handshake started.
+    /// When the handshake started, in nanoseconds since the start of the run.
     pub(crate) started: u64,
     pub(crate) decoder: Decoder,
-    /// The message that is being received.
+    /// The received part of the current message.
     pub(crate) body: Body,
-    /// Payload of the last ping that has no pong yet. Earlier pings need none (RFC 6455, section
-    /// 5.5.3), so a flood of pings takes no memory.
+    /// Payload of the last ping, if its pong was not sent yet. Earlier pings need no pong (RFC
+    /// 6455, section 5.5.3), so a flood of pings takes no memory.
     pub(crate) pong: Option<Vec<u8>>,
-    /// Code of the client's close frame.
+    /// Code of the close frame that the client will send.
     pub(crate) close_code: u16,
 }
 

@@ -1,10 +1,11 @@
-//! A decoder of frames that stores no payload of messages, and an encoder.
+//! A decoder and an encoder of WebSocket frames. The decoder returns the payload of messages in
+//! pieces, without storing it.
 
 use aws_lc_rs::rand;
 use wire::websocket::{Header, HeaderReader, Key, Opcode, ProtocolError, Role, write_frame};
 
-/// Number of bytes per draw of masking keys.
-const KEY_BYTES: usize = 1024;
+/// Number of random bytes that are drawn at once for masking keys: enough for 256 keys.
+const DRAWN_BYTES: usize = 1024;
 
 /// A decoded event.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,14 +14,14 @@ pub(crate) enum Event<'a> {
     Piece {
         /// The bytes.
         bytes: &'a [u8],
-        /// True if the message ends with them.
+        /// True if the message ends with these bytes.
         is_last: bool,
     },
     /// A ping with its payload.
     Ping(&'a [u8]),
     /// A pong.
     Pong,
-    /// The server closes the connection, with an optional code.
+    /// A close frame with its code. `None` if the frame has no code.
     Close(Option<u16>),
 }
 
@@ -28,9 +29,10 @@ pub(crate) enum Event<'a> {
 #[derive(Debug)]
 pub(crate) struct Decoder {
     headers: HeaderReader,
-    /// The frame whose payload is being read, with the number of its unread bytes.
+    /// The header of the current frame, and the number of its unread payload bytes. `None` between
+    /// frames.
     frame: Option<(Header, u64)>,
-    /// True if a message has begun and not ended.
+    /// True if a message has begun and not ended yet.
     in_message: bool,
     /// Payload of the current control frame.
     control: Vec<u8>,
@@ -44,8 +46,8 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Decodes one event from the start of `bytes`. Returns the number of bytes used, and the
-    /// event, or `None` if more bytes are needed.
+    /// Decodes one event from the start of `bytes`. Returns the number of bytes used and the event.
+    /// The event is `None` if the used bytes completed no event.
     ///
     /// # Errors
     /// Fails if the server violates the protocol. The decoder cannot be used any further.
@@ -68,8 +70,9 @@ impl Decoder {
                 (header, header.payload_bytes)
             }
         };
-        let rest = &bytes[used..];
-        let length = usize::try_from(unread_bytes).map_or(rest.len(), |left| left.min(rest.len()));
+        let available = &bytes[used..];
+        let length = usize::try_from(unread_bytes)
+            .map_or(available.len(), |unread| unread.min(available.len()));
         let unread_bytes = unread_bytes - length as u64;
         let is_complete = unread_bytes == 0;
         self.frame = (!is_complete).then_some((header, unread_bytes));
@@ -77,7 +80,7 @@ impl Decoder {
             return Ok((used, None));
         }
         used += length;
-        let payload = &rest[..length];
+        let payload = &available[..length];
         if !header.opcode.is_control() {
             let is_last = header.is_last && is_complete;
             self.in_message = !is_last;
@@ -96,7 +99,7 @@ impl Decoder {
     }
 }
 
-/// Returns the code of a close frame, which may be absent.
+/// Returns the code of a close frame, or `None` if the frame has no code.
 fn close_code(payload: &[u8]) -> Result<Option<u16>, ProtocolError> {
     match payload {
         [] => Ok(None),
@@ -105,10 +108,11 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, ProtocolError> {
     }
 }
 
-/// Encodes frames with unpredictable masking keys (RFC 6455, section 5.3), drawn in bulk.
+/// Encodes frames with unpredictable masking keys (RFC 6455, section 5.3).
 #[derive(Debug, Default)]
 pub(crate) struct Masking {
-    keys: Vec<u8>,
+    /// Random bytes for further keys.
+    random_bytes: Vec<u8>,
 }
 
 impl Masking {
@@ -118,13 +122,13 @@ impl Masking {
     }
 
     fn draw_key(&mut self) -> Key {
-        if self.keys.len() < 4 {
-            self.keys = vec![0; KEY_BYTES];
-            // Without randomness the keys are 0, and the frames are still valid.
-            let _ignored = rand::fill(&mut self.keys);
+        if self.random_bytes.len() < 4 {
+            self.random_bytes = vec![0; DRAWN_BYTES];
+            // If no random bytes are available, the keys are 0 and the frames are still valid.
+            let _ignored = rand::fill(&mut self.random_bytes);
         }
-        let key = self.keys.last_chunk().copied().unwrap_or_default();
-        self.keys.truncate(self.keys.len() - 4);
+        let key = self.random_bytes.last_chunk().copied().unwrap_or_default();
+        self.random_bytes.truncate(self.random_bytes.len() - 4);
         key
     }
 }

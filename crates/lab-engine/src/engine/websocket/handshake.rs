@@ -1,4 +1,5 @@
-//! The opening handshake (RFC 6455, section 4.1).
+//! The opening handshake of a WebSocket: builds the request, and parses the response (RFC 6455,
+//! section 4.1).
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use crate::engine::EngineFault;
 use crate::engine::compose::{AGENT, header_fields};
 use crate::engine::reader::parse_retry_after;
 
-/// The GUID of the handshake (RFC 6455, section 1.3).
+/// Constant that the server hashes with the key, to prove that it speaks WebSocket (RFC 6455,
+/// section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Maximum number of bytes of the response's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -31,12 +33,12 @@ const RESERVED: [&str; 7] = [
 
 /// Builds the requests that open WebSockets of one target.
 pub(crate) struct Opener {
-    /// The request up to the value of its key.
+    /// The request up to the value of Sec-WebSocket-Key.
     head: String,
 }
 
 impl Opener {
-    /// Prepares the request.
+    /// Prepares the constant part of the request.
     ///
     /// # Errors
     /// Fails if a header of the target cannot be sent.
@@ -47,7 +49,7 @@ impl Opener {
         Ok(Opener { head: format!("GET {path} HTTP/1.1\r\n{fields}{upgrade}Sec-WebSocket-Key: ") })
     }
 
-    /// Returns the request of a new connection, and the state of its handshake.
+    /// Builds the request for a new connection. Also returns the state of the handshake.
     pub(crate) fn open(&self) -> (Vec<u8>, Handshake) {
         let mut nonce = [0; 16];
         // Without randomness the nonce is 0, and the request is still valid.
@@ -60,32 +62,32 @@ impl Opener {
     }
 }
 
-/// The state of a handshake until the head of the response is complete.
+/// A handshake whose response is not complete yet.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     /// The expected value of Sec-WebSocket-Accept.
     accept: String,
+    /// Bytes of the response so far.
     received: Vec<u8>,
 }
 
-/// Result of parsing some bytes of the response.
+/// The result of [`Handshake::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeState {
     /// The head is incomplete.
     Incomplete,
     /// The WebSocket is open.
     Open {
-        /// Bytes that followed the head.
-        rest: Vec<u8>,
+        /// Bytes that followed the head: the first bytes of frames.
+        frames: Vec<u8>,
     },
-    /// The server responded with another status.
+    /// The server responded with a status other than 101.
     Refused {
-        /// The status.
         status: u16,
-        /// Value of Retry-After.
+        /// Value of Retry-After; `None` if it is absent or invalid.
         retry_after: Option<Duration>,
     },
-    /// Not a valid response to the handshake.
+    /// The response is not a valid response to the handshake.
     Invalid,
 }
 
@@ -113,7 +115,7 @@ impl Handshake {
         };
         match response.code {
             Some(101) if field("sec-websocket-accept") == Some(self.accept.as_bytes()) => {
-                HandshakeState::Open { rest: self.received[head_bytes..].to_vec() }
+                HandshakeState::Open { frames: self.received[head_bytes..].to_vec() }
             }
             Some(101) | None => HandshakeState::Invalid,
             Some(status) => HandshakeState::Refused {

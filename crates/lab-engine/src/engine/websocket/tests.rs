@@ -122,7 +122,7 @@ fn a_handshake_is_accepted_refused_or_invalid() {
     );
     let (start, end) = response.as_bytes().split_at(30);
     assert_eq!(handshake.feed(start), HandshakeState::Incomplete);
-    assert_eq!(handshake.feed(end), HandshakeState::Open { rest: b"rest".to_vec() });
+    assert_eq!(handshake.feed(end), HandshakeState::Open { frames: b"rest".to_vec() });
 
     let feed = |response: &str| opener.open().1.feed(response.as_bytes());
     // The value belongs to another key.

@@ -1,4 +1,5 @@
-//! Reads the used metrics of a node-exporter's page, and converts them to values under our names.
+//! Reads metrics from a node-exporter's page, and converts them to values with the metric names of
+//! `crates/lab-model/src/metrics/host.rs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,24 +12,25 @@ use crate::host::values::{Values, float, larger, rate, share};
 
 use super::parse::{ParsedSample, samples};
 
-/// Maximum number of disks, and of network devices.
+/// Maximum number of disks, and maximum number of network devices. Further ones are ignored.
 const DEVICES_MAX: usize = 32;
 
-/// Values of one scrape that this program uses.
+/// The values of one scrape. Other metrics of the page are ignored.
 #[derive(Clone, Debug, Default)]
 pub(in crate::host) struct Scrape {
-    /// Logical cores of the host.
+    /// Number of logical cores of the host.
     pub(in crate::host) cores: f64,
-    /// CPU time of each logical core, by its number.
+    /// By the number of a logical core: its CPU time.
     cpu_times: BTreeMap<String, CpuTimes>,
-    /// Values of the metrics without labels, by name.
+    /// Values of the metrics without labels, by the exporter's name.
     plain: BTreeMap<&'static str, f64>,
-    /// Values of each disk and network device, by its name.
+    /// By name of a disk.
     disks: BTreeMap<String, DeviceValues>,
+    /// By name of a network device.
     network_devices: BTreeMap<String, DeviceValues>,
 }
 
-/// Values of one device, by metric name.
+/// Values of one device, by the exporter's metric name.
 type DeviceValues = BTreeMap<&'static str, f64>;
 
 /// Metrics without labels.
@@ -87,7 +89,7 @@ const NETWORK: &[&str] = &[
     "node_network_transmit_fifo_total",
 ];
 
-/// Size of a swapped page in bytes. The exporter reports pages but not their size.
+/// Assumed size of a swapped page. The exporter reports the number of pages, but not their size.
 const SWAP_PAGE_BYTES: f64 = 4_096.0;
 
 impl Scrape {
@@ -138,6 +140,7 @@ impl Scrape {
         }
     }
 
+    /// Adds the shares of CPU time of the host, and the busiest core.
     fn add_cpu(&self, previous: &Scrape, values: &mut Values) {
         let mut total = CpuTimes::default();
         let mut busiest = None::<f64>;
@@ -150,6 +153,7 @@ impl Scrape {
         values.add(host!("cpu_core_max"), busiest);
     }
 
+    /// Adds the values that are not rates.
     fn add_gauges(&self, values: &mut Values) {
         let get = |name: &str| self.plain.get(name).copied();
         for (metric, name) in [
@@ -174,6 +178,7 @@ impl Scrape {
         values.add(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
     }
 
+    /// Adds the rates of the counters without labels.
     fn add_rates(&self, previous: &Scrape, elapsed: Duration, values: &mut Values) {
         for (metric, name, factor) in [
             (host!("switches"), "node_context_switches_total", 1.0),
@@ -190,9 +195,10 @@ impl Scrape {
         }
     }
 
+    /// Adds the shares of time in which tasks waited for each resource.
     fn add_pressure(&self, previous: &Scrape, elapsed: Duration, values: &mut Values) {
-        /// Each resource: our metrics, and the exporter's metrics of some and of all tasks stalled.
-        /// The name is empty if the kernel does not report the value.
+        /// Each resource: our two metrics, and the exporter's names of the times in which some
+        /// tasks and all tasks waited. A name is empty if the kernel does not report the value.
         const STALLS: [(StallMetrics, &str, &str); 4] = [
             (
                 [host!("psi_cpu_some"), host!("psi_cpu_full")],
@@ -215,16 +221,17 @@ impl Scrape {
                 "node_pressure_irq_stalled_seconds_total",
             ),
         ];
-        for (metrics, some, full) in STALLS {
+        for (metrics, some_name, full_name) in STALLS {
             let micros =
                 |scrape: &Scrape, name: &str| scrape.plain.get(name).map(|seconds| seconds * 1e6);
-            let stalls = |scrape: &Scrape| match (micros(scrape, some), micros(scrape, full)) {
-                (None, None) => None,
-                (some, full) => {
-                    let (some, full) = (some.unwrap_or(0.0), full.unwrap_or(0.0));
-                    Some(StallMicros { some, full })
-                }
-            };
+            let stalls =
+                |scrape: &Scrape| match (micros(scrape, some_name), micros(scrape, full_name)) {
+                    (None, None) => None,
+                    (some, full) => {
+                        let (some, full) = (some.unwrap_or(0.0), full.unwrap_or(0.0));
+                        Some(StallMicros { some, full })
+                    }
+                };
             if let Some((now, previous)) = stalls(self).zip(stalls(previous)) {
                 add_stalls(values, metrics, WHOLE_MACHINE, (now, previous), elapsed);
             }
@@ -237,10 +244,12 @@ impl Scrape {
     }
 }
 
+/// Returns the entry of `names` that equals `name`, or `None` if `names` lacks it.
 fn find_name(names: &[&'static str], name: &str) -> Option<&'static str> {
-    names.iter().copied().find(|used| *used == name)
+    names.iter().copied().find(|listed| *listed == name)
 }
 
+/// Stores the value of a sample under the device in its labels.
 fn add_device_value(
     devices: &mut BTreeMap<String, DeviceValues>,
     sample: &ParsedSample<'_>,
@@ -252,7 +261,7 @@ fn add_device_value(
     }
 }
 
-/// Values of one device in two scrapes.
+/// Values of one device in two scrapes, from which rates are computed.
 struct DeviceRates<'a> {
     now: &'a DeviceValues,
     previous: &'a DeviceValues,
@@ -265,14 +274,15 @@ impl DeviceRates<'_> {
         Some(rate(*self.now.get(metric)?, *self.previous.get(metric)?, self.elapsed))
     }
 
-    /// Returns the growth of two counters together. A counter that is not reported counts as 0.
+    /// Returns the growth of two counters together, per second. A counter that the exporter does
+    /// not report counts as 0.
     fn sum_per_second(&self, metrics: [&str; 2]) -> f64 {
         metrics.iter().filter_map(|metric| self.per_second(metric)).sum()
     }
 }
 
 fn add_disk(name: &str, disk: &DeviceRates<'_>, values: &mut Values) {
-    // A disk that has done no IO since the boot is not in use.
+    // A disk without IO since the boot is not in use.
     if disk.now.get("node_disk_io_time_seconds_total").is_none_or(|time| *time <= 0.0) {
         return;
     }

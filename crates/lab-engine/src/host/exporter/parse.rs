@@ -1,72 +1,75 @@
-//! A parser of the Prometheus text format 0.0.4, as far as node-exporter uses it:
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. It ignores comments, types and
-//! timestamps.
+//! A parser of the Prometheus text format 0.0.4
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>). The parser supports what the
+//! node-exporter writes, and ignores comments, types and timestamps.
 
 /// One sample of a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ParsedSample<'a> {
     pub(super) name: &'a str,
+    /// The text between the braces; empty without labels.
     labels: &'a str,
     pub(super) value: f64,
 }
 
 impl<'a> ParsedSample<'a> {
-    /// Returns the value of a label without unescaping, because the used labels have no escapes.
+    /// Returns the value of a label. Does not resolve escapes, because the labels that are read
+    /// have none.
     pub(super) fn label(&self, name: &str) -> Option<&'a str> {
-        let mut rest = self.labels;
+        let mut unparsed = self.labels;
         loop {
-            let (label, after) = rest.split_once("=\"")?;
-            let end = closing_quote(after)?;
+            let (label, after_quote) = unparsed.split_once("=\"")?;
+            let value_end = find_closing_quote(after_quote)?;
             if label.trim_start_matches([',', ' ']) == name {
-                return after.get(..end);
+                return after_quote.get(..value_end);
             }
-            rest = after.get(end + 1..)?;
+            unparsed = after_quote.get(value_end + 1..)?;
         }
     }
 }
 
-/// Returns the samples of a page in order. Invalid samples are ignored.
+/// Returns the samples of a page in order. Ignores invalid samples.
 pub(super) fn samples(page: &str) -> impl Iterator<Item = ParsedSample<'_>> {
     page.lines().filter_map(parse_line)
 }
 
-fn parse_line(text: &str) -> Option<ParsedSample<'_>> {
-    if text.starts_with('#') {
+/// Parses a line: `name{labels} value timestamp`, in which labels and timestamp are optional.
+fn parse_line(line: &str) -> Option<ParsedSample<'_>> {
+    if line.starts_with('#') {
         return None;
     }
-    let name_end = text.find(['{', ' '])?;
-    let (name, rest) = text.split_at(name_end);
-    let (labels, rest) = match rest.strip_prefix('{') {
-        Some(rest) => rest.split_at(labels_end(rest)?),
-        None => ("", rest),
+    let name_end = line.find(['{', ' '])?;
+    let (name, after_name) = line.split_at(name_end);
+    let (labels, after_labels) = match after_name.strip_prefix('{') {
+        Some(after_brace) => after_brace.split_at(find_labels_end(after_brace)?),
+        None => ("", after_name),
     };
-    let rest = rest.strip_prefix('}').unwrap_or(rest);
+    let value_text = after_labels.strip_prefix('}').unwrap_or(after_labels);
     // "+Inf" and "NaN" parse as numbers. `Values` drops them.
-    let value = rest.split_whitespace().next()?.parse().ok()?;
+    let value = value_text.split_whitespace().next()?.parse().ok()?;
     Some(ParsedSample { name, labels, value })
 }
 
 /// Returns the position of the closing brace outside of quotes.
-fn labels_end(text: &str) -> Option<usize> {
+fn find_labels_end(text: &str) -> Option<usize> {
     let mut offset = 0;
     loop {
-        let rest = text.get(offset..)?;
-        let next = rest.find(['"', '}'])?;
-        if rest.as_bytes()[next] == b'}' {
+        let unparsed = text.get(offset..)?;
+        let next = unparsed.find(['"', '}'])?;
+        if unparsed.as_bytes()[next] == b'}' {
             return Some(offset + next);
         }
         let value_start = offset + next + 1;
-        offset = value_start + closing_quote(text.get(value_start..)?)? + 1;
+        offset = value_start + find_closing_quote(text.get(value_start..)?)? + 1;
     }
 }
 
-/// Returns the position of the closing quote: the first one that is not escaped.
-fn closing_quote(text: &str) -> Option<usize> {
-    let mut escaped = false;
+/// Returns the position of the closing quote, which is the first quote that is not escaped.
+fn find_closing_quote(text: &str) -> Option<usize> {
+    let mut is_escaped = false;
     text.bytes().position(|byte| {
-        let closes = byte == b'"' && !escaped;
-        escaped = byte == b'\\' && !escaped;
-        closes
+        let is_closing = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        is_closing
     })
 }
 

@@ -36,47 +36,47 @@ fn get(values: &[(String, f64)], name: &str) -> f64 {
 
 #[test]
 fn a_busy_child_and_its_end_are_seen() {
-    let (mut one, mut two) = (spin(), spin());
+    let (mut first, mut second) = (spin(), spin());
     let mut processes = Processes::new();
-    assert!(processes.add(one.id(), ProcessRole::Target));
-    assert!(processes.add(two.id(), ProcessRole::Target));
-    assert!(!processes.add(two.id(), ProcessRole::Target), "only once");
+    assert!(processes.add(first.id(), ProcessRole::Target));
+    assert!(processes.add(second.id(), ProcessRole::Target));
+    assert!(!processes.add(second.id(), ProcessRole::Target), "only once");
     let values = sample(&mut processes, |values| get(values, "process.sh.cpu") > 0.3);
     assert_eq!(get(&values, "process.sh.threads"), 2.0, "{values:?}");
     assert!(get(&values, "process.sh.memory_bytes") > 0.0);
     // Threads are read less often where it takes long.
     sample(&mut processes, |values| get(values, "process.sh.thread_max") > 0.0);
-    one.kill().unwrap();
-    one.wait().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
     sample(&mut processes, |values| get(values, "process.sh.threads") == 1.0);
     let facts = processes.facts();
     assert_eq!(facts.len(), 1, "{facts:?}");
-    assert_eq!(facts[0].pids, [two.id()]);
+    assert_eq!(facts[0].pids, [second.id()]);
     assert!(facts[0].restarted);
     assert!(facts[0].cpu > 0.0 && facts[0].memory_bytes_max > 0.0, "{facts:?}");
     let cpu = facts[0].cpu;
     processes.start_run();
     assert!(processes.facts()[0].cpu < cpu, "what was before the run does not count");
-    two.kill().unwrap();
-    two.wait().unwrap();
+    second.kill().unwrap();
+    second.wait().unwrap();
 }
 
 #[test]
 fn usage_before_a_process_is_watched_is_not_counted() {
-    let (mut one, mut two) = (spin(), spin());
+    let (mut first, mut second) = (spin(), spin());
     let mut processes = Processes::new();
-    assert!(processes.add(one.id(), ProcessRole::Target));
+    assert!(processes.add(first.id(), ProcessRole::Target));
     sample(&mut processes, |values| get(values, "process.sh.thread_max") > 0.0);
-    assert!(processes.add(two.id(), ProcessRole::Target));
-    let mut most: f64 = 0.0;
+    assert!(processes.add(second.id(), ProcessRole::Target));
+    let mut thread_max: f64 = 0.0;
     for _ in 0..2 {
-        // The first one after it was found, and the next.
+        // The first sample after the process was added, and the next one.
         let values = sample(&mut processes, |values| get(values, "process.sh.thread_max") > 0.0);
-        most = most.max(get(&values, "process.sh.thread_max"));
+        thread_max = thread_max.max(get(&values, "process.sh.thread_max"));
     }
-    assert!(most < 2.0, "{most} cores of one thread");
+    assert!(thread_max < 2.0, "{thread_max} cores of one thread");
     assert!(!processes.facts()[0].restarted);
-    for child in [&mut one, &mut two] {
+    for child in [&mut first, &mut second] {
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -85,10 +85,10 @@ fn usage_before_a_process_is_watched_is_not_counted() {
 #[test]
 fn this_process_may_be_generator_and_target() {
     let mut processes = Processes::new();
-    let own = std::process::id();
-    assert!(processes.add(own, ProcessRole::Generator));
-    assert!(processes.add(own, ProcessRole::Target));
-    assert!(!processes.add(own, ProcessRole::Watched));
+    let own_id = std::process::id();
+    assert!(processes.add(own_id, ProcessRole::Generator));
+    assert!(processes.add(own_id, ProcessRole::Target));
+    assert!(!processes.add(own_id, ProcessRole::Watched));
     let facts = processes.facts();
     assert_eq!(facts[0].name, "generator");
     assert_eq!(facts[1].role, ProcessRole::Target);
@@ -97,14 +97,14 @@ fn this_process_may_be_generator_and_target() {
 
 #[test]
 fn programs_of_one_name_in_two_roles_have_two_names() {
-    let (mut one, mut two) = (spin(), spin());
+    let (mut first, mut second) = (spin(), spin());
     let mut processes = Processes::new();
-    processes.add(one.id(), ProcessRole::Target);
-    processes.add(two.id(), ProcessRole::Upstream);
+    processes.add(first.id(), ProcessRole::Target);
+    processes.add(second.id(), ProcessRole::Upstream);
     let facts = processes.facts();
     assert_eq!((facts[0].name.as_str(), facts[1].name.as_str()), ("sh", "sh-2"));
-    assert_eq!(processes.name(two.id()), Some("sh-2"));
-    for child in [&mut one, &mut two] {
+    assert_eq!(processes.name(second.id()), Some("sh-2"));
+    for child in [&mut first, &mut second] {
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -115,17 +115,17 @@ fn a_program_does_not_join_one_whose_name_begins_with_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("sh-worker");
     std::os::unix::fs::symlink("/bin/sh", &script).unwrap();
-    let mut one = Command::new(&script)
+    let mut first = Command::new(&script)
         .args(["-c", "while :; do :; done"])
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
-    let mut two = spin();
+    let mut second = spin();
     let mut processes = Processes::new();
-    assert!(processes.add(one.id(), ProcessRole::Target));
-    assert!(processes.add(two.id(), ProcessRole::Target));
+    assert!(processes.add(first.id(), ProcessRole::Target));
+    assert!(processes.add(second.id(), ProcessRole::Target));
     let names: Vec<String> = processes.facts().into_iter().map(|process| process.name).collect();
-    for child in [&mut one, &mut two] {
+    for child in [&mut first, &mut second] {
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// More than two ticks of the kernel's clock, of at most 10 ms each.
+/// A time of more than two ticks of the kernel's clock, which are at most 10 ms long.
 const TICKS: Duration = Duration::from_millis(25);
 
 fn find(sockets: &[Socket], local: SocketAddr, state: State) -> Socket {
@@ -24,9 +24,9 @@ fn listeners_and_connections_are_seen_both_ways() {
     for sockets in [read_netlink().expect("this kernel has sock_diag"), read_proc().unwrap()] {
         let waiting = find(&sockets, address, State::Listen);
         assert_eq!(waiting.unread, 1, "one connection waits to be accepted");
-        let mine = find(&sockets, client.local_addr().unwrap(), State::Established);
-        assert_eq!(mine.remote, address);
-        assert_ne!(mine.inode, 0);
+        let client_socket = find(&sockets, client.local_addr().unwrap(), State::Established);
+        assert_eq!(client_socket.remote, address);
+        assert_ne!(client_socket.inode, 0);
         assert_eq!(find(&sockets, address, State::Established).unread, 5);
     }
     let listener = find(&read_netlink().unwrap(), address, State::Listen);
@@ -44,33 +44,39 @@ fn the_waiting_side_is_seen() {
         let start = Instant::now();
         loop {
             let sockets = read_netlink().unwrap();
-            let mine = find(&sockets, local, State::Established);
-            let theirs = sockets.iter().find(|socket| socket.remote == local).unwrap();
-            if holds(&mine, theirs) {
+            let client_socket = find(&sockets, local, State::Established);
+            let server_socket = sockets.iter().find(|socket| socket.remote == local).unwrap();
+            if holds(&client_socket, server_socket) {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "{mine:?} {theirs:?}");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "{client_socket:?} {server_socket:?}"
+            );
             thread::park_timeout(Duration::from_millis(5)); // Sleeps: between two looks.
         }
     };
-    let seen = |asks| {
-        until(&|mine, theirs| mine.awaits_response() == asks && theirs.owes_response() == asks)
+    let check = |is_waiting| {
+        until(&|client_socket, server_socket| {
+            client_socket.awaits_response() == is_waiting
+                && server_socket.owes_response() == is_waiting
+        })
     };
-    // The kernel counts by its own ticks: what is sent next must fall into a later one.
+    // The kernel measures times in ticks. The next send must be in a later tick.
     let wait_until_idle = || {
-        let long =
+        let is_idle =
             |socket: &Socket| socket.idle.is_some_and(|idle| idle.sent.min(idle.received) >= TICKS);
-        until(&|mine, theirs| long(mine) && long(theirs));
+        until(&|client_socket, server_socket| is_idle(client_socket) && is_idle(server_socket));
     };
     let mut byte = [0];
     wait_until_idle();
     client.write_all(b"?").unwrap();
     server.read_exact(&mut byte).unwrap();
-    seen(true);
+    check(true);
     wait_until_idle();
     server.write_all(b"!").unwrap();
     client.read_exact(&mut byte).unwrap();
-    seen(false);
+    check(false);
 }
 
 #[test]
@@ -81,7 +87,7 @@ fn invalid_messages_are_rejected_and_never_panic() {
         let _ = parse_messages(&bytes[..length], &mut Vec::new());
         let _ = parse_socket(&bytes[..length]);
     }
-    // A length of zero would be read for ever.
+    // A parser that accepted a length of zero would never end.
     assert!(parse_messages(&[0; 64], &mut Vec::new()).is_err());
     let long = 4_000_000_000_u32.to_ne_bytes();
     assert!(parse_messages(&[long.as_slice(), &[0; 60]].concat(), &mut Vec::new()).is_err());

@@ -6,7 +6,8 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Reads the sockets with one of these ports, because other tests of this process have sockets too.
+/// Reads only the sockets with one of these ports, because other tests of this process have sockets
+/// too.
 fn reading(
     connections: &mut TargetSockets,
     processes: &mut Processes,
@@ -14,42 +15,42 @@ fn reading(
 ) -> BTreeMap<String, f64> {
     let mut values = Values::default();
     let mut sockets = sockets::read_all().unwrap();
-    let own = |socket: &Socket| {
+    let has_port = |socket: &Socket| {
         ports.contains(&socket.local.port()) || ports.contains(&socket.remote.port())
     };
-    sockets.retain(own);
+    sockets.retain(has_port);
     connections.add_ports(&sockets, &mut values);
     connections.add_inbound(&sockets, &mut values);
     connections.add_outbound(&sockets, processes, &mut values);
     values.sample(0.0, "x").values.into_iter().collect()
 }
 
-/// Reads until there is a value, for at most ten seconds.
+/// Reads until a metric has the expected value. Panics after ten seconds.
 fn until(
     connections: &mut TargetSockets,
     ports: &[u16],
     name: &str,
-    wanted: f64,
+    expected: f64,
 ) -> BTreeMap<String, f64> {
     let start = Instant::now();
     let mut processes = Processes::new();
     processes.add(std::process::id(), ProcessRole::Target);
     loop {
         let values = reading(connections, &mut processes, ports);
-        if values.get(name) == Some(&wanted) {
+        if values.get(name) == Some(&expected) {
             return values;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{name} {wanted}: {values:?}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{name} {expected}: {values:?}");
         std::thread::park_timeout(Duration::from_millis(10)); // Sleeps: between two looks.
     }
 }
 
 #[test]
 fn calls_that_wait_upstream_are_seen() {
-    let front = TcpListener::bind("127.0.0.1:0").unwrap();
-    let back = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = front.local_addr().unwrap();
-    let ports = [target.port(), back.local_addr().unwrap().port()];
+    let target_listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream_listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = target_listener.local_addr().unwrap();
+    let ports = [target.port(), upstream_listener.local_addr().unwrap().port()];
     let mut connections = TargetSockets::new(target, true);
     let mut client = TcpStream::connect(target).unwrap();
     assert_eq!(
@@ -57,33 +58,33 @@ fn calls_that_wait_upstream_are_seen() {
         0.0
     );
 
-    let mut served = front.accept().unwrap().0;
-    let mut onward = TcpStream::connect(back.local_addr().unwrap()).unwrap();
-    let mut behind = back.accept().unwrap().0;
-    // Sleeps: the kernel tells by its own ticks, of at most 10 ms.
-    let tick = || std::thread::park_timeout(Duration::from_millis(30));
-    tick();
+    let mut target_inbound = target_listener.accept().unwrap().0;
+    let mut target_outbound = TcpStream::connect(upstream_listener.local_addr().unwrap()).unwrap();
+    let mut upstream = upstream_listener.accept().unwrap().0;
+    // Sleeps: the kernel measures times in ticks of at most 10 ms.
+    let wait_for_tick = || std::thread::park_timeout(Duration::from_millis(30));
+    wait_for_tick();
     client.write_all(b"?").unwrap();
     assert_eq!(until(&mut connections, &ports, "target.unread_in", 1.0)["target.waiting_in"], 1.0);
 
     let mut byte = [0];
-    served.read_exact(&mut byte).unwrap();
-    onward.write_all(&byte).unwrap();
+    target_inbound.read_exact(&mut byte).unwrap();
+    target_outbound.write_all(&byte).unwrap();
     let values = until(&mut connections, &ports, "target.waiting_out", 1.0);
     assert_eq!(values["target.waiting_in"], 1.0);
     assert_eq!(values["target.connections_in"], 1.0);
     let facts = connections.facts();
     assert_eq!(facts.len(), 1, "{facts:?}");
-    assert_eq!(facts[0].address, back.local_addr().unwrap().to_string());
+    assert_eq!(facts[0].address, upstream_listener.local_addr().unwrap().to_string());
     assert!(facts[0].waiting > 0.0);
 
-    behind.read_exact(&mut byte).unwrap();
-    tick();
-    behind.write_all(&byte).unwrap();
-    onward.read_exact(&mut byte).unwrap();
+    upstream.read_exact(&mut byte).unwrap();
+    wait_for_tick();
+    upstream.write_all(&byte).unwrap();
+    target_outbound.read_exact(&mut byte).unwrap();
     until(&mut connections, &ports, "target.waiting_out", 0.0);
-    tick();
-    served.write_all(&byte).unwrap();
+    wait_for_tick();
+    target_inbound.write_all(&byte).unwrap();
     client.read_exact(&mut byte).unwrap();
     let values = until(&mut connections, &ports, "target.waiting_in", 0.0);
     assert!(values["ports_used"] >= 1.0, "{values:?}");
@@ -98,6 +99,7 @@ fn the_upstream_with_most_waiting_calls_is_first() {
         connections.upstreams.insert(address, Upstream { process: None, waiting });
     }
     let facts = connections.facts();
-    let order: Vec<_> = facts.iter().map(|one| (&*one.address, one.waiting)).collect();
+    let order: Vec<_> =
+        facts.iter().map(|upstream| (&*upstream.address, upstream.waiting)).collect();
     assert_eq!(order, [("127.0.0.1:3", 0.9), ("127.0.0.1:4", 0.5), ("127.0.0.1:2", 0.1)]);
 }

@@ -8,18 +8,18 @@ use super::*;
 #[test]
 fn the_busy_thread_is_named() {
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
+    let stop_flag = Arc::clone(&stop);
     let thread = std::thread::Builder::new().name("spins here".to_owned());
     let spinning = thread
         .spawn(move || {
-            while !asked.load(Ordering::Relaxed) {
+            while !stop_flag.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         })
         .unwrap();
     let mut threads = Threads::default();
     let start = Instant::now();
-    let found = loop {
+    let busiest = loop {
         let mut values = Values::default();
         let pids = [std::process::id()].into_iter();
         threads.sample(Instant::now(), "me", pids, &mut values);
@@ -34,9 +34,11 @@ fn the_busy_thread_is_named() {
     };
     stop.store(true, Ordering::Relaxed);
     spinning.join().unwrap();
-    let get = |name: &str| found.1.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
-    assert!(found.0 > SERIES_SHARE_MIN && found.0 < 1.5, "{found:?}");
-    assert!(get("process.me.thread_max").unwrap() >= found.0);
+    let (busiest_cpu, values) = busiest;
+    let get =
+        |metric: &str| values.iter().find(|(name, _)| name == metric).map(|(_, value)| *value);
+    assert!(busiest_cpu > SERIES_SHARE_MIN && busiest_cpu < 1.5, "{busiest_cpu} {values:?}");
+    assert!(get("process.me.thread_max").unwrap() >= busiest_cpu);
     assert!(get("process.me.run_delay").is_some());
     assert!(get("process.me.threads_blocked").is_some());
 }

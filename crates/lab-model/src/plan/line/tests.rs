@@ -59,8 +59,12 @@ fn the_family_is_detected_unless_it_is_set() {
         (&*configured.mixes[0].name, configured.target.family),
         ("harmony", Some(Family::Harmony))
     );
-    let asked = given_options(&["--method", "x"]).plan(URL, |_, _| Ok::<_, Infallible>(None));
-    assert_eq!(asked.unwrap().unwrap().target.family, None, "what is sent does not depend on it");
+    let undetected = given_options(&["--method", "x"]).plan(URL, |_, _| Ok::<_, Infallible>(None));
+    assert_eq!(
+        undetected.unwrap().unwrap().target.family,
+        None,
+        "what is sent does not depend on it"
+    );
     let failed = given_options(&[]).plan(URL, |_, _| Err("nobody there"));
     assert_eq!(failed.err(), Some("nobody there"));
     let faulty = given_options(&["-d", "x"]).plan(URL, |_, _| -> Result<_, Infallible> {
@@ -69,6 +73,7 @@ fn the_family_is_detected_unless_it_is_set() {
     assert!(faulty.unwrap().is_err());
 }
 
+/// Parses a command line that must be valid.
 fn given_options(line: &[&str]) -> UrlOptions {
     parse_options(line).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -47,8 +47,8 @@ fn a_method_just_above_the_tolerated_share_can_fail_for_the_rest_of_the_run() {
 #[test]
 fn larger_methods_and_those_with_a_threshold_are_not_reported() {
     assert_eq!(with_logs(16, "failed = \"rate<0.01\""), Vec::<String>::new());
-    let own = "failed = \"rate<0.01\"\n\"failed{method:eth_getLogs}\" = \"rate<0.01\"";
-    assert_eq!(with_logs(9, own), Vec::<String>::new());
+    let own_threshold = "failed = \"rate<0.01\"\n\"failed{method:eth_getLogs}\" = \"rate<0.01\"";
+    assert_eq!(with_logs(9, own_threshold), Vec::<String>::new());
     // A threshold without tolerance hides no method.
     assert_eq!(with_logs(9, "failed = \"rate<=0\""), Vec::<String>::new());
 }
@@ -63,8 +63,8 @@ fn a_percentile_ignores_a_method_in_its_tail() {
     );
     // The strictest percentile decides.
     assert_eq!(with_logs(40, "latency = [\"p(95)<300\", \"p(99)<700\"]"), Vec::<String>::new());
-    let own = "latency = \"p(95)<300\"\n\"latency{method:eth_getLogs}\" = \"p(95)<300\"";
-    assert_eq!(with_logs(40, own), Vec::<String>::new());
+    let own_threshold = "latency = \"p(95)<300\"\n\"latency{method:eth_getLogs}\" = \"p(95)<300\"";
+    assert_eq!(with_logs(40, own_threshold), Vec::<String>::new());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! JSON texts as trees, so that they can contain generators as TOML can. Numbers and the order of
-//! members stay unchanged.
+//! Converts JSON texts to the same trees as TOML, so that a JSON text can contain generators too.
+//! Keeps numbers as written, and the order of members.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use super::DRAW;
 /// Maximum nesting depth, as in `wire::call::Limits::DEFAULT`.
 const DEPTH_MAX: usize = 128;
 
-/// Parses a JSON text; every part gets the position `span`. Returns `None` if the text is not JSON
-/// or is nested deeper than [`DEPTH_MAX`].
+/// Parses a JSON text. Every part of the tree gets the position `span`. Returns `None` if the text
+/// is not JSON, or is nested deeper than [`DEPTH_MAX`].
 pub(super) fn parse_item(text: &str, span: &Span) -> Option<Item> {
     let raw: &RawValue = serde_json::from_str(text).ok()?;
     convert_raw(raw, span, 0)
@@ -38,6 +38,7 @@ pub(super) fn has_generators(item: &Item) -> bool {
     }
 }
 
+/// Converts a JSON text at a depth of nesting.
 fn convert_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
     if depth > DEPTH_MAX {
         return None;

@@ -21,9 +21,10 @@ fn the_numbers_of_an_open_scenario_are_exact() {
     );
     assert_eq!(plan.iterations(), Planned::Exactly(2000.0));
     assert_eq!(plan.requests(), Planned::Exactly(2500.0));
-    // 100 and twice 50 from 5 s to 10 s.
+    // From 5 s to 10 s: 100 iterations of one request, and 50 of two requests.
     assert_eq!(plan.peak(), Some(200.0));
-    // 1500 of one: 1125 a, 375 b; 500 of two: 500 a, 500 c.
+    // 1500 iterations of mix `one` make 1125 calls of a and 375 of b. 500 iterations of mix `two`
+    // make 500 calls of a and 500 of c.
     let shares = plan.shares().unwrap();
     let share = |name: &str| shares[plan.methods.iter().position(|m| **m == *name).unwrap()];
     assert_eq!((share("a"), share("b"), share("c")), (0.65, 0.15, 0.2));
@@ -49,7 +50,7 @@ fn pauses_and_limits_bound_the_iterations_of_a_closed_scenario() {
     assert_eq!(closed("").iterations(), Planned::Unknown);
     assert_eq!(closed("").peak(), None);
     assert!(closed("").shares().is_some());
-    // 5 at once, then each worker 10 times in 10 s.
+    // Five workers start at once. Then each starts at most 10 iterations in 10 s.
     assert_eq!(closed("pause = \"1s\"").iterations(), Planned::AtMost(55.0));
     assert_eq!(closed("iterations = 7").iterations(), Planned::AtMost(7.0));
     assert_eq!(closed("pause = \"1s\"\niterations = 7").iterations(), Planned::AtMost(7.0));
@@ -69,14 +70,15 @@ fn shares_of_different_closed_mixes_depend_on_the_target() {
 
 #[test]
 fn shares_count_the_calls_of_batches() {
-    // Two iterations of one method per second, one of them as a batch of 5; 6 calls in 2 requests.
+    // An iteration of mix `two` has two requests. A request has 3 calls in the mean, because half
+    // of the requests are batches of 5.
     let plan = plan(
         "[[scenario]]\nname = \"x\"\nmix = \"two\"\nworkers_max = 9\n\
          batch = { probability = 0.5, size = 5 }\nstages = [{ duration = \"10s\", rate = 10 }]\n\
          [[scenario]]\nname = \"y\"\nmix = \"one\"\nworkers_max = 9\n\
          stages = [{ duration = \"10s\", rate = 40 }]",
     );
-    // x: 300 a and 300 c; y: 300 a and 100 b.
+    // Scenario x makes 300 calls of a and 300 of c. Scenario y makes 300 calls of a and 100 of b.
     assert_eq!(plan.calls_per_iteration(&plan.scenarios[0]).iter().sum::<f64>(), 6.0);
     let shares = plan.shares().unwrap();
     let share = |name: &str| shares[plan.methods.iter().position(|m| **m == *name).unwrap()];

@@ -3,14 +3,15 @@
 
 use super::*;
 
+/// Reads a file. Returns the method, the number of calls, the body and the id of each request.
 fn check(text: &str) -> Result<Vec<(String, usize, String, String)>, String> {
     let mut methods = Methods::default();
     let read = read("f", text.as_bytes(), &mut methods).map_err(|problems| problems.to_string())?;
-    let told = |body: RecordedRequest| {
+    let describe = |body: RecordedRequest| {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         (methods.names[body.method].to_string(), body.calls, text(&body.body), text(&body.id))
     };
-    Ok(read.into_iter().map(told).collect())
+    Ok(read.into_iter().map(describe).collect())
 }
 
 fn recorded(method: &str, calls: usize, body: &str, id: &str) -> (String, usize, String, String) {
@@ -19,10 +20,10 @@ fn recorded(method: &str, calls: usize, body: &str, id: &str) -> (String, usize,
 
 #[test]
 fn lines_are_unchanged_bodies() {
-    let one = r#"{"jsonrpc":"2.0","id":"x","method":"eth_call","params":[ ]}"#;
+    let single = r#"{"jsonrpc":"2.0","id":"x","method":"eth_call","params":[ ]}"#;
     let batch = r#"[{"id":1,"method":"a"},{"id":2,"method":"b"}]"#;
-    let expected = vec![recorded("eth_call", 1, one, "\"x\""), recorded("a", 2, batch, "")];
-    assert_eq!(check(&format!("{one}\r\n\n  {batch}")), Ok(expected));
+    let expected = vec![recorded("eth_call", 1, single, "\"x\""), recorded("a", 2, batch, "")];
+    assert_eq!(check(&format!("{single}\r\n\n  {batch}")), Ok(expected));
 }
 
 #[test]
@@ -38,17 +39,17 @@ fn vegeta_targets_hold_their_body_in_base64() {
 #[test]
 fn problems_name_the_line_without_its_text() {
     let text = "{\"id\":1,\"method\":\"a\"}\n{\"url\":\"http://sekrit\",\"body\":\"%\"}\n";
-    let told = check(text).unwrap_err();
-    assert!(told.starts_with("f:2:1: the target's body is not base64"), "{told}");
-    assert!(!told.contains("sekrit"), "{told}");
+    let printed = check(text).unwrap_err();
+    assert!(printed.starts_with("f:2:1: the target's body is not base64"), "{printed}");
+    assert!(!printed.contains("sekrit"), "{printed}");
 }
 
 #[test]
 fn problems_of_invalid_files_are_bounded() {
     assert!(check("").unwrap_err().contains("holds no request"));
     assert!(check("\n\n").unwrap_err().contains("holds no request"));
-    let told = check(&"x\n".repeat(1000)).unwrap_err();
-    assert!(told.ends_with("and 980 more\n"), "{told}");
+    let printed = check(&"x\n".repeat(1000)).unwrap_err();
+    assert!(printed.ends_with("and 980 more\n"), "{printed}");
 }
 
 #[test]

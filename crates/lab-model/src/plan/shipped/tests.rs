@@ -11,7 +11,7 @@ fn mix(name: &str) -> (Mix, Methods) {
     (mix.unwrap_or_else(|problems| panic!("{problems}")), methods)
 }
 
-/// Sum of weights and number of calls of each step.
+/// Returns the sum of weights and the number of calls of each step.
 fn sums(mix: &Mix) -> Vec<(f64, usize)> {
     let sum = |step: &Step| match step {
         Step::Choose(calls) => (calls.iter().map(|call| call.weight).sum(), calls.len()),

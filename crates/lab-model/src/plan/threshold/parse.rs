@@ -1,9 +1,9 @@
 //! Parses both parts of a threshold: the selector, such as `latency{method:eth_call}`, and the
 //! expression, such as `p(99)<300`.
 //!
-//! k6's grammar and names are supported
-//! (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>). An aggregation that the metric does
-//! not have is rejected.
+//! The parser supports k6's grammar and names
+//! (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>). It rejects an aggregation that the
+//! metric does not have.
 
 use settings::not_found;
 
@@ -21,7 +21,7 @@ pub struct ParseError {
     pub message: String,
     /// The allowed values.
     pub allowed: String,
-    /// The tag with an unknown name, if that is the problem.
+    /// The tag that has an unknown name, or `None` if the problem is another one.
     pub unknown: Option<Tag>,
 }
 
@@ -37,11 +37,11 @@ pub enum Tag {
 /// The names of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageName {
-    /// Name of its scenario.
+    /// Name of the stage's scenario.
     pub scenario: String,
     /// Name of the stage, such as `stairs-2` for a step of a staircase.
     pub stage: String,
-    /// The name in the plan's file. All steps of a staircase share it.
+    /// The name in the plan's file. All steps of a staircase have the same one.
     pub written: String,
 }
 
@@ -58,8 +58,8 @@ fn parse_error(message: impl Into<String>, allowed: impl Into<String>) -> ParseE
     ParseError { message: message.into(), allowed: allowed.into(), unknown: None }
 }
 
-/// Returns the error of an unknown name, with the nearest known one. `unknown` is set if a tag has
-/// the name.
+/// Returns the error of an unknown name, with the nearest known name. `unknown` is the tag that has
+/// the name, if any.
 fn unknown_name(unknown: Option<Tag>, noun: &str, name: &str, known: &[&str]) -> ParseError {
     let (message, allowed) = not_found(noun, name, known);
     ParseError { message, allowed, unknown }
@@ -73,8 +73,9 @@ fn unknown_name(unknown: Option<Tag>, noun: &str, name: &str, known: &[&str]) ->
 pub fn parse_selector(text: &str, names: Names<'_>) -> Result<Selector, ParseError> {
     const FORM: &str = "METRIC, or METRIC{method:NAME,stage:NAME,scenario:NAME}";
     let (name, tags) = match text.trim().split_once('{') {
-        Some((name, rest)) => {
-            let tags = rest.strip_suffix('}').ok_or_else(|| parse_error("} is missing", FORM))?;
+        Some((name, after_brace)) => {
+            let tags =
+                after_brace.strip_suffix('}').ok_or_else(|| parse_error("} is missing", FORM))?;
             (name.trim(), tags)
         }
         None => (text.trim(), ""),
@@ -116,19 +117,23 @@ pub fn parse_selector(text: &str, names: Names<'_>) -> Result<Selector, ParseErr
     Ok(selector)
 }
 
+/// Returns the index of a method.
 fn find_method(name: &str, metric: Metric, names: Names<'_>) -> Result<usize, ParseError> {
     if !metric.per_method() {
         let message = format!("{} counts iterations, which have no method", metric.as_str());
         return Err(parse_error(message, "stage, scenario"));
     }
-    names.methods.iter().position(|known| **known == *name).ok_or_else(|| {
+    names.methods.iter().position(|method| **method == *name).ok_or_else(|| {
         let known: Vec<_> = names.methods.iter().map(|name| &**name).collect();
         unknown_name(Some(Tag::Method), "method in this plan", name, &known)
     })
 }
 
-/// Returns the indexes of the stages that `has_name` selects. Without such a stage, returns an error
-/// with the known names, which `name_of` returns.
+/// Returns the indexes of the stages that `has_name` selects. `name_of` returns the name that a tag
+/// can use for a stage.
+///
+/// # Errors
+/// Fails if there is no such stage. The error has the known names.
 fn find_stages(
     noun: &str,
     name: &str,
@@ -177,9 +182,9 @@ pub fn parse_expression(text: &str, metric: Metric) -> Result<Expression, ParseE
     let operator_start = text
         .find(['<', '>', '=', '!'])
         .ok_or_else(|| parse_error(format!("there is no operator ({OPERATORS})"), FORM))?;
-    let (aggregation, rest) = text.split_at(operator_start);
-    let operator_length = rest.bytes().take_while(|byte| b"<>=!".contains(byte)).count();
-    let (operator, limit_text) = rest.split_at(operator_length);
+    let (aggregation, comparison) = text.split_at(operator_start);
+    let operator_length = comparison.bytes().take_while(|byte| b"<>=!".contains(byte)).count();
+    let (operator, limit_text) = comparison.split_at(operator_length);
     let operator = match operator {
         "<" => Operator::Less,
         "<=" => Operator::LessOrEqual,
@@ -197,6 +202,7 @@ pub fn parse_expression(text: &str, metric: Metric) -> Result<Expression, ParseE
     Ok(Expression { aggregation, operator, limit })
 }
 
+/// Parses an aggregation that the metric must support.
 fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseError> {
     let kind = metric.kind();
     let allowed = match kind {
@@ -210,8 +216,8 @@ fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseErr
         "med" => Some(Aggregation::Med),
         "rate" => Some(Aggregation::Rate),
         "count" => Some(Aggregation::Count),
-        // The metric `delivered` also accepts `value` of k6's gauges, which means the same as
-        // `rate`. No other metric has it.
+        // Only the metric `delivered` accepts `value`, the aggregation of k6's gauges. It means the
+        // same as `rate`.
         "value" if matches!(metric.samples(), Samples::IterationShare(_)) => {
             Some(Aggregation::Rate)
         }
@@ -228,16 +234,17 @@ fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseErr
         .ok_or_else(|| parse_error(format!("{} has no {text}", metric.as_str()), allowed))
 }
 
+/// Parses a percentile such as `p(99)`. `allowed` lists the allowed aggregations for an error.
 fn parse_percentile(text: &str, allowed: &str) -> Result<Aggregation, ParseError> {
-    let inside = text.strip_prefix("p(").and_then(|rest| rest.strip_suffix(')'));
-    let Some(inside) = inside else {
+    let number = text.strip_prefix("p(").and_then(|inner| inner.strip_suffix(')'));
+    let Some(number) = number else {
         return Err(parse_error(format!("{text:?} is not an aggregation"), allowed));
     };
-    match inside.trim().parse::<f64>() {
+    match number.trim().parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Aggregation::Percentile(percent)),
         Ok(percent) => {
             Err(parse_error(format!("the percentile {percent} is not in 0 to 100"), allowed))
         }
-        Err(_) => Err(parse_error(format!("{inside:?} is not a number"), allowed)),
+        Err(_) => Err(parse_error(format!("{number:?} is not a number"), allowed)),
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 
 const CHAIN: u64 = 1337;
 
-/// A line with the transfer of an account.
+/// Returns a line with a signed transfer of an account.
 fn line(account: u8, nonce: u64) -> String {
     let to = Account::numbered(99).address;
     hex(&Account::numbered(account).transfer(CHAIN, nonce, to))
@@ -23,7 +23,7 @@ fn check_problem(lines: &[String], expected: &str) {
     assert!(printed.contains(expected), "{printed}");
 }
 
-/// The parameter of each call.
+/// Returns the parameter of each call.
 fn sent(transactions: &Transactions) -> Vec<String> {
     let parameter = |request: &RecordedRequest| {
         let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
@@ -49,7 +49,7 @@ fn lines_with_and_without_prefix_are_calls_with_their_hash() {
 
 #[test]
 fn transactions_of_a_sender_are_in_order_of_nonce_in_the_places_of_the_file() {
-    // Places 0, 2 and 4 are the first account's, whose nonces are not in order.
+    // The lines 0, 2 and 4 are of the first account, and their nonces are not in order.
     let lines = [line(1, 9), line(2, 0), line(1, 8), line(2, 1), line(1, 7)];
     let read = read_lines(&lines).unwrap();
     assert_eq!(sent(&read), [line(1, 7), line(2, 0), line(1, 8), line(2, 1), line(1, 9)]);

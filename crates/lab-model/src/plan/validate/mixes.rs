@@ -1,5 +1,5 @@
-//! Mixes of calls: from the plan, from files, or shipped with the program. A mix is the list of
-//! steps that each iteration makes; a step sends one request.
+//! Reads mixes of calls: from the plan, from mix files, or shipped with the program. A mix is a
+//! list of steps, and each step of an iteration sends one request.
 
 use settings::value::Name;
 use settings::{Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX, not_found};
@@ -15,7 +15,7 @@ const CALLS_MAX: usize = 10_000;
 
 /// All mixes that a plan can refer to.
 pub(super) struct Mixes {
-    /// The mixes of the plan's file by name; `None` for a mix with problems.
+    /// The mixes of the plan's file by name. `None` marks a mix with problems.
     defined: Vec<(String, Option<Mix>)>,
     /// The mixes that scenarios use, in the order of their indexes.
     pub(super) used: Vec<Mix>,
@@ -24,8 +24,7 @@ pub(super) struct Mixes {
 }
 
 impl Mixes {
-    /// Reads the mixes of the plan's file. Methods of unused mixes do not become methods of the
-    /// plan.
+    /// Reads the mixes of the plan's file. `methods` gets the methods of the used mixes only.
     pub(super) fn read(
         file: &PlanFile,
         environment: &Environment<'_>,
@@ -52,7 +51,8 @@ impl Mixes {
         mixes
     }
 
-    /// Returns the index of the mix that a scenario uses.
+    /// Returns the index of the mix that a scenario uses, or `None` if the mix is unknown or has
+    /// problems.
     pub(super) fn index(
         &mut self,
         scenario: &ScenarioTable,
@@ -82,11 +82,12 @@ impl Mixes {
     }
 }
 
+/// Reads a shipped mix.
 fn read_shipped(name: &str, text: &str, methods: &mut Methods) -> Mix {
     read_mix(name, name, text, methods).expect("a test reads every shipped mix")
 }
 
-/// Reads a mix from the text of a mix file. The text cannot refer to files, variables or the
+/// Reads a mix from the text of a mix file. The text cannot refer to other files, variables or the
 /// environment.
 ///
 /// # Errors
@@ -128,19 +129,19 @@ impl MixReader<'_, '_, '_> {
     /// Reads a mix from the keys of its table, or from the file that the table names.
     fn read_mix_or_file(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let Some(file) = &*table.file else { return self.read_keys(name, table) };
-        let others = [
+        let key_locations = [
             &table.step.location,
             &table.calls.location,
             &table.requests.location,
             &table.bodies.location,
             &table.transactions.location,
         ];
-        if others.into_iter().any(Location::is_written) {
+        if key_locations.into_iter().any(Location::is_written) {
             let message = "a mix has either a file or keys of its own, not both";
             self.report.error(&table.file, message, "file, or keys of the mix");
             return None;
         }
-        let text = match self.environment.text(file, TEXT_BYTES_MAX) {
+        let text = match self.environment.read_text(file, TEXT_BYTES_MAX) {
             Ok(text) => text,
             Err(message) => {
                 self.methods.is_incomplete = true;
@@ -158,6 +159,7 @@ impl MixReader<'_, '_, '_> {
         }
     }
 
+    /// Reads a mix from the keys of its table, which has steps or the keys of a single step.
     fn read_keys(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let problems = self.report.count();
         let keys = table.step_keys();
@@ -198,6 +200,8 @@ impl MixReader<'_, '_, '_> {
         step
     }
 
+    /// Reads a step from the only one of its keys calls, requests, bodies and transactions that is
+    /// set.
     fn read_step_source(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
         let StepKeys { calls, weights_sum, requests, bodies, transactions, .. } = keys;
         let sources =
@@ -236,12 +240,12 @@ impl MixReader<'_, '_, '_> {
             return None;
         }
         let weighted: Vec<_> = calls.iter().filter_map(|call| self.read_call(call)).collect();
-        let sum: f64 = weighted.iter().map(|call| call.weight).sum();
+        let weight_sum: f64 = weighted.iter().map(|call| call.weight).sum();
         if let Some(expected) = ***weights_sum
             && weighted.len() == calls.len()
-            && (sum - expected).abs() > 1e-6 * expected.max(1.0)
+            && (weight_sum - expected).abs() > 1e-6 * expected.max(1.0)
         {
-            let sum = round_sum(sum);
+            let sum = round_sum(weight_sum);
             let message = format!("the weights add up to {sum}, not to {expected}");
             let allowed = format!("weights that add up to {expected}, or weights_sum = {sum}");
             self.report.error(*weights_sum, message, allowed);
@@ -249,6 +253,7 @@ impl MixReader<'_, '_, '_> {
         (weighted.len() == calls.len()).then_some(Step::Choose(weighted))
     }
 
+    /// Reads a call with its weight, and adds its method to the plan's methods.
     fn read_call(&mut self, table: &CallTable) -> Option<WeightedCall> {
         if *table.weight == 0.0 {
             let allowed = "a weight above 0, or no such call";
@@ -269,7 +274,7 @@ impl MixReader<'_, '_, '_> {
     /// Reads a step that replays the requests of a file.
     fn read_request_file(&mut self, key: &Key<Option<String>>) -> Option<Step> {
         let name = key.as_ref()?;
-        let bodies = match self.environment.bytes(name, requests::FILE_BYTES_MAX) {
+        let bodies = match self.environment.read_bytes(name, requests::FILE_BYTES_MAX) {
             Ok(bytes) => requests::read(name, &bytes, self.methods),
             Err(message) => {
                 self.report.error(key, message, "a file of requests, or \"-\"");
@@ -292,7 +297,7 @@ impl MixReader<'_, '_, '_> {
             self.report.error(key, "too many methods", format!("at most {METHODS_MAX}"));
             return None;
         };
-        let transactions = match self.environment.bytes(name, requests::FILE_BYTES_MAX) {
+        let transactions = match self.environment.read_bytes(name, requests::FILE_BYTES_MAX) {
             Ok(bytes) => transactions::read(name, &bytes, method),
             Err(message) => {
                 self.report.error(key, message, "a file of signed transactions, or \"-\"");

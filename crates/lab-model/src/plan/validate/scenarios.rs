@@ -1,4 +1,5 @@
-//! Reads scenarios and their stages. Converts levels as written to linear stages.
+//! Reads scenarios and their stages. Converts the levels of a plan's file (constant rates, ramps,
+//! staircases and spikes) to linear stages.
 
 use std::time::Duration;
 
@@ -16,16 +17,16 @@ const STAGES_MAX: usize = 5000;
 /// Maximum number of scenarios of a plan.
 const SCENARIOS_MAX: usize = 1000;
 
-/// The stage names that thresholds can use.
+/// The names of stages, to which thresholds can refer.
 #[derive(Default)]
 pub(super) struct StageNames {
     /// The stages in the order of their indexes.
     pub(super) list: Vec<StageName>,
-    /// True if the list lacks names, because a stage or scenario could not be read.
+    /// True if the list may lack names, because a stage or scenario could not be read.
     pub(super) is_incomplete: bool,
 }
 
-/// Reads all scenarios, and the stage names for thresholds.
+/// Reads all scenarios. Also returns the names of their stages.
 pub(super) fn check(
     file: &PlanFile,
     mixes: &mut Mixes,
@@ -60,6 +61,7 @@ struct ScenarioReader {
 }
 
 impl ScenarioReader {
+    /// Reads a scenario. `mix` is the index of its mix, or `None` if the mix has problems.
     fn read_scenario(
         &mut self,
         index: usize,
@@ -73,9 +75,9 @@ impl ScenarioReader {
             let message = format!("two scenarios are called {name}");
             report.error(&table.name, message, "another name");
         }
-        let closed = *table.model == Model::Closed;
-        check_model_keys(table, closed, report);
-        let stages = self.read_stages(&name, table, closed, report);
+        let is_closed = *table.model == Model::Closed;
+        check_model_keys(table, is_closed, report);
+        let stages = self.read_stages(&name, table, is_closed, report);
         let level_max = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
         let is_faulty = report.is_faulty(&table.location);
         self.names.is_incomplete |= is_faulty;
@@ -87,8 +89,8 @@ impl ScenarioReader {
             name,
             start: *table.start,
             model: *table.model,
-            workers_max: read_workers_max(table, closed, level_max, report),
-            queue_max: match (closed, *table.delayed) {
+            workers_max: read_workers_max(table, is_closed, level_max, report),
+            queue_max: match (is_closed, *table.delayed) {
                 (false, Delayed::Queue) => *table.queue_max,
                 _ => 0,
             },
@@ -112,22 +114,23 @@ impl ScenarioReader {
         self.scenarios.push(scenario);
     }
 
+    /// Reads the stages of the scenario with this name. Each step of a staircase becomes a stage.
     fn read_stages(
         &mut self,
         scenario: &str,
         table: &ScenarioTable,
-        closed: bool,
+        is_closed: bool,
         report: &mut Report<'_>,
     ) -> Vec<Stage> {
         if table.stages.is_empty_list() {
             report.error(&table.stages, "is empty", "at least one stage");
         }
-        let scenario_start = self.names.list.len();
+        let first_index = self.names.list.len();
         let mut stages = Vec::new();
         let mut previous_level = None;
         for (index, stage) in table.stages.iter().enumerate() {
             let name = (*stage.name).clone().unwrap_or_else(|| format!("stage-{}", index + 1));
-            let Some(levels) = read_levels(stage, closed, &mut previous_level, report) else {
+            let Some(levels) = read_levels(stage, is_closed, &mut previous_level, report) else {
                 self.names.is_incomplete = true;
                 continue;
             };
@@ -140,7 +143,7 @@ impl ScenarioReader {
                     1 => name.clone(),
                     _ => format!("{name}-{}", step + 1),
                 };
-                let scenario_names = &self.names.list[scenario_start..];
+                let scenario_names = &self.names.list[first_index..];
                 if scenario_names.iter().any(|other| other.stage == step_name) {
                     let message = format!("two stages of this scenario are called {step_name}");
                     report.error(&stage.name, message, "another name");
@@ -154,39 +157,42 @@ impl ScenarioReader {
     }
 }
 
-/// The levels of one stage as written.
+/// The levels of a stage in the plan's file.
 struct StageLevels {
     duration: Duration,
+    /// Level at the start.
     from: f64,
+    /// Level at the end.
     to: f64,
     /// Number of steps of a staircase; 1 for all other stages.
     steps: usize,
 }
 
 impl StageLevels {
-    /// Returns the linear stage of one step.
+    /// Returns the linear stage of a step. `index` is the index of the new stage in the plan.
     fn stage(&self, step: usize, index: usize, name: String) -> Stage {
         if self.steps == 1 {
             let (duration, from, to) = (self.duration, self.from, self.to);
             return Stage { index, name, duration, from, to };
         }
         let level = level_at(self.from, self.to, (step + 1) as f64, self.steps as f64);
-        // Steps have whole nanoseconds, so their durations add up to the duration of the stage.
-        let nanos = |step: usize| self.duration.as_nanos() * step as u128 / self.steps as u128;
-        let length = nanos(step + 1) - nanos(step);
-        let duration = Duration::from_nanos(u64::try_from(length).unwrap_or(u64::MAX));
+        // A step starts at a whole nanosecond, so the steps add up to the duration of the stage.
+        let start_ns = |step: usize| self.duration.as_nanos() * step as u128 / self.steps as u128;
+        let length_ns = start_ns(step + 1) - start_ns(step);
+        let duration = Duration::from_nanos(u64::try_from(length_ns).unwrap_or(u64::MAX));
         Stage { index, name, duration, from: level, to: level }
     }
 }
 
-/// Reads a stage's levels. `previous_level` is the level at the end of the previous stage.
+/// Reads the levels of a stage. `previous_level` is the level at the end of the previous stage, and
+/// is set to the level at the end of this one. A spike does not change it.
 fn read_levels(
     stage: &StageTable,
-    closed: bool,
+    is_closed: bool,
     previous_level: &mut Option<f64>,
     report: &mut Report<'_>,
 ) -> Option<StageLevels> {
-    let (constant_key, wrong_key, model) = match closed {
+    let (constant_key, wrong_key, model) = match is_closed {
         true => (&stage.workers, &stage.rate, "closed"),
         false => (&stage.rate, &stage.workers, "open"),
     };
@@ -209,8 +215,8 @@ fn read_levels(
         return None;
     }
     if report.is_faulty(&stage.location) {
-        // The level is unknown. A placeholder keeps the next stage from reporting an error about
-        // it.
+        // The level is unknown. With a placeholder, the next stage reports no error about the
+        // previous level.
         previous_level.get_or_insert(1.0);
         return None;
     }
@@ -231,7 +237,7 @@ fn read_levels(
     if stage.spike.is_none() {
         *previous_level = Some(to);
     }
-    if closed {
+    if is_closed {
         check_worker_levels([constant_key, &stage.from, &stage.to, &stage.spike], report);
     }
     Some(StageLevels { duration: *stage.duration, from, to, steps: stage.steps.unwrap_or(1) })
@@ -248,9 +254,9 @@ fn check_worker_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) 
 }
 
 /// Rejects keys that have no effect in the scenario's model.
-fn check_model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
+fn check_model_keys(table: &ScenarioTable, is_closed: bool, report: &mut Report<'_>) {
     let ScenarioTable { delayed, queue_max, pause, .. } = table;
-    let (useless_keys, model): (&[&Location], _) = match closed {
+    let (useless_keys, model): (&[&Location], _) = match is_closed {
         true => (&[&delayed.location, &queue_max.location], "open"),
         false => (&[&pause.location], "closed"),
     };
@@ -258,18 +264,19 @@ fn check_model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>
         let message = format!("only the {model} model has it");
         report.error(*location, message, format!("model = \"{model}\""));
     }
-    if !closed && **delayed == Delayed::Drop && queue_max.is_set() {
+    if !is_closed && **delayed == Delayed::Drop && queue_max.is_set() {
         report.error(queue_max, "there is no queue", "delayed = \"queue\"");
     }
 }
 
+/// Returns the maximum number of workers. In the closed model, the default is the highest level.
 fn read_workers_max(
     table: &ScenarioTable,
-    closed: bool,
+    is_closed: bool,
     level_max: f64,
     report: &mut Report<'_>,
 ) -> usize {
-    match (*table.workers_max, closed) {
+    match (*table.workers_max, is_closed) {
         (Some(workers), true) if (workers as f64) < level_max => {
             let message = format!("its stages reach {level_max} workers");
             report.error(&table.workers_max, message, format!("at least {level_max}, or not set"));

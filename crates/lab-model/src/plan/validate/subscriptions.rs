@@ -10,7 +10,8 @@ use super::super::{Subscription, SubscriptionFigure, SubscriptionThreshold, Targ
 /// Maximum number of subscriptions of a plan.
 const SUBSCRIPTIONS_MAX: usize = 100;
 
-/// Reads all subscriptions. `target` is the server under load.
+/// Reads all subscriptions. `target` is the server under load, to which a subscription without a
+/// URL connects.
 pub(super) fn check(
     file: &PlanFile,
     target: &Target,
@@ -55,14 +56,14 @@ fn read_thresholds(table: &SubscriptionTable, name: &str) -> Vec<SubscriptionThr
     use SubscriptionFigure::{DelayP99, Duplicates, Ended, Missing};
     let count = |max: Option<u64>| max.map(|max| max as f64);
     let delay_p99_max = table.delay_p99_max.map(|delay| delay.as_secs_f64() * 1e3);
-    let maxima = [
+    let limits = [
         (Ended, "subscription_ended", "count", count(*table.ended_max)),
         (Missing, "notifications_missing", "count", count(*table.missing_max)),
         (Duplicates, "notifications_duplicate", "count", count(*table.duplicates_max)),
         (DelayP99, "notification_delay", "p(99)", delay_p99_max),
     ];
     let mut thresholds = Vec::new();
-    for (figure, metric, aggregation, max) in maxima {
+    for (figure, metric, aggregation, max) in limits {
         if let Some(max) = max {
             let text = format!("{metric}{{subscription:{name}}} {aggregation}<={max}");
             thresholds.push(SubscriptionThreshold { figure, max, text });

@@ -1,4 +1,5 @@
-//! Thresholds: checks that the names in selectors exist and that expressions are valid.
+//! Reads the thresholds of a plan. Checks that the names in selectors exist and that expressions
+//! are valid.
 
 use settings::{Location, Report};
 
@@ -12,10 +13,11 @@ use crate::plan::threshold::parse::{
     Expression, Names, ParseError, Tag, parse_expression, parse_selector,
 };
 
-/// Maximum number of thresholds of a plan. Each is evaluated every second.
+/// Maximum number of thresholds of a plan. A run evaluates each threshold every second.
 const THRESHOLDS_MAX: usize = 1000;
 
-/// Reads all thresholds.
+/// Reads all thresholds. `sends_transactions` is true if a scenario sends transactions, so that
+/// metrics of transactions have data.
 pub(super) fn check(
     file: &PlanFile,
     methods: &Methods,
@@ -42,7 +44,7 @@ pub(super) fn check(
                 thresholds.extend(selected.list.iter().filter_map(build));
             }
             Err(ParseError { message, allowed, unknown }) => {
-                // A table that was skipped because of a problem may define the name.
+                // A part of the plan that could not be read may define the name.
                 let may_exist = match unknown {
                     Some(Tag::Method) => methods.is_incomplete,
                     Some(Tag::Stage) => stages.is_incomplete,
@@ -61,7 +63,7 @@ pub(super) fn check(
     thresholds
 }
 
-/// Builds a threshold. Returns `None` if its expression is not valid, which is reported.
+/// Builds a threshold. Reports an invalid expression and returns `None`.
 fn build_threshold(
     selector_text: &str,
     selector: &Selector,

@@ -1,5 +1,5 @@
-//! Checks a plan that sends signed transactions. Each of them is sent once, so what would send one
-//! again, or in another order, is an error.
+//! Checks a plan that sends signed transactions. Each transaction is sent once, in the order of its
+//! sender's nonces. Settings that would repeat or reorder transactions are errors.
 
 use settings::Report;
 use wire::family::Family;
@@ -7,13 +7,13 @@ use wire::family::Family;
 use super::super::Plan;
 use super::super::tables::PlanFile;
 
-/// Checks the scenarios that send transactions, and the keys that only they have.
+/// Checks the scenarios that send transactions, and the keys that only such scenarios use.
 pub(super) fn check(file: &PlanFile, plan: &Plan, report: &mut Report<'_>) {
     let sending: Vec<_> = plan
         .scenarios
         .iter()
         .zip(file.scenario.iter())
-        .filter(|(s, _)| s.transactions.is_some())
+        .filter(|(scenario, _)| scenario.transactions.is_some())
         .collect();
     for (_, table) in sending.iter().skip(1) {
         let message = "a scenario before this one sends transactions already";

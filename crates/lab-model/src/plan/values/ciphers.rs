@@ -1,4 +1,4 @@
-//! Cipher suites by name.
+//! Finds TLS cipher suites by their IANA or OpenSSL names.
 
 use settings::not_found;
 
@@ -39,7 +39,7 @@ const SUITES: [(&str, &str, TlsVersion); 9] = [
 /// Finds a suite by its IANA or OpenSSL name.
 ///
 /// # Errors
-/// Fails if the name is unknown; suggests the nearest one.
+/// Fails if the name is unknown. The message suggests the nearest known name.
 pub(super) fn find(name: &str) -> Result<Suite, String> {
     let suite = SUITES.iter().find(|(iana, openssl, _)| *iana == name || *openssl == name);
     match suite {

@@ -4,14 +4,15 @@ use super::{Advice, Basis, Caveat, Derived, Finding, FindingKind, Risk, Step};
 
 /// Returns the recommendations, without repetitions.
 pub(super) fn recommendations(findings: &[Finding]) -> Vec<Derived<Advice>> {
-    let all = findings.iter().enumerate().flat_map(|(index, finding)| {
+    let derived = findings.iter().enumerate().flat_map(|(index, finding)| {
         let basis = Basis::Finding(index);
-        advice(&finding.kind).into_iter().map(move |what| Derived { what, basis })
+        advice_about(&finding.kind).into_iter().map(move |what| Derived { what, basis })
     });
-    without_repetitions(all)
+    without_repetitions(derived)
 }
 
-fn advice(kind: &FindingKind) -> Vec<Advice> {
+/// Returns the advice that follows from a finding; empty for most findings.
+fn advice_about(kind: &FindingKind) -> Vec<Advice> {
     match kind {
         FindingKind::MethodFails { method, .. } => {
             let repair = Advice::RepairMethod { method: method.clone() };
@@ -48,7 +49,7 @@ fn advice(kind: &FindingKind) -> Vec<Advice> {
 
 /// Returns the risks, without repetitions.
 pub(super) fn risks(findings: &[Finding], caveats: &[Caveat]) -> Vec<Derived<Risk>> {
-    let of_finding = |kind: &FindingKind| match kind {
+    let risk_of_finding = |kind: &FindingKind| match kind {
         FindingKind::MethodFails { method, .. } if kind.is_hidden() => {
             Some(Risk::HiddenFailure { method: method.clone() })
         }
@@ -57,7 +58,7 @@ pub(super) fn risks(findings: &[Finding], caveats: &[Caveat]) -> Vec<Derived<Ris
         FindingKind::SoakBroke { .. } => Some(Risk::FailsLater),
         _ => None,
     };
-    let of_caveat = |caveat: &Caveat| match caveat {
+    let risk_of_caveat = |caveat: &Caveat| match caveat {
         Caveat::SingleRun { .. } | Caveat::OneRunEach { .. } | Caveat::OneSearchEach { .. } => {
             Some(Risk::NotRepeated)
         }
@@ -70,15 +71,16 @@ pub(super) fn risks(findings: &[Finding], caveats: &[Caveat]) -> Vec<Derived<Ris
         _ => None,
     };
     let from_findings = findings.iter().enumerate().filter_map(|(index, finding)| {
-        Some(Derived { what: of_finding(&finding.kind)?, basis: Basis::Finding(index) })
+        Some(Derived { what: risk_of_finding(&finding.kind)?, basis: Basis::Finding(index) })
     });
     let from_caveats = caveats.iter().enumerate().filter_map(|(index, caveat)| {
-        Some(Derived { what: of_caveat(caveat)?, basis: Basis::Caveat(index) })
+        Some(Derived { what: risk_of_caveat(caveat)?, basis: Basis::Caveat(index) })
     });
     without_repetitions(from_findings.chain(from_caveats))
 }
 
-/// Returns the next steps, without repetitions.
+/// Returns the next steps, without repetitions. If a change of the target is recommended, its
+/// verification comes first.
 pub(super) fn steps(caveats: &[Caveat], recommendations: &[Derived<Advice>]) -> Vec<Derived<Step>> {
     let step = |caveat: &Caveat| match caveat {
         Caveat::Invalid(_) | Caveat::Partial(_) => Step::RepeatInvalid,
@@ -114,17 +116,19 @@ pub(super) fn steps(caveats: &[Caveat], recommendations: &[Derived<Advice>]) -> 
                 | Advice::RaiseRateLimit
         )
     };
-    let change = recommendations.iter().find(|given| is_change(&given.what));
-    let verify = change.map(|given| Derived { what: Step::VerifyChange, basis: given.basis });
-    without_repetitions(verify.into_iter().chain(from_caveats))
+    let change = recommendations.iter().find(|recommended| is_change(&recommended.what));
+    let verification =
+        change.map(|change| Derived { what: Step::VerifyChange, basis: change.basis });
+    without_repetitions(verification.into_iter().chain(from_caveats))
 }
 
+/// Keeps the first statement of several that differ only in their basis.
 fn without_repetitions<T: PartialEq>(all: impl Iterator<Item = Derived<T>>) -> Vec<Derived<T>> {
-    let mut kept: Vec<Derived<T>> = Vec::new();
+    let mut unique: Vec<Derived<T>> = Vec::new();
     for derived in all {
-        if !kept.iter().any(|other| other.what == derived.what) {
-            kept.push(derived);
+        if !unique.iter().any(|other| other.what == derived.what) {
+            unique.push(derived);
         }
     }
-    kept
+    unique
 }

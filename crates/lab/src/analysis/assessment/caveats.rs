@@ -3,7 +3,9 @@
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Difference, Weight};
 use lab_model::results::run::RunResult;
-use lab_model::results::{Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
+use lab_model::results::{
+    Cause, ComparisonVerdict, Confidence, Finding as BottleneckFinding, Outcome,
+};
 
 use super::findings::is_by_runs;
 use super::{Caveat, Evidence, PlanRuns, Source, is_valid};
@@ -13,32 +15,33 @@ use crate::analysis::validity::CALLS_MIN;
 pub(super) fn find(evidence: &Evidence) -> Vec<Caveat> {
     let mut caveats = Vec::new();
     for system in 0..evidence.systems.len() {
-        of_system(evidence, system, &mut caveats);
+        add_caveats_of_system(evidence, system, &mut caveats);
     }
     caveats.extend(evidence.unlike_plans.iter().cloned().map(Caveat::UnlikePlans));
     for (index, comparison) in evidence.comparisons.iter().enumerate() {
-        of_comparison(index, &comparison.result, &mut caveats);
+        add_caveats_of_comparison(index, &comparison.result, &mut caveats);
     }
     for (index, capacities) in evidence.capacities.iter().enumerate() {
         let verdict = capacities.difference.as_ref().map(|difference| difference.verdict);
         if verdict.is_none_or(|verdict| verdict == ComparisonVerdict::CannotTell) {
             caveats.push(Caveat::CapacitiesCannotTell { capacities: index });
         }
-        if capacities.difference.as_ref().is_some_and(is_single) {
+        if capacities.difference.as_ref().is_some_and(differs_by_single_runs) {
             caveats.push(Caveat::OneSearchEach { capacities: index });
         }
     }
-    let several = evidence.unlike_systems.iter().filter(|unlike| unlike.facts.len() > 1);
-    caveats.extend(several.cloned().map(Caveat::UnlikeSystems));
+    let with_several_facts = evidence.unlike_systems.iter().filter(|unlike| unlike.facts.len() > 1);
+    caveats.extend(with_several_facts.cloned().map(Caveat::UnlikeSystems));
     caveats
 }
 
-fn of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<Caveat>) {
-    let is_own = |source: Source| source.system() == Some(system);
+/// Adds the caveats about the runs and searches of one system.
+fn add_caveats_of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<Caveat>) {
+    let is_of_system = |source: Source| source.system() == Some(system);
     let runs: Vec<(Source, &RunResult)> =
-        evidence.runs().filter(|(source, _)| is_own(*source)).collect();
+        evidence.runs().filter(|(source, _)| is_of_system(*source)).collect();
     let searches: Vec<(Source, &CapacityResult)> =
-        evidence.searches().filter(|(source, _)| is_own(*source)).collect();
+        evidence.searches().filter(|(source, _)| is_of_system(*source)).collect();
     let runs_with = |is_selected: &dyn Fn(&RunResult) -> bool| -> Vec<Source> {
         runs.iter().filter(|(_, run)| is_selected(run)).map(|(source, _)| *source).collect()
     };
@@ -61,24 +64,26 @@ fn of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<Caveat>) {
         is_valid(run.verdict.outcome) && run.stages.iter().any(|stage| stage.model == "closed")
     };
     add(Caveat::ClosedLoad, runs_with(&is_closed));
-    caveats.extend(single_runs(evidence, system));
-    let (mut few_sources, mut few_methods) = (Vec::new(), Vec::new());
+    caveats.extend(single_run_caveats(evidence, system));
+    // Runs and methods with too few calls for percentiles.
+    let (mut sources, mut methods) = (Vec::new(), Vec::new());
     for (source, run) in runs.iter().filter(|(_, run)| is_valid(run.verdict.outcome)) {
-        let few = || run.methods.iter().filter(|row| (1..CALLS_MIN).contains(&row.calls));
-        few_sources.extend(few().next().map(|_| *source));
-        for row in few().filter(|row| !few_methods.contains(&row.method)).collect::<Vec<_>>() {
-            few_methods.push(row.method.clone());
+        let few_calls = || run.methods.iter().filter(|row| (1..CALLS_MIN).contains(&row.calls));
+        sources.extend(few_calls().next().map(|_| *source));
+        for row in few_calls().filter(|row| !methods.contains(&row.method)).collect::<Vec<_>>() {
+            methods.push(row.method.clone());
         }
-        caveats.extend(run.bottleneck.as_ref().and_then(|cited| cause(*source, cited)));
+        let bottleneck = run.bottleneck.as_ref();
+        caveats.extend(bottleneck.and_then(|bottleneck| cause_caveat(*source, bottleneck)));
     }
-    if !few_sources.is_empty() {
-        caveats.push(Caveat::FewCalls { sources: few_sources, methods: few_methods });
+    if !sources.is_empty() {
+        caveats.push(Caveat::FewCalls { sources, methods });
     }
     if searches.is_empty() && !runs.is_empty() {
         caveats.push(Caveat::NoCapacity { system });
     }
     for (source, search) in &searches {
-        of_search(*source, search, caveats);
+        add_caveats_of_search(*source, search, caveats);
     }
     let is_shared = runs.iter().any(|(_, run)| run.fingerprint.target_local)
         || searches.iter().any(|(_, search)| search.fingerprint.target_local);
@@ -88,13 +93,13 @@ fn of_system(evidence: &Evidence, system: usize, caveats: &mut Vec<Caveat>) {
     }
 }
 
-/// Returns true for a difference that does not rest on several runs of each variant.
-fn is_single(difference: &Difference) -> bool {
+/// Returns true if the values differ, but not by several runs of each variant.
+fn differs_by_single_runs(difference: &Difference) -> bool {
     difference.verdict.is_different() && !is_by_runs(difference)
 }
 
-/// Returns the plans of which a system has one valid run.
-fn single_runs(evidence: &Evidence, system: usize) -> Vec<Caveat> {
+/// Returns a caveat for each plan under which a system has only one valid run.
+fn single_run_caveats(evidence: &Evidence, system: usize) -> Vec<Caveat> {
     let has_one = |plan: &&PlanRuns| {
         plan.systems.iter().any(|(index, runs)| *index == system && runs.len() == 1)
     };
@@ -102,9 +107,9 @@ fn single_runs(evidence: &Evidence, system: usize) -> Vec<Caveat> {
     single.map(|plan| Caveat::SingleRun { system, plan: plan.name.clone() }).collect()
 }
 
-/// Returns a caveat about an unknown or uncertain bottleneck.
-fn cause(source: Source, cited: &Cited) -> Option<Caveat> {
-    match (cited.cause, cited.confidence) {
+/// Returns a caveat if the bottleneck is unknown or uncertain.
+fn cause_caveat(source: Source, bottleneck: &BottleneckFinding) -> Option<Caveat> {
+    match (bottleneck.cause, bottleneck.confidence) {
         (Cause::Unknown, _) => Some(Caveat::CauseUnknown(source)),
         (Cause::Generator, _) => None,
         (cause, Confidence::Low) => Some(Caveat::CauseUncertain { source, cause }),
@@ -112,7 +117,8 @@ fn cause(source: Source, cited: &Cited) -> Option<Caveat> {
     }
 }
 
-fn of_search(source: Source, search: &CapacityResult, caveats: &mut Vec<Caveat>) {
+/// Adds the caveats about a capacity search.
+fn add_caveats_of_search(source: Source, search: &CapacityResult, caveats: &mut Vec<Caveat>) {
     let answer = &search.answer;
     let is_found = matches!(answer.end, EndReason::Converged | EndReason::NothingPassed);
     if !is_found || answer.at_least {
@@ -125,10 +131,12 @@ fn of_search(source: Source, search: &CapacityResult, caveats: &mut Vec<Caveat>)
         caveats.push(Caveat::NoSoak(source));
     }
     caveats.extend((!answer.monotone).then_some(Caveat::NotMonotone(source)));
-    caveats.extend(search.bottleneck.as_ref().and_then(|cited| cause(source, cited)));
+    let bottleneck = search.bottleneck.as_ref();
+    caveats.extend(bottleneck.and_then(|bottleneck| cause_caveat(source, bottleneck)));
 }
 
-fn of_comparison(index: usize, result: &CompareResult, caveats: &mut Vec<Caveat>) {
+/// Adds the caveats about a comparison of runs.
+fn add_caveats_of_comparison(index: usize, result: &CompareResult, caveats: &mut Vec<Caveat>) {
     let is_refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
     if is_refused && result.differences.is_empty() {
         caveats.push(Caveat::Refused { comparison: index });
@@ -136,18 +144,18 @@ fn of_comparison(index: usize, result: &CompareResult, caveats: &mut Vec<Caveat>
     for variant in result.variants.iter().skip(1) {
         let of_variant =
             || result.differences.iter().filter(|difference| difference.variant == variant.name);
-        if of_variant().any(is_single) {
+        if of_variant().any(differs_by_single_runs) {
             let variant = variant.name.clone();
             caveats.push(Caveat::OneRunEach { comparison: index, variant });
         }
-        let open = of_variant()
+        let undecided = of_variant()
             .filter(|difference| difference.verdict == ComparisonVerdict::CannotTell)
             .count();
-        if open > 0 {
+        if undecided > 0 {
             caveats.push(Caveat::CannotTell {
                 comparison: index,
                 variant: variant.name.clone(),
-                figures: open,
+                figures: undecided,
                 total: of_variant().count(),
             });
         }

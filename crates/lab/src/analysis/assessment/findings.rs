@@ -4,22 +4,24 @@ use lab_model::metrics::Unit;
 use lab_model::results::capacity::{Boundary, CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::run::{Row, RunResult, StageRow};
-use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
+use lab_model::results::{
+    Basis, Cause, ComparisonVerdict, Confidence, Finding as BottleneckFinding, Outcome,
+};
 
 use super::{Conclusion, Evidence, Extent, Finding, FindingKind, Source, is_valid};
 use crate::analysis::verdict::worst_class;
 
 /// A method is reported if at least this share of its calls failed.
-const FAILED_SHARE: f64 = 0.01;
+const FAILED_SHARE_MIN: f64 = 0.01;
 /// Smallest number of failed calls that is reported. Fewer may be chance.
-const FAILED_MIN: f64 = 10.0;
+const FAILED_CALLS_MIN: f64 = 10.0;
 /// Smallest share of HTTP 429 responses that is reported.
-const LIMITED_SHARE: f64 = 0.01;
-/// Smallest share of iterations that start in time.
+const LIMITED_SHARE_MIN: f64 = 0.01;
+/// A finding is reported if a smaller share of the iterations started in time.
 const DELIVERED_MIN: f64 = 0.99;
 
-/// Returns all findings, the most severe first. Equal findings of several results of a system are
-/// one finding.
+/// Returns all findings, the most severe first. Equal findings of several results of one system
+/// become one finding.
 pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut add = |kind: FindingKind, source: Source| {
@@ -33,13 +35,13 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
         }
     };
     for (source, run) in evidence.runs() {
-        of_run(run).into_iter().for_each(|kind| add(kind, source));
+        findings_of_run(run).into_iter().for_each(|kind| add(kind, source));
     }
     for (source, search) in evidence.searches() {
-        of_search(search).into_iter().for_each(|kind| add(kind, source));
+        findings_of_search(search).into_iter().for_each(|kind| add(kind, source));
     }
     for (index, comparison) in evidence.comparisons.iter().enumerate() {
-        for kind in of_comparison(&comparison.result) {
+        for kind in findings_of_comparison(&comparison.result) {
             add(kind, Source::Comparison(index));
         }
     }
@@ -59,7 +61,7 @@ pub(super) fn find(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Returns true if two findings state the same with other numbers.
+/// Returns true if two findings state the same fact, perhaps with different numbers.
 fn is_same_kind(a: &FindingKind, b: &FindingKind) -> bool {
     use FindingKind::*;
     match (a, b) {
@@ -75,6 +77,7 @@ fn is_same_kind(a: &FindingKind, b: &FindingKind) -> bool {
     }
 }
 
+/// Returns the rank of a finding by severity; 0 is the most severe.
 fn severity(kind: &FindingKind) -> u8 {
     use FindingKind::*;
     match kind {
@@ -91,11 +94,12 @@ fn severity(kind: &FindingKind) -> u8 {
     }
 }
 
-fn of_run(result: &RunResult) -> Vec<FindingKind> {
+/// Returns the findings of a valid run.
+fn findings_of_run(result: &RunResult) -> Vec<FindingKind> {
     if !is_valid(result.verdict.outcome) {
         return Vec::new();
     }
-    let failing = result.methods.iter().filter_map(|row| failing_method(result, row));
+    let failing = result.methods.iter().filter_map(|row| find_failing_method(result, row));
     let mut kinds: Vec<FindingKind> = failing.collect();
     for (method, compared, wrong) in result.compared.iter().flat_map(|compared| &compared.methods) {
         if *wrong > 0 {
@@ -113,7 +117,7 @@ fn of_run(result: &RunResult) -> Vec<FindingKind> {
     if is_open && share < DELIVERED_MIN {
         kinds.push(FindingKind::NotDelivered { share });
     }
-    if result.overall.limited_share >= LIMITED_SHARE {
+    if result.overall.limited_share >= LIMITED_SHARE_MIN {
         kinds.push(FindingKind::RateLimited { share: result.overall.limited_share });
     }
     let has_failure = kinds.iter().any(FindingKind::is_failure);
@@ -121,12 +125,13 @@ fn of_run(result: &RunResult) -> Vec<FindingKind> {
         let reason = result.verdict.reasons.first().cloned().unwrap_or_default();
         kinds.push(FindingKind::RunFails { reason });
     }
-    kinds.extend(result.bottleneck.as_ref().and_then(bottleneck));
+    kinds.extend(result.bottleneck.as_ref().and_then(bottleneck_finding));
     kinds
 }
 
-fn failing_method(result: &RunResult, row: &Row) -> Option<FindingKind> {
-    if row.failed_share < FAILED_SHARE || failed_calls(row) < FAILED_MIN {
+/// Returns a finding if a notable share of a method's calls failed.
+fn find_failing_method(result: &RunResult, row: &Row) -> Option<FindingKind> {
+    if row.failed_share < FAILED_SHARE_MIN || failed_calls(row) < FAILED_CALLS_MIN {
         return None;
     }
     let extent = match row.failed_share >= 1.0 {
@@ -154,9 +159,10 @@ fn failed_calls(row: &Row) -> f64 {
 /// Returns true if all calls of the method failed in the stage.
 fn fails_in(stage: &StageRow, method: &str) -> bool {
     let row = stage.methods.iter().find(|row| row.method == method);
-    row.is_some_and(|row| row.failed_share >= 1.0 && failed_calls(row) >= FAILED_MIN)
+    row.is_some_and(|row| row.failed_share >= 1.0 && failed_calls(row) >= FAILED_CALLS_MIN)
 }
 
+/// Describes a stage in which all calls failed.
 fn stage_extent(stage: &StageRow) -> Extent {
     Extent::Stage {
         name: [stage.scenario.as_str(), stage.stage.as_str()].join("/"),
@@ -166,18 +172,18 @@ fn stage_extent(stage: &StageRow) -> Extent {
     }
 }
 
-/// Returns the first bottleneck, if the evidence has at most one gap. The generator is no
-/// bottleneck of the target.
-fn bottleneck(cited: &Cited) -> Option<FindingKind> {
-    let is_of_target = !matches!(cited.cause, Cause::Generator | Cause::Unknown);
-    (is_of_target && cited.confidence > Confidence::Low).then(|| FindingKind::Bottleneck {
-        cause: cited.cause,
-        confidence: cited.confidence,
-        sentence: cited.sentence.clone(),
+/// Returns the first bottleneck if it is one of the target and has at most one doubt.
+fn bottleneck_finding(bottleneck: &BottleneckFinding) -> Option<FindingKind> {
+    let is_of_target = !matches!(bottleneck.cause, Cause::Generator | Cause::Unknown);
+    (is_of_target && bottleneck.confidence > Confidence::Low).then(|| FindingKind::Bottleneck {
+        cause: bottleneck.cause,
+        confidence: bottleneck.confidence,
+        sentence: bottleneck.sentence.clone(),
     })
 }
 
-fn of_search(result: &CapacityResult) -> Vec<FindingKind> {
+/// Returns the findings of a capacity search.
+fn findings_of_search(result: &CapacityResult) -> Vec<FindingKind> {
     let answer = &result.answer;
     let mut kinds = Vec::new();
     match (answer.end, answer.highest_pass, answer.lowest_fail) {
@@ -207,12 +213,12 @@ fn of_search(result: &CapacityResult) -> Vec<FindingKind> {
         kinds.push(FindingKind::SoakBroke { pass });
     }
     kinds.extend(answer.degraded.as_ref().map(|_| FindingKind::NotRecovered));
-    kinds.extend(result.bottleneck.as_ref().and_then(bottleneck));
+    kinds.extend(result.bottleneck.as_ref().and_then(bottleneck_finding));
     kinds
 }
 
 /// Returns a finding for each variant that differs from the first one.
-fn of_comparison(result: &CompareResult) -> Vec<FindingKind> {
+fn findings_of_comparison(result: &CompareResult) -> Vec<FindingKind> {
     let Some((first, others)) = result.variants.split_first() else { return Vec::new() };
     let of_variant = |variant: &str| -> Option<FindingKind> {
         let different: Vec<&Difference> = result
@@ -220,8 +226,8 @@ fn of_comparison(result: &CompareResult) -> Vec<FindingKind> {
             .iter()
             .filter(|difference| difference.variant == variant && difference.verdict.is_different())
             .collect();
-        let worse = |difference: &&&Difference| difference.verdict == ComparisonVerdict::Worse;
-        let worse = different.iter().filter(worse).count();
+        let is_worse = |difference: &&&Difference| difference.verdict == ComparisonVerdict::Worse;
+        let worse = different.iter().filter(is_worse).count();
         (!different.is_empty()).then(|| FindingKind::Differs {
             baseline: first.name.clone(),
             variant: variant.to_owned(),
@@ -240,32 +246,33 @@ pub(super) fn is_by_runs(difference: &Difference) -> bool {
 
 /// Returns what may be concluded: kept thresholds, measured values, findings and equal figures.
 pub(super) fn conclusions(evidence: &Evidence, findings: &[Finding]) -> Vec<Conclusion> {
-    let supported = |(index, finding): (usize, &Finding)| {
+    let if_supported = |(index, finding): (usize, &Finding)| {
         (!finding.kind.is_of_single_runs()).then_some(Conclusion::Finding(index))
     };
     let mut conclusions: Vec<Conclusion> =
-        findings.iter().enumerate().filter_map(supported).collect();
+        findings.iter().enumerate().filter_map(if_supported).collect();
     for plan in &evidence.plans {
         for (system, runs) in &plan.systems {
             let runs = runs.iter().map(|run| &evidence.systems[*system].runs[*run].result);
-            conclusions.extend(passed(*system, &plan.name, runs));
+            conclusions.extend(conclude_from_runs(*system, &plan.name, runs));
         }
     }
     for (index, comparison) in evidence.comparisons.iter().enumerate() {
         for variant in comparison.result.variants.iter().skip(1) {
-            conclusions.extend(same(index, &comparison.result, &variant.name));
+            conclusions.extend(conclude_equality(index, &comparison.result, &variant.name));
         }
     }
     conclusions
 }
 
-/// Returns conclusions about the runs of a system that pass. Runs with other thresholds have a
-/// conclusion of their own.
-fn passed<'a>(
+/// Returns conclusions about the runs of a system that did not fail: one conclusion for all runs
+/// with the same number of thresholds.
+fn conclude_from_runs<'a>(
     system: usize,
     plan: &str,
     runs: impl Iterator<Item = &'a RunResult>,
 ) -> Vec<Conclusion> {
+    // Number of thresholds, and number of runs with that number of thresholds.
     let mut counts: Vec<(usize, usize)> = Vec::new();
     for run in runs.filter(|run| run.verdict.outcome != Outcome::Fail) {
         let thresholds = run.thresholds.len();
@@ -281,14 +288,18 @@ fn passed<'a>(
     counts.into_iter().map(conclusion).collect()
 }
 
-/// Returns a conclusion if no figure differs and some figures are known to be equal.
-fn same(comparison: usize, result: &CompareResult, variant: &str) -> Option<Conclusion> {
+/// Returns a conclusion if no figure of a variant differs and some figures are known to be equal.
+fn conclude_equality(
+    comparison: usize,
+    result: &CompareResult,
+    variant: &str,
+) -> Option<Conclusion> {
     let of_variant =
         || result.differences.iter().filter(|difference| difference.variant == variant);
-    let equal = |difference: &&Difference| {
+    let is_equal = |difference: &&Difference| {
         matches!(difference.verdict, ComparisonVerdict::Same | ComparisonVerdict::Negligible)
     };
-    let (same, total) = (of_variant().filter(equal).count(), of_variant().count());
+    let (same, total) = (of_variant().filter(is_equal).count(), of_variant().count());
     let variant = variant.to_owned();
     (same > 0 && !of_variant().any(|difference| difference.verdict.is_different()))
         .then_some(Conclusion::Same { comparison, variant, same, total })

@@ -1,5 +1,5 @@
-//! A bottleneck in numbers: the limit, the evidence for it and the doubts about it.
-//! `wording/bottleneck.rs` writes the sentences.
+//! The data types of a bottleneck: a claim (the limit that was reached), the evidence for the claim
+//! and the doubts about it. `wording/bottleneck.rs` writes the sentences.
 
 use lab_model::results::run::UpstreamFacts;
 use lab_model::results::{Cause, Confidence};
@@ -9,10 +9,10 @@ use super::time_series::Rise;
 /// The first bottleneck of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bottleneck {
-    /// Time at which the limit was reached, in seconds since the start of the run; `None` if
+    /// Time at which the limit was reached, in seconds since the start of the run. `None` if
     /// unknown.
     pub at: Option<f64>,
-    /// The limit itself.
+    /// The limit that was reached.
     pub claim: Claim,
     /// Observations that support the claim.
     pub evidence: Vec<Evidence>,
@@ -33,7 +33,7 @@ impl Bottleneck {
     }
 }
 
-/// The limit, with the names and numbers that its sentence quotes.
+/// A limit, with the names and numbers that its sentence quotes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
     /// The generator.
@@ -44,11 +44,11 @@ pub enum Claim {
     Unaccepted,
     /// Connections are refused or closed.
     Refused,
-    /// HTTP 429.
+    /// The target responds with HTTP 429.
     TooManyRequests,
     /// The JSON-RPC error code of "limit exceeded".
     LimitExceeded,
-    /// An upstream of the target.
+    /// An upstream of the target; `None` if it is unknown.
     Upstream(Option<UpstreamFacts>),
     /// The target's software.
     Software,
@@ -116,8 +116,8 @@ pub enum Unknown {
 }
 
 /// An observation that supports a claim. Unless the name or comment says otherwise, a value is the
-/// mean around the breach, a share is between 0 and 1, and CPU use is in cores (CPU seconds per
-/// second).
+/// mean around the breach of the threshold. A share is between 0 and 1. CPU use is in cores (CPU
+/// seconds per second). "Since the rise" is the time since the resource saturated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Evidence {
     // The generator.
@@ -125,7 +125,7 @@ pub enum Evidence {
     GeneratorBusy { share: f64 },
     /// Time for which the generator's threads were ready to run without a core.
     GeneratorStarved { seconds_per_second: f64 },
-    /// p99 delay of sends, and the rise of the p99 latency that it explains. Both are in
+    /// p99 delay of sends, and the rise of the p99 latency that this delay explains. Both are in
     /// milliseconds.
     LateSends { delay_ms: f64, latency_rise_ms: f64 },
     /// Connections of the run that failed because no local port was free.
@@ -156,14 +156,14 @@ pub enum Evidence {
     Successes { per_second: f64 },
     /// Median wait that `Retry-After` headers of the run ask for, in seconds.
     RetryAfter { seconds: f64 },
-    /// Share of the calls that ended with a JSON-RPC error. Of the `errors` JSON-RPC errors of the
-    /// run, `limit_errors` have the code of "limit exceeded".
+    /// Share of the calls that ended with a JSON-RPC error. Of all `errors` JSON-RPC errors of the
+    /// run, `limit_errors` have the `code` of "limit exceeded".
     LimitExceeded { error_share: f64, limit_errors: u64, errors: u64, code: i64 },
     // Upstreams of the target.
     /// Cores that the target used, and cores that it may use. The target was not busy.
     CpuIdle { cores_used: f64, cores_allowed: f64 },
-    /// Calls inside the target, connections on which the target waited for a response of its
-    /// upstream, and the second number / the first, at most 1.
+    /// Calls inside the target, and connections on which the target waited for a response of its
+    /// upstream. `share` is the second number divided by the first, at most 1.
     WaitedForUpstream { calls_inside: f64, upstream_waits: f64, share: f64 },
     /// Longest wait of the target for a response of its upstream, in milliseconds; mean of samples.
     LongestUpstreamWait { ms: f64 },
@@ -194,21 +194,22 @@ pub enum Evidence {
     DiskBusy { device: String, share: f64, queue: f64 },
     /// Mean duration of a disk request in milliseconds.
     DiskTime { mean_ms: f64 },
-    /// Share of its line rate that a network device carried since the rise.
+    /// Share of the line rate of a network device that was used since the rise.
     LineRate { device: String, share: f64 },
     /// Share of the time in which cores were busy since the rise. `awaited_only` is true for the
     /// cores that the target's threads waited for, and false for all cores that it may use.
     CoresBusy { awaited_only: bool, share: f64 },
-    /// Busy cores of the host that the target and the generator share, and how many of them the
-    /// target, the generator and other processes used.
+    /// Busy cores of the host that target and generator share. The other fields are the cores that
+    /// the target, the generator and other processes used.
     CpuUsers { busy: f64, target: f64, generator: f64, others: f64 },
     /// Rank correlation of the resource's waiting time with the load, between -1 and 1.
     LoadCorrelation { rank: f64 },
     // The software of the target, and its host.
     /// Calls inside the target.
     CallsInside { calls: f64 },
-    /// Cores that the target used, cores that it may use, use of a core by its busiest thread, and
-    /// time for which its threads were ready to run without a core, in seconds per second.
+    /// Cores that the target used, and cores that it may use. `busiest_thread` is the share of a
+    /// core that its busiest thread used. `run_delay` is the time for which its threads were ready
+    /// to run without a core, in seconds per second.
     TargetCpu { cores_used: f64, cores_allowed: f64, busiest_thread: f64, run_delay: f64 },
     /// Several threads of the target used about one core together, as if one lock serialized them.
     ThreadsSerialized,
@@ -222,7 +223,8 @@ pub enum Evidence {
     NotObserved(String),
 }
 
-/// Shares of time of the target's host around the breach.
+/// Shares of the time around the breach in which resources of the target's host were busy or
+/// awaited. `None` if a metric was not observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostShares {
     /// The CPU was busy.
@@ -263,7 +265,7 @@ pub enum Doubt {
     NoBaseline,
     /// The load did not vary.
     ConstantLoad,
-    /// Another resource saturated within a second.
+    /// Another resource saturated within a second of this one.
     Another(Claim),
     /// The accept queue is not full.
     QueueNotFull,
@@ -271,9 +273,9 @@ pub enum Doubt {
     ClosedLater,
     /// The target's processes are not observed.
     ProcessesUnseen,
-    /// Some servers use the error code for other limits.
+    /// Some servers use the error code of "limit exceeded" for other limits.
     CodeAmbiguous,
-    /// More than half of the target's CPU was used.
+    /// The target used more than half of the cores that it may use.
     HalfUsed,
     /// The thread waited for a core for this share of the time.
     NoCore(f64),

@@ -1,5 +1,6 @@
-//! Causes that make the host's metrics irrelevant. The generator is checked first, then
-//! connections, rate limits and upstreams. All of them are checked before the resources.
+//! Checks for causes that make the host's metrics irrelevant: the generator, connections, rate
+//! limits and upstreams of the target. They run before the checks of resources
+//! (`bottleneck/resource.rs`).
 
 use lab_model::metrics::host::host;
 use lab_model::record::Class;
@@ -14,20 +15,20 @@ use crate::analysis::validity::is_late;
 const BUSY_MIN: f64 = 0.9;
 /// A generator thread is starved if it waits for a core for at least this share of the time.
 const STARVED_MIN: f64 = 0.5;
-/// A cause dominates if it makes up this share of time, calls or failures.
-const DOMINATES: f64 = 0.5;
+/// A cause dominates if it accounts for at least this share of time, calls or failures.
+const DOMINANT_SHARE: f64 = 0.5;
 /// Late sends explain latency only if the longest call takes at most this multiple of the p99
 /// scheduling delay.
-const LATENESS_TIMES: f64 = 20.0;
-/// Smallest share of the calls at which an outcome can break a threshold.
-const NOTABLE: f64 = 0.01;
-/// A rate limit is assumed if at least this share of the responses have status 429.
-const LIMITED_MIN: f64 = 0.05;
-/// The code of "limit exceeded" in EIP-1474, which providers return with HTTP status 200.
-const LIMIT_EXCEEDED: i64 = -32_005;
+const LATE_SENDS_RATIO_MAX: f64 = 20.0;
+/// Smallest share of the calls that can break a threshold.
+const NOTABLE_SHARE: f64 = 0.01;
+/// A rate limit is assumed if at least this share of the calls is rejected by it.
+const LIMITED_SHARE_MIN: f64 = 0.05;
+/// The error code of "limit exceeded" in EIP-1474, which providers return with HTTP status 200.
+const LIMIT_EXCEEDED_CODE: i64 = -32_005;
 
 /// Returns the generator as the cause if its threads were busy, waited for a core, or had no free
-/// port. Returns the generator too if its late sends explain the latency.
+/// port. Its late sends are a cause if they explain the latency.
 pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     let mut evidence = Vec::new();
     let busy = context.mean_second(|second| second.generator_busy).unwrap_or(0.0);
@@ -38,6 +39,7 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
         context.generator_mean(host!("process.*.thread_max_delay").of("generator")).unwrap_or(0.0);
     let process_delay =
         context.generator_mean(host!("process.*.run_delay").of("generator")).unwrap_or(0.0);
+    // Seconds per second for which threads were ready to run without a core.
     let seconds_per_second = thread_delay.max(process_delay);
     if seconds_per_second >= STARVED_MIN && !context.in_process {
         evidence.push(Evidence::GeneratorStarved { seconds_per_second });
@@ -47,13 +49,14 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     // Late sends do not explain failures, rate limits, or single calls that are far slower.
     let (unexplained, all_calls) =
         count_calls(context, |class| class.is_failure() || class == Class::Limited);
-    let timely =
-        unexplained < NOTABLE * all_calls && context.longest_call_ms() <= LATENESS_TIMES * delay_ms;
+    let only_latency_rose = unexplained < NOTABLE_SHARE * all_calls
+        && context.longest_call_ms() <= LATE_SENDS_RATIO_MAX * delay_ms;
+    let latency_rise_ms = worst_p99 - lowest_p99;
     if late_sends_ms(context).is_some()
-        && timely
-        && delay_ms >= DOMINATES * (worst_p99 - lowest_p99)
+        && only_latency_rose
+        && delay_ms >= DOMINANT_SHARE * latency_rise_ms
     {
-        evidence.push(Evidence::LateSends { delay_ms, latency_rise_ms: worst_p99 - lowest_p99 });
+        evidence.push(Evidence::LateSends { delay_ms, latency_rise_ms });
     }
     let ports = context.result.wire.traffic.ports_exhausted;
     if ports > 0 {
@@ -69,12 +72,14 @@ pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck { at, claim, evidence, doubts: Vec::new() })
 }
 
-/// Returns the p99 delay of sends in the window, in milliseconds, if it exceeds the plan's limit.
+/// Returns the p99 delay of sends in the window, in milliseconds. `None` if it is within the plan's
+/// limit.
 pub(super) fn late_sends_ms(context: &Context<'_>) -> Option<f64> {
-    let late = context.mean_second(|second| second.scheduling_delay_p99_ms)?;
-    let median = |second: &Second| second.methods.iter().map(|m| m.p50_ms).fold(0.0, f64::max);
-    let typical = context.mean_second(median).unwrap_or(0.0);
-    is_late(context.validity, late, typical).then_some(late)
+    let delay_p99_ms = context.mean_second(|second| second.scheduling_delay_p99_ms)?;
+    let largest_median =
+        |second: &Second| second.methods.iter().map(|method| method.p50_ms).fold(0.0, f64::max);
+    let median_ms = context.mean_second(largest_median).unwrap_or(0.0);
+    is_late(context.validity, delay_p99_ms, median_ms).then_some(delay_p99_ms)
 }
 
 /// Returns the number of calls of the counted classes in the window, and the number of all calls.
@@ -108,8 +113,8 @@ fn first_second_with(
     onset.map(|second| second.at)
 }
 
-/// Returns a cause if connecting takes most of the time, connections wait to be accepted, or they
-/// are refused or closed.
+/// Returns a cause if connecting takes most of the time, or if connections wait to be accepted, are
+/// refused, or are closed.
 pub(super) fn check_connections(
     context: &Context<'_>,
     saturated: &[Saturated],
@@ -128,11 +133,11 @@ pub(super) fn check_connections(
 /// Returns a cause if connects and TLS handshakes take most of the time of all calls.
 fn check_connecting_time(context: &Context<'_>) -> Option<Bottleneck> {
     let wire = &context.result.wire;
-    let total = |times: &lab_model::results::Quantiles| times.mean_ms * times.count as f64;
-    let handshakes = total(&wire.handshake_full) + total(&wire.handshake_resumed);
-    let call_time = total(&context.result.overall.latency);
-    let share = (total(&wire.connect) + handshakes) / call_time.max(f64::MIN_POSITIVE);
-    if call_time <= 0.0 || share < DOMINATES {
+    let total_ms = |times: &lab_model::results::Quantiles| times.mean_ms * times.count as f64;
+    let handshakes_ms = total_ms(&wire.handshake_full) + total_ms(&wire.handshake_resumed);
+    let calls_ms = total_ms(&context.result.overall.latency);
+    let share = (total_ms(&wire.connect) + handshakes_ms) / calls_ms.max(f64::MIN_POSITIVE);
+    if calls_ms <= 0.0 || share < DOMINANT_SHARE {
         return None;
     }
     let (count, mean_ms) = (wire.connect.count, wire.connect.mean_ms);
@@ -147,11 +152,11 @@ fn check_connecting_time(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck { at, claim, evidence, doubts: context.doubts() })
 }
 
-/// An accept queue is full if at least this share of it is used.
-const QUEUE_FULL: f64 = 0.9;
+/// An accept queue counts as full if at least this share of its places is used.
+const QUEUE_FULL_SHARE: f64 = 0.9;
 
-/// Returns a cause if the accept queue is full or overflows. Returns one too if the queue holds
-/// most connections although the target does not lack CPU.
+/// Returns a cause if the accept queue is full or overflows. Also returns a cause if most
+/// connections wait in the queue although the target does not lack CPU.
 fn check_accept_queue(context: &Context<'_>) -> Option<Bottleneck> {
     let queue = context.generator_host.get(host!("target.accept_queue"));
     let waiting = context.generator_mean(host!("target.accept_queue"))?;
@@ -160,19 +165,21 @@ fn check_accept_queue(context: &Context<'_>) -> Option<Bottleneck> {
     let capacity = context.generator_mean(host!("target.accept_queue_max"));
     let overflows =
         context.generator_mean(host!("listen_overflows")).filter(|overflows| *overflows > 0.0);
-    let is_full =
-        overflows.is_some() || capacity.is_some_and(|capacity| waiting >= QUEUE_FULL * capacity);
-    let neglected = waiting >= DOMINATES * open_connections && !waits_for_cores(context);
-    if waiting < 1.0 || !(is_full || neglected) {
+    let is_full = overflows.is_some()
+        || capacity.is_some_and(|capacity| waiting >= QUEUE_FULL_SHARE * capacity);
+    let waits_needlessly =
+        waiting >= DOMINANT_SHARE * open_connections && !waits_for_cores(context);
+    if waiting < 1.0 || !(is_full || waits_needlessly) {
         return None;
     }
     let at = queue.0.iter().find(|(at, value)| *at >= 0.0 && *value >= 1.0).map(|(at, _)| *at);
-    let queue = [
+    let queue_evidence = [
         Some(Evidence::Unaccepted { queued: waiting, connections: open_connections }),
         capacity.map(|connections| Evidence::AcceptQueueMax { connections }),
         overflows.map(|per_second| Evidence::AcceptQueueOverflows { per_second }),
     ];
-    let evidence = queue.into_iter().flatten().chain(target_cpu_evidence(context)).collect();
+    let cpu_evidence = target_cpu_evidence(context);
+    let evidence = queue_evidence.into_iter().flatten().chain(cpu_evidence).collect();
     let mut doubts = context.doubts();
     if !is_full {
         doubts.push(Doubt::QueueNotFull);
@@ -180,7 +187,8 @@ fn check_accept_queue(context: &Context<'_>) -> Option<Bottleneck> {
     Some(Bottleneck { at, claim: Claim::Unaccepted, evidence, doubts })
 }
 
-/// Returns the CPU use of the target's processes, as evidence that they were not busy.
+/// Returns the CPU use of the target's processes, as evidence that they were not busy. `None` if it
+/// was not observed.
 fn target_cpu_evidence(context: &Context<'_>) -> Option<Evidence> {
     let used = context.target_mean(host!("process.*.cpu"))?;
     let cores = context.result.watched.target_cores.unwrap_or(context.cores);
@@ -189,32 +197,36 @@ fn target_cpu_evidence(context: &Context<'_>) -> Option<Evidence> {
 
 /// Returns a cause if calls fail because connections cannot be made or are closed.
 fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
-    let cannot = |class| matches!(class, Class::Connect | Class::Tls | Class::Upgrade);
-    let closed = |class| cannot(class) || matches!(class, Class::Reset | Class::Closed);
+    let is_not_opened = |class| matches!(class, Class::Connect | Class::Tls | Class::Upgrade);
+    let has_no_connection =
+        |class| is_not_opened(class) || matches!(class, Class::Reset | Class::Closed);
     let (failed, total) = count_calls(context, Class::is_failure);
-    let (refused, _) = count_calls(context, closed);
-    if total <= 0.0 || refused / total < NOTABLE || refused < DOMINATES * failed {
+    let (without_connection, _) = count_calls(context, has_no_connection);
+    if total <= 0.0
+        || without_connection / total < NOTABLE_SHARE
+        || without_connection < DOMINANT_SHARE * failed
+    {
         return None;
     }
-    let ended = |process: &&lab_model::results::run::ProcessFacts| {
-        process.restarted && context.targets.contains(&process.name.as_str())
+    let has_restarted = |process: &&lab_model::results::run::ProcessFacts| {
+        process.restarted && context.target_names.contains(&process.name.as_str())
     };
-    if context.result.watched.processes.iter().any(|process| ended(&process)) {
-        // The target restarted, so its connections closed for that reason.
+    if context.result.watched.processes.iter().any(|process| has_restarted(&process)) {
+        // The restart of the target closed the connections.
         return None;
     }
-    let (connect, _) = count_calls(context, cannot);
+    let (not_opened, _) = count_calls(context, is_not_opened);
     let mut doubts = context.doubts();
-    if connect < DOMINATES * refused {
+    if not_opened < DOMINANT_SHARE * without_connection {
         doubts.push(Doubt::ClosedLater);
     }
-    if context.targets.is_empty() {
+    if context.target_names.is_empty() {
         doubts.push(Doubt::ProcessesUnseen);
     }
     let traffic = &context.result.wire.traffic;
     let failed_calls = Evidence::FailedCalls {
-        connection_share: refused / total,
-        other_share: (failed - refused) / total,
+        connection_share: without_connection / total,
+        other_share: (failed - without_connection) / total,
     };
     let connections = Evidence::Connections {
         opened: traffic.connections,
@@ -222,7 +234,7 @@ fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
         closed_by_server: traffic.closed_by_server,
     };
     let evidence = vec![failed_calls, connections];
-    let at = first_second_with(context, closed, NOTABLE);
+    let at = first_second_with(context, has_no_connection, NOTABLE_SHARE);
     Some(Bottleneck { at, claim: Claim::Refused, evidence, doubts })
 }
 
@@ -231,8 +243,8 @@ fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
 pub(super) fn check_rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
     let (limited, total) = count_calls(context, |class| class == Class::Limited);
     let (failed, _) = count_calls(context, Class::is_failure);
-    if total > 0.0 && limited / total >= LIMITED_MIN && limited >= failed {
-        let at = first_second_with(context, |class| class == Class::Limited, LIMITED_MIN);
+    if total > 0.0 && limited / total >= LIMITED_SHARE_MIN && limited >= failed {
+        let at = first_second_with(context, |class| class == Class::Limited, LIMITED_SHARE_MIN);
         let mut evidence = vec![
             Evidence::TooManyRequests {
                 limited_share: limited / total,
@@ -256,30 +268,36 @@ fn count_successes(second: &Second) -> f64 {
     classes.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| *count as f64).sum()
 }
 
-/// Returns a cause if the JSON-RPC error code of "limit exceeded" dominates the failures.
+/// Returns a cause if JSON-RPC errors dominate the failures and most of them have the code of
+/// "limit exceeded". `failed` and `total` are numbers of calls in the window.
 fn check_limit_code(context: &Context<'_>, failed: f64, total: f64) -> Option<Bottleneck> {
     let (errors, _) = count_calls(context, |class| class == Class::RpcError);
     let codes = &context.result.overall.codes;
-    let error_codes: u64 = codes.iter().map(|(_, count)| count).sum();
-    let limits = codes.iter().filter(|(code, _)| *code == LIMIT_EXCEEDED);
-    let limits: u64 = limits.map(|(_, count)| count).sum();
-    let dominate = limits as f64 >= DOMINATES * error_codes.max(1) as f64;
-    if total <= 0.0 || errors / total < LIMITED_MIN || errors < DOMINATES * failed || !dominate {
+    let errors_of_run: u64 = codes.iter().map(|(_, count)| count).sum();
+    let limit_codes = codes.iter().filter(|(code, _)| *code == LIMIT_EXCEEDED_CODE);
+    let limit_errors: u64 = limit_codes.map(|(_, count)| count).sum();
+    let limits_dominate = limit_errors as f64 >= DOMINANT_SHARE * errors_of_run.max(1) as f64;
+    if total <= 0.0
+        || errors / total < LIMITED_SHARE_MIN
+        || errors < DOMINANT_SHARE * failed
+        || !limits_dominate
+    {
         return None;
     }
     let evidence = vec![Evidence::LimitExceeded {
         error_share: errors / total,
-        limit_errors: limits,
-        errors: error_codes,
-        code: LIMIT_EXCEEDED,
+        limit_errors,
+        errors: errors_of_run,
+        code: LIMIT_EXCEEDED_CODE,
     }];
     let mut doubts = context.doubts();
     doubts.push(Doubt::CodeAmbiguous);
-    let at = first_second_with(context, |class| class == Class::RpcError, LIMITED_MIN);
+    let at = first_second_with(context, |class| class == Class::RpcError, LIMITED_SHARE_MIN);
     Some(Bottleneck { at, claim: Claim::LimitExceeded, evidence, doubts })
 }
 
-/// Returns a cause if the target's calls spend most of their time waiting for its own upstream.
+/// Returns a cause if the target's calls spend most of their time waiting for an upstream of the
+/// target.
 pub(super) fn check_upstream(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     if saturated
         .iter()
@@ -287,30 +305,30 @@ pub(super) fn check_upstream(context: &Context<'_>, saturated: &[Saturated]) -> 
     {
         return None;
     }
-    let inside = context.generator_mean(host!("target.waiting_in"))?;
-    let behind = context.generator_mean(host!("target.waiting_out"))?;
-    let share = behind / inside.max(f64::MIN_POSITIVE);
-    if behind < 1.0 || share < DOMINATES {
+    let calls_inside = context.generator_mean(host!("target.waiting_in"))?;
+    let upstream_waits = context.generator_mean(host!("target.waiting_out"))?;
+    let share = upstream_waits / calls_inside.max(f64::MIN_POSITIVE);
+    if upstream_waits < 1.0 || share < DOMINANT_SHARE {
         return None;
     }
-    let waits = context.generator_host.get(host!("target.waiting_out"));
-    let at =
-        super::time_series::find_rise(&waits, &context.load, 1.0, context.end).map(|rise| rise.at);
-    let mut evidence = vec![Evidence::WaitedForUpstream {
-        calls_inside: inside,
-        upstream_waits: behind,
-        share: share.min(1.0),
-    }];
-    let longest = context.generator_mean(host!("target.waiting_out_max_ms"));
-    evidence.extend(longest.map(|ms| Evidence::LongestUpstreamWait { ms }));
+    let waits_over_time = context.generator_host.get(host!("target.waiting_out"));
+    let rise = super::time_series::find_rise(&waits_over_time, &context.load, 1.0, context.end);
+    let at = rise.map(|rise| rise.at);
+    let mut evidence =
+        vec![Evidence::WaitedForUpstream { calls_inside, upstream_waits, share: share.min(1.0) }];
+    let longest_wait = context.generator_mean(host!("target.waiting_out_max_ms"));
+    evidence.extend(longest_wait.map(|ms| Evidence::LongestUpstreamWait { ms }));
     evidence.extend(target_cpu_evidence(context));
     for upstream in
         context.result.watched.upstreams.iter().filter_map(|upstream| upstream.process.as_deref())
     {
         if let Some(cores_used) = context.generator_mean(host!("process.*.cpu").of(upstream)) {
-            let busiest = context.generator_mean(host!("process.*.thread_max").of(upstream));
-            let (name, busiest_thread) = (upstream.to_owned(), busiest.unwrap_or(0.0));
-            evidence.push(Evidence::UpstreamCpu { name, cores_used, busiest_thread });
+            let busiest_thread = context.generator_mean(host!("process.*.thread_max").of(upstream));
+            evidence.push(Evidence::UpstreamCpu {
+                name: upstream.to_owned(),
+                cores_used,
+                busiest_thread: busiest_thread.unwrap_or(0.0),
+            });
         }
     }
     let claim = Claim::Upstream(context.result.watched.upstreams.first().cloned());

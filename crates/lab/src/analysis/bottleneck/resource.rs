@@ -1,8 +1,9 @@
-//! Resources of the target: which of them saturated first, and the target's software if none did.
+//! Finds the resource of the target that saturated first. If none saturated, checks if the target's
+//! software is the cause.
 //!
 //! A resource is saturated if its utilisation is high and something waits for it. If two resources
-//! saturate within a second of each other, the one nearer to the target comes first, because it
-//! explains the other. For example, the target's CPU quota comes before the host's CPU.
+//! saturate within a second of each other, the resource nearer to the target comes first, because
+//! it explains the other. For example, the target's CPU quota comes before the host's CPU.
 
 use lab_model::metrics::host::{HostMetric, host};
 use lab_model::record::Class;
@@ -17,7 +18,7 @@ use super::{Context, WINDOW_AFTER};
 pub(super) struct Saturated {
     /// Start of the saturation, in seconds since the start of the run.
     at: f64,
-    /// Rank correlation with the load; none if the load did not vary.
+    /// Rank correlation of the wait with the load, from -1 to 1; `None` if the load did not vary.
     correlation: Option<f64>,
     claim: Claim,
     evidence: Vec<Evidence>,
@@ -34,20 +35,21 @@ impl Saturated {
     /// Returns true if metrics of the target's processes show the saturation, false if only metrics
     /// of their host do.
     pub(super) fn is_of_target(&self, context: &Context<'_>) -> bool {
-        let of_host = matches!(self.claim, Claim::HostMemory | Claim::Disk(_) | Claim::Network(_));
-        !of_host && !context.targets.is_empty()
+        let is_of_host =
+            matches!(self.claim, Claim::HostMemory | Claim::Disk(_) | Claim::Network(_));
+        !is_of_host && !context.target_names.is_empty()
     }
 }
 
 /// Smallest rank correlation at which a resource follows the load.
 const CORRELATION_MIN: f64 = 0.3;
-/// Resources that saturate within this many seconds have no order in time.
-const TIE: f64 = 1.0;
-/// The target lacks CPU if it waits for a core for at least this share of the time.
+/// Resources that saturate within this many seconds of each other have no order in time.
+const TIE_SECONDS: f64 = 1.0;
+/// The target lacks CPU if it waits for a core for at least this share of its runnable time.
 const CPU_WAIT_MIN: f64 = 0.2;
 /// Smallest CPU utilisation of one thread, or of all cores, that is high.
 const BUSY_MIN: f64 = 0.85;
-/// Smallest utilisation of a disk or a network device that is high.
+/// Smallest utilisation of a disk, a network device or the target's cores that is high.
 const USED_MIN: f64 = 0.8;
 /// Memory is short if at least this share of it is in use.
 const MEMORY_MIN: f64 = 0.9;
@@ -57,7 +59,7 @@ pub(super) fn saturated_resources(context: &Context<'_>) -> Vec<Saturated> {
     if context.in_process {
         return Vec::new();
     }
-    let of_target = context.targets.iter().flat_map(|name| {
+    let of_target = context.target_names.iter().flat_map(|name| {
         [
             check_quota(context, name),
             check_memory_limit(context, name),
@@ -88,22 +90,22 @@ pub(super) fn find_first(context: &Context<'_>, saturated: &[Saturated]) -> Opti
         before_breach().filter(move |resource| !is_explained(resource)).filter(follows_load)
     };
     let earliest = candidates().map(|resource| resource.at).reduce(f64::min)?;
-    let winner = candidates().find(|resource| resource.at <= earliest + TIE)?;
+    let first = candidates().find(|resource| resource.at <= earliest + TIE_SECONDS)?;
     let mut doubts = context.doubts();
-    doubts.extend(winner.doubts.iter().cloned());
-    if winner.correlation.is_none() {
+    doubts.extend(first.doubts.iter().cloned());
+    if first.correlation.is_none() {
         doubts.push(Doubt::ConstantLoad);
     }
     let tied = candidates().filter(|other| {
-        other.at <= earliest + TIE && !explains(winner.claim.cause(), other.claim.cause())
+        other.at <= earliest + TIE_SECONDS && !explains(first.claim.cause(), other.claim.cause())
     });
     doubts.extend(tied.map(|other| Doubt::Another(other.claim.clone())));
-    let mut evidence = winner.evidence.clone();
-    evidence.extend(winner.correlation.map(|rank| Evidence::LoadCorrelation { rank }));
-    Some(Bottleneck { at: Some(winner.at), claim: winner.claim.clone(), evidence, doubts })
+    let mut evidence = first.evidence.clone();
+    evidence.extend(first.correlation.map(|rank| Evidence::LoadCorrelation { rank }));
+    Some(Bottleneck { at: Some(first.at), claim: first.claim.clone(), evidence, doubts })
 }
 
-/// Returns true if `cause` also produces the symptoms of `other`.
+/// Returns true if `cause` also produces the symptoms of the cause `other`.
 fn explains(cause: Cause, other: Cause) -> bool {
     cause == other
         || matches!(
@@ -117,63 +119,63 @@ fn explains(cause: Cause, other: Cause) -> bool {
 /// observed, and it had calls to work on.
 pub(super) fn check_software(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let watched = &context.result.watched;
-    let fully_observed = watched.target_local
-        && !context.targets.is_empty()
+    let is_fully_observed = watched.target_local
+        && !context.target_names.is_empty()
         && !context.in_process
         && watched.missing.is_empty();
-    if !fully_observed || !saturated.is_empty() || has_failures(context) {
+    if !is_fully_observed || !saturated.is_empty() || has_failures(context) {
         return None;
     }
-    let used = context.target_mean(host!("process.*.cpu"))?;
-    let cores = watched.target_cores.unwrap_or(context.cores);
-    let busy = context.host_mean(host!("cpu_busy"))?;
-    let waited = cpu_wait(context)?;
-    let delay = context.target_mean(host!("process.*.run_delay"))?;
-    let cpu_contended =
-        busy >= BUSY_MIN && waited >= CPU_WAIT_MIN / 2.0 && runnable_cores(context)? >= 0.5;
-    if used >= USED_MIN * cores || cpu_contended || waits_for_cores(context) {
+    let cores_used = context.target_mean(host!("process.*.cpu"))?;
+    let cores_allowed = watched.target_cores.unwrap_or(context.cores);
+    let host_busy = context.host_mean(host!("cpu_busy"))?;
+    let wait_share = cpu_wait_share(context)?;
+    let run_delay = context.target_mean(host!("process.*.run_delay"))?;
+    let is_cpu_contended = host_busy >= BUSY_MIN
+        && wait_share >= CPU_WAIT_MIN / 2.0
+        && runnable_cores(context)? >= 0.5;
+    if cores_used >= USED_MIN * cores_allowed || is_cpu_contended || waits_for_cores(context) {
         return None;
     }
-    let inside = calls_inside(context)?;
-    let threads = context.targets.iter().map(|name| host!("process.*.thread_max").of(name));
-    let busiest = threads.filter_map(|thread| context.generator_mean(thread)).reduce(f64::max)?;
-    if busiest >= BUSY_MIN {
+    let calls = calls_inside(context)?;
+    let threads = context.target_names.iter().map(|name| host!("process.*.thread_max").of(name));
+    let busiest_thread =
+        threads.filter_map(|thread| context.generator_mean(thread)).reduce(f64::max)?;
+    if busiest_thread >= BUSY_MIN {
         return None;
     }
-    let cpu = Evidence::TargetCpu {
-        cores_used: used,
-        cores_allowed: cores,
-        busiest_thread: busiest,
-        run_delay: delay,
-    };
-    let mut evidence = vec![Evidence::CallsInside { calls: inside }, cpu];
-    if (0.85..1.15).contains(&used) && busiest < 0.7 {
+    let cpu = Evidence::TargetCpu { cores_used, cores_allowed, busiest_thread, run_delay };
+    let mut evidence = vec![Evidence::CallsInside { calls }, cpu];
+    // Together the threads use about one core, but no thread uses it alone.
+    if (0.85..1.15).contains(&cores_used) && busiest_thread < 0.7 {
         evidence.push(Evidence::ThreadsSerialized);
     }
     evidence.extend(host_evidence(context));
     let mut doubts = context.doubts();
-    if used > 0.5 * cores {
+    if cores_used > 0.5 * cores_allowed {
         doubts.push(Doubt::HalfUsed);
     }
     Some(Bottleneck { at: Some(context.broken_at), claim: Claim::Software, evidence, doubts })
 }
 
-/// Returns the number of calls inside the target. None if the target works on less than half of the
-/// calls in flight, or if more than a few of them wait for its upstream.
+/// Returns the number of calls inside the target. `None` if fewer than half of the calls in flight
+/// are inside the target, or if 30 % of them or more wait for an upstream.
 fn calls_inside(context: &Context<'_>) -> Option<f64> {
-    let sum = |waiting: &HostMetric, unclear: &HostMetric| {
+    let sum_with_unclear = |waiting: &HostMetric, unclear: &HostMetric| {
         let unclear = context.generator_mean(unclear).unwrap_or(0.0);
         context.generator_mean(waiting).map(|waiting| waiting + unclear)
     };
     let in_flight = context.mean_second(|second| second.in_flight as f64)?;
     // A socket whose state is unclear may carry no call. The calls in flight are an upper limit.
-    let inside = sum(host!("target.waiting_in"), host!("target.unclear_in"))?.min(in_flight);
-    let behind = sum(host!("target.waiting_out"), host!("target.unclear_out")).unwrap_or(0.0);
-    (inside >= 1.0 && inside >= 0.5 * in_flight && behind < 0.3 * inside).then_some(inside)
+    let inside = sum_with_unclear(host!("target.waiting_in"), host!("target.unclear_in"))?;
+    let inside = inside.min(in_flight);
+    let at_upstream = sum_with_unclear(host!("target.waiting_out"), host!("target.unclear_out"));
+    let at_upstream = at_upstream.unwrap_or(0.0);
+    (inside >= 1.0 && inside >= 0.5 * in_flight && at_upstream < 0.3 * inside).then_some(inside)
 }
 
-/// Returns true if more than 5 % of the calls fail without a timeout. Errors, full queues and
-/// limits all cause such failures.
+/// Returns true if more than 5 % of the calls fail for another reason than a timeout. Such failures
+/// come from errors, full queues and limits, not from slow software.
 fn has_failures(context: &Context<'_>) -> bool {
     let (mut failed_calls, mut total) = (0_u64, 0_u64);
     for (class, count) in
@@ -185,8 +187,8 @@ fn has_failures(context: &Context<'_>) -> bool {
     failed_calls as f64 > 0.05 * total as f64
 }
 
-/// Returns the host's utilisation and pressure around the breach. A report quotes them if no
-/// resource saturated.
+/// Returns the utilisation and pressure of the target's host around the breach. A report quotes
+/// them if no resource saturated.
 pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
     let mut evidence = Vec::new();
     let shares = HostShares {
@@ -198,6 +200,7 @@ pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
     if shares != HostShares::default() {
         evidence.push(Evidence::Host(shares));
     }
+    // Samples before the load have negative times.
     let busy_before_load = context.target_host.get(host!("cpu_busy")).mean(f64::MIN, 0.0);
     let busy_before_load = busy_before_load.filter(|busy| *busy >= BUSY_MIN);
     evidence.extend(busy_before_load.map(|share| Evidence::BusyBeforeLoad { share }));
@@ -217,15 +220,15 @@ fn runnable_cores(context: &Context<'_>) -> Option<f64> {
     )
 }
 
-/// Returns true if the target waits for a core for a large share of its time. Then neither its
-/// software nor its limits need be the cause.
+/// Returns true if the target waits for a core for a large share of its time. Then its software or
+/// connections need not be the cause.
 pub(super) fn waits_for_cores(context: &Context<'_>) -> bool {
     let delay = context.target_mean(host!("process.*.run_delay")).unwrap_or(0.0);
-    delay >= CPU_WAIT_MIN && cpu_wait(context).is_some_and(|share| share >= CPU_WAIT_MIN)
+    delay >= CPU_WAIT_MIN && cpu_wait_share(context).is_some_and(|share| share >= CPU_WAIT_MIN)
 }
 
 /// Returns the share of the target's runnable time, in the window, in which it waited for a core.
-fn cpu_wait(context: &Context<'_>) -> Option<f64> {
+fn cpu_wait_share(context: &Context<'_>) -> Option<f64> {
     let waited = context.target_mean(host!("process.*.run_delay"))?;
     let used = context.target_mean(host!("process.*.cpu"))?;
     Some(waited / (waited + used).max(0.01))
@@ -245,8 +248,9 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Returns the resource if it saturated. `evidence` gets the rise of `wait` and the mean
-    /// utilisation since then. A wait at low utilisation has another cause and is ignored.
+    /// Returns the resource if it saturated. `evidence` builds the evidence from the rise of `wait`
+    /// and the mean utilisation since then. A wait at low utilisation has another cause, so it is
+    /// ignored.
     fn if_saturated(
         &self,
         context: &Context<'_>,
@@ -269,6 +273,7 @@ impl Candidate<'_> {
     }
 }
 
+/// Returns the CPU quota of a process if the process used it up.
 fn check_quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let limit = context.generator_host.get(host!("cgroup.*.cpu_limit").of(name));
     let used = context.generator_host.get(host!("process.*.cpu").of(name));
@@ -283,6 +288,7 @@ fn check_quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
     })
 }
 
+/// Returns the memory limit of a process's cgroup if it is reached.
 fn check_memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let limit = context.generator_host.get(host!("cgroup.*.memory_limit_bytes").of(name));
     let used = context.generator_host.get(host!("cgroup.*.memory_bytes").of(name));
@@ -295,6 +301,7 @@ fn check_memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     })
 }
 
+/// Returns the disk limit of a process's cgroup if it is reached.
 fn check_io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let used = context.generator_host.get(host!("cgroup.*.io_util").of(name));
     let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_io_some").of(name));
@@ -317,12 +324,8 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let waited = context.generator_host.get(host!("process.*.thread_max_delay").of(name));
     let runnable = ran.zip_with(&waited, |ran, waited| ran + waited);
     // A thread that needs less than a whole core is not the limit.
-    let smoothed_runnable = runnable.smooth();
-    let high =
-        runnable.zip_with(
-            &smoothed_runnable,
-            |runnable, smoothed| if smoothed >= BUSY_MIN { runnable } else { 0.0 },
-        );
+    let keep_if_high = |runnable, smoothed| if smoothed >= BUSY_MIN { runnable } else { 0.0 };
+    let high = runnable.zip_with(&runnable.smooth(), keep_if_high);
     let rise = find_rise(&high, &context.load, 0.3, context.end)?;
     let window_end = context.end.max(rise.at + WINDOW_AFTER);
     let (ran, waited) = (ran.mean(rise.at, window_end)?, waited.mean(rise.at, window_end)?);
@@ -341,7 +344,7 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
         Evidence::Rose(Waiting::Thread, rise),
         Evidence::ThreadBusy { share: ran, other_cores },
     ];
-    evidence.extend(busiest(context, name, rise.at));
+    evidence.extend(find_busiest_thread(context, name, rise.at));
     let unread = context.generator_mean(host!("target.unread_in"));
     evidence.extend(unread.map(|connections| Evidence::UnreadRequests { connections }));
     let mut doubts = Vec::new();
@@ -361,8 +364,8 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     })
 }
 
-/// Returns the name of the thread that used the most CPU time.
-fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<Evidence> {
+/// Returns the thread of a process that used the most CPU time since `from`.
+fn find_busiest_thread(context: &Context<'_>, name: &str, from: f64) -> Option<Evidence> {
     let prefix = format!("{name}.thread.");
     let threads = context.generator_host.by_owner(host!("process.*.thread.*.cpu"));
     let used = threads.into_iter().filter_map(|(owner, series)| {
@@ -373,6 +376,7 @@ fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<Evidence> {
     Some(Evidence::BusiestThread { name, share })
 }
 
+/// Returns the memory of the target's host if it is short.
 fn check_memory(context: &Context<'_>) -> Option<Saturated> {
     let available = context.target_host.get(host!("memory_available_share"));
     let used = available.zip_with(&available, |available, _| 1.0 - available);
@@ -386,6 +390,7 @@ fn check_memory(context: &Context<'_>) -> Option<Saturated> {
     })
 }
 
+/// Returns the disk of the target's host that saturated first.
 fn check_disk(context: &Context<'_>) -> Option<Saturated> {
     let wait = context.target_host.get(host!("psi_io_some"));
     let devices = context.target_host.by_owner(host!("disk.*.util"));
@@ -406,23 +411,24 @@ fn check_disk(context: &Context<'_>) -> Option<Saturated> {
     saturated.min_by(|left, right| left.at.total_cmp(&right.at))
 }
 
-/// Returns true if the target's processes use disks, or if the processes are not observed. Other
-/// processes' disk traffic does not slow a target that uses no disk.
+/// Returns true if threads of the target wait for disks. If the threads are not observed, returns
+/// true if the target uses a disk. Traffic of other processes does not slow a target without disk
+/// use.
 fn uses_disk(context: &Context<'_>) -> bool {
-    if context.targets.is_empty() {
+    if context.target_names.is_empty() {
         return true;
     }
-    let sum = |metric| context.target_mean(metric);
     let rates = [
-        sum(host!("process.*.read_bytes")),
-        sum(host!("process.*.write_bytes")),
-        sum(host!("process.*.major_faults")),
+        context.target_mean(host!("process.*.read_bytes")),
+        context.target_mean(host!("process.*.write_bytes")),
+        context.target_mean(host!("process.*.major_faults")),
     ];
-    let blocked = sum(host!("process.*.threads_blocked"));
-    let used = rates.iter().flatten().any(|rate| *rate > 0.0);
-    blocked.is_some_and(|threads| threads >= 0.2) || (blocked.is_none() && used)
+    let has_traffic = rates.iter().flatten().any(|rate| *rate > 0.0);
+    let blocked_threads = context.target_mean(host!("process.*.threads_blocked"));
+    blocked_threads.map_or(has_traffic, |threads| threads >= 0.2)
 }
 
+/// Returns the network device of the target's host that saturated first.
 fn check_network(context: &Context<'_>) -> Option<Saturated> {
     let retransmitted =
         context.target_host.get(host!("tcp_retransmits")).zip_with(
@@ -443,56 +449,58 @@ fn check_network(context: &Context<'_>) -> Option<Saturated> {
     saturated.min_by(|left, right| left.at.total_cmp(&right.at))
 }
 
+/// Returns the CPU if the target waits for cores, or if the tasks of a remote target's host do.
 fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
     let mut used = context.target_host.get(host!("cpu_busy"));
-    let local = !context.targets.is_empty();
+    let is_target_observed = !context.target_names.is_empty();
     let mut wait = context.target_host.get(host!("psi_cpu_some"));
-    if local {
+    if is_target_observed {
         // The run delay of the target's threads measures a lack of CPU directly.
         let mut delay = TimeSeries::default();
         let mut ran = TimeSeries::default();
-        for name in &context.targets {
+        for name in &context.target_names {
             delay = sum(&delay, &context.generator_host.get(host!("process.*.run_delay").of(name)));
             ran = sum(&ran, &context.generator_host.get(host!("process.*.cpu").of(name)));
         }
         wait = delay.zip_with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
-        // The target may be pinned to a few cores of a host with idle cores. A core that the
-        // target's threads wait for is in use, by whichever process.
-        if let Some(cores) = bound_to(context) {
+        // The target may be pinned to a few cores of a host with idle cores. A core for which its
+        // threads wait is busy, whether the target or another process uses it.
+        if let Some(cores) = pinned_cores(context) {
             used =
                 used.larger(&ran.zip_with(&delay, |ran, delay| ((ran + delay) / cores).min(1.0)));
         }
-        for name in context.targets.iter().filter(|name| !has_quota(context, name)) {
-            used = used.larger(&waiting_thread(context, name));
+        for name in context.target_names.iter().filter(|name| !has_quota(context, name)) {
+            used = used.larger(&busiest_thread_core_use(context, name));
         }
-        // The run delay is sampled less often than the utilisation.
+        // The run delay is sampled less often than the utilisation. Only common times are kept.
         used = used.zip_with(&wait, |used, _| used);
     }
     let candidate = Candidate { wait: &wait, step: CPU_WAIT_MIN, used: &used, high: BUSY_MIN };
     // On a busy host a nearly idle target also waits for cores during its short runnable time. A
     // target lacks CPU only if at least one of its threads is runnable nearly all the time.
-    let lacks = || Some(cpu_wait(context)? >= CPU_WAIT_MIN && runnable_cores(context)? >= BUSY_MIN);
-    if local && lacks() != Some(true) {
+    let lacks_cpu =
+        || Some(cpu_wait_share(context)? >= CPU_WAIT_MIN && runnable_cores(context)? >= BUSY_MIN);
+    if is_target_observed && lacks_cpu() != Some(true) {
         return None;
     }
-    let busy = context.host_mean(host!("cpu_busy"));
-    let awaited_only = local && busy.is_some_and(|busy| busy < BUSY_MIN);
-    let claim = match bound_to(context) {
+    let host_busy = context.host_mean(host!("cpu_busy"));
+    let awaited_only = is_target_observed && host_busy.is_some_and(|busy| busy < BUSY_MIN);
+    let claim = match pinned_cores(context) {
         Some(cores) => Claim::Cores(cores),
         None if awaited_only => Claim::BusiestCore,
         None => Claim::HostCpu,
     };
     candidate.if_saturated(context, claim, |rise, share| {
-        let waiting = if local { Waiting::TargetCpu } else { Waiting::HostCpu };
+        let waiting = if is_target_observed { Waiting::TargetCpu } else { Waiting::HostCpu };
         let rose = [Evidence::Rose(waiting, rise), Evidence::CoresBusy { awaited_only, share }];
         rose.into_iter().chain(cpu_users(context)).collect()
     })
 }
 
-/// Returns the share of a core that a process's busiest thread used or waited for. The share is 0
-/// if the thread waited at most half as long as it ran. Otherwise other threads use its core
-/// whenever the thread waits.
-fn waiting_thread(context: &Context<'_>, name: &str) -> TimeSeries {
+/// Returns the utilisation of the core for which a process's busiest thread waits. While the thread
+/// waits, other threads use the core. Returns 0 if the thread waited at most half as long as it
+/// ran.
+fn busiest_thread_core_use(context: &Context<'_>, name: &str) -> TimeSeries {
     let ran = context.generator_host.get(host!("process.*.thread_max").of(name));
     let waited = context.generator_host.get(host!("process.*.thread_max_delay").of(name));
     let core_use =
@@ -500,18 +508,21 @@ fn waiting_thread(context: &Context<'_>, name: &str) -> TimeSeries {
     ran.zip_with(&waited, core_use)
 }
 
+/// Returns true if a process has a CPU quota.
 fn has_quota(context: &Context<'_>, name: &str) -> bool {
     !context.generator_host.get(host!("cgroup.*.cpu_limit").of(name)).is_empty()
 }
 
 /// Returns the number of cores that the target's processes are pinned to. None if they may use all
 /// cores of the host, or if one of them has a CPU quota.
-fn bound_to(context: &Context<'_>) -> Option<f64> {
-    let limited = |name: &&str| has_quota(context, name);
+fn pinned_cores(context: &Context<'_>) -> Option<f64> {
+    let is_limited = |name: &&str| has_quota(context, name);
     let cores = context.result.watched.target_cores?;
-    (cores >= 1.0 && cores < context.cores && !context.targets.iter().any(limited)).then_some(cores)
+    let is_pinned = cores >= 1.0 && cores < context.cores;
+    (is_pinned && !context.target_names.iter().any(is_limited)).then_some(cores)
 }
 
+/// Adds two series. An empty `left` counts as 0 at all times.
 fn sum(left: &TimeSeries, right: &TimeSeries) -> TimeSeries {
     if left.is_empty() { right.clone() } else { left.zip_with(right, |left, right| left + right) }
 }

@@ -1,5 +1,6 @@
-//! Goal: each cause is named when it is the cause, and none is when it only looks like it. Method:
-//! made-up runs of ten seconds with a ramp, broken at 6 s; each test changes what it is about.
+//! Goal: each cause is found when it is the cause, and no cause is found when it only looks like
+//! one. Method: made-up runs of ten seconds with rising load, whose threshold breaks at 6 s. Each
+//! test changes the metrics that matter to it.
 
 use std::time::Duration;
 
@@ -44,13 +45,15 @@ pub(super) fn empty_stage() -> StageRow {
     }
 }
 
-/// A metric of this host over time.
+/// A metric of the host: its name, and its value by time.
 type Metric = (&'static str, Box<dyn Fn(f64) -> f64>);
 
-/// A run, healthy but for a latency that breaks its threshold at 6 s.
+/// A made-up run. It is healthy, except that its latency breaks the threshold at 6 s.
 struct Scene {
     metrics: Vec<Metric>,
+    /// Metrics that are sampled only every second.
     rare: Vec<&'static str>,
+    /// Host of the metrics.
     host: &'static str,
     watched: HostFacts,
     series: Vec<Second>,
@@ -58,6 +61,7 @@ struct Scene {
     overall: Row,
     wire: WireFacts,
     warmup: f64,
+    /// Time of the first sample, in seconds since the start of the run.
     from: f64,
 }
 
@@ -73,7 +77,7 @@ fn process(name: &str, role: ProcessRole, pid: u32) -> ProcessFacts {
     }
 }
 
-/// High from 5 s on.
+/// Returns a value that is high from 5 s on.
 fn from_five(low: f64, high: f64) -> impl Fn(f64) -> f64 {
     move |at| if at >= 5.0 { high } else { low }
 }
@@ -102,7 +106,7 @@ fn second(at: f64) -> Second {
 }
 
 impl Scene {
-    /// A local target of which all is seen and nothing is saturated.
+    /// Returns a run against a local target that is fully observed and not saturated.
     fn local() -> Scene {
         let watched = HostFacts {
             target_local: true,
@@ -152,7 +156,7 @@ impl Scene {
         scene
     }
 
-    /// A target elsewhere with a node-exporter.
+    /// Returns a run against a remote target that is observed through a node-exporter.
     fn remote() -> Scene {
         let mut scene = Scene::local();
         scene.metrics.retain(|(name, _)| !name.contains('.') || name.starts_with("disk"));
@@ -162,19 +166,20 @@ impl Scene {
         scene
     }
 
-    fn set(&mut self, name: &'static str, of: impl Fn(f64) -> f64 + 'static) -> &mut Scene {
-        self.metrics.retain(|(known, _)| *known != name);
-        self.metrics.push((name, Box::new(of)));
+    /// Sets a metric to a function of time.
+    fn set(&mut self, name: &'static str, value_at: impl Fn(f64) -> f64 + 'static) -> &mut Scene {
+        self.metrics.retain(|(other, _)| *other != name);
+        self.metrics.push((name, Box::new(value_at)));
         self
     }
 
-    /// Samples these metrics every second only, as those of many threads are.
+    /// Samples these metrics only every second, as for processes with many threads.
     fn rarely(&mut self, names: &[&'static str]) -> &mut Scene {
         self.rare.extend(names);
         self
     }
 
-    /// The calls of each second from 5 s on, by class.
+    /// Sets the calls of each second from 5 s on, by class.
     fn calls(&mut self, classes: &[(Class, u64)]) -> &mut Scene {
         for second in self.series.iter_mut().filter(|second| second.at >= 5.0) {
             second.methods[0].classes = classes.to_vec();
@@ -182,16 +187,18 @@ impl Scene {
         self
     }
 
+    /// Returns the bottleneck of the run.
     fn find(&self) -> Finding {
-        self.broken(Some(6.0)).unwrap()
+        self.find_at(Some(6.0)).unwrap()
     }
 
-    fn broken(&self, broken_at: Option<f64>) -> Option<Finding> {
+    /// Returns the bottleneck if the threshold broke at this time.
+    fn find_at(&self, broken_at: Option<f64>) -> Option<Finding> {
         let times = (0..44).map(|quarter| f64::from(quarter) * 0.25 - 1.0);
         let samples = times.filter(|at| *at >= self.from).map(|at| {
-            let due = |name: &&str| at.fract() == 0.0 || !self.rare.contains(name);
-            let metrics = self.metrics.iter().filter(|(name, _)| due(name));
-            let values = metrics.map(|(name, of)| ((*name).to_owned(), of(at)));
+            let is_sampled = |name: &&str| at.fract() == 0.0 || !self.rare.contains(name);
+            let metrics = self.metrics.iter().filter(|(name, _)| is_sampled(name));
+            let values = metrics.map(|(name, value_at)| ((*name).to_owned(), value_at(at)));
             HostSample { at, host: self.host.to_owned(), values: values.collect() }
         });
         let host: Vec<HostSample> = samples.collect();
@@ -212,18 +219,19 @@ impl Scene {
             scheduling_delay_share_max: 0.05,
             waited_share_max: 0.1,
         };
-        let found = find(&result, validity, broken_at);
-        found.map(|found| crate::wording::bottleneck::finding(&found))
+        let bottleneck = find(&result, validity, broken_at);
+        bottleneck.map(|bottleneck| crate::wording::bottleneck::finding(&bottleneck))
     }
 }
 
-fn names(finding: &Finding, cause: Cause, confidence: Confidence) {
+/// Asserts that a finding has this cause and confidence.
+fn check(finding: &Finding, cause: Cause, confidence: Confidence) {
     assert_eq!((finding.cause, finding.confidence), (cause, confidence), "{finding:#?}");
     assert!(!finding.sentence.is_empty());
 }
 
-/// Whether a line of evidence holds all of these.
-fn tells(finding: &Finding, parts: &[&str]) {
+/// Asserts that an item of evidence contains all parts.
+fn has_evidence(finding: &Finding, parts: &[&str]) {
     let contains_evidence =
         finding.evidence.iter().any(|line| parts.iter().all(|part| line.contains(part)));
     assert!(contains_evidence, "{parts:?} in {finding:#?}");
@@ -231,14 +239,14 @@ fn tells(finding: &Finding, parts: &[&str]) {
 
 #[test]
 fn without_a_break_nothing_is_said() {
-    assert_eq!(Scene::local().broken(None), None);
+    assert_eq!(Scene::local().find_at(None), None);
 }
 
 #[test]
 fn software_when_all_is_seen_and_nothing_is_saturated() {
     let finding = Scene::local().find();
-    names(&finding, Cause::Software, Confidence::High);
-    tells(&finding, &["38.0 calls were inside the target"]);
+    check(&finding, Cause::Software, Confidence::High);
+    has_evidence(&finding, &["38.0 calls were inside the target"]);
 }
 
 #[test]
@@ -246,16 +254,16 @@ fn a_lock_that_threads_share_is_hinted_at() {
     let mut scene = Scene::local();
     scene.set("process.geth.cpu", from_five(0.3, 1.0)).set("process.geth.thread_max", |_| 0.3);
     let finding = scene.find();
-    names(&finding, Cause::Software, Confidence::High);
-    tells(&finding, &["as if behind one lock"]);
+    check(&finding, Cause::Software, Confidence::High);
+    has_evidence(&finding, &["as if behind one lock"]);
 }
 
 #[test]
 fn calls_that_are_not_inside_the_target_are_no_fault_of_its_software() {
     let mut scene = Scene::local();
-    // Forty under way, but the target owes only three answers: the rest is on the way.
+    // Forty calls are in flight, but only three of them are inside the target.
     scene.set("target.waiting_in", |_| 3.0);
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
@@ -268,10 +276,10 @@ fn a_quota() {
         .set("process.geth.run_delay", from_five(0.0, 1.5));
     scene.watched.target_cores = Some(0.5);
     let finding = scene.find();
-    names(&finding, Cause::CpuQuota, Confidence::High);
+    check(&finding, Cause::CpuQuota, Confidence::High);
     assert_eq!(finding.at, Some(5.0));
-    tells(&finding, &["throttled", "from 5.0 s on 90 %", "before 0.0 %"]);
-    tells(&finding, &["rank correlation"]);
+    has_evidence(&finding, &["throttled", "from 5.0 s on 90 %", "before 0.0 %"]);
+    has_evidence(&finding, &["rank correlation"]);
 }
 
 #[test]
@@ -284,7 +292,7 @@ fn a_quota_explains_a_lack_of_cpu_that_was_seen_before_it() {
         .set("process.geth.cpu", |at| if at >= 2.0 { 0.49 } else { 0.1 })
         .set("cgroup.geth.throttled_periods", from_five(0.0, 0.9))
         .set("process.geth.run_delay", |at| if at >= 2.0 { 1.5 } else { 0.0 });
-    names(&scene.find(), Cause::CpuQuota, Confidence::High);
+    check(&scene.find(), Cause::CpuQuota, Confidence::High);
 }
 
 #[test]
@@ -293,7 +301,7 @@ fn a_thread_that_comes_to_its_limit_with_the_load() {
     let wanted = |at: f64| (0.2 * at).clamp(0.0, 1.0);
     scene.set("process.geth.cpu", wanted).set("process.geth.thread_max", wanted);
     let finding = scene.find();
-    names(&finding, Cause::Thread, Confidence::High);
+    check(&finding, Cause::Thread, Confidence::High);
     assert!(finding.at.is_some_and(|at| (4.0..=5.0).contains(&at)), "{finding:#?}");
 }
 
@@ -301,7 +309,7 @@ fn a_thread_that_comes_to_its_limit_with_the_load() {
 fn a_quota_that_is_not_reached_is_none() {
     let mut scene = Scene::local();
     scene.set("cgroup.geth.cpu_limit", |_| 2.0).set("cgroup.geth.throttled_periods", |_| 0.0);
-    names(&scene.find(), Cause::Software, Confidence::High);
+    check(&scene.find(), Cause::Software, Confidence::High);
 }
 
 #[test]
@@ -313,22 +321,23 @@ fn the_cpu_of_the_host() {
         .set("process.geth.thread_max", from_five(0.1, 0.5))
         .set("process.geth.run_delay", from_five(0.0, 3.0));
     let finding = scene.find();
-    names(&finding, Cause::Cpu, Confidence::High);
-    tells(&finding, &["the cores were 99 % busy"]);
-    tells(&finding, &["the target used 3.4, the generator 0.3"]);
+    check(&finding, Cause::Cpu, Confidence::High);
+    has_evidence(&finding, &["the cores were 99 % busy"]);
+    has_evidence(&finding, &["the target used 3.4, the generator 0.3"]);
 }
 
 #[test]
 fn a_cpu_that_was_busy_before_the_load_is_not_the_load_s() {
     let mut scene = Scene::local();
-    // Others compute at low priority; the target gets all it wants.
+    // Other processes use the CPU at low priority, and the target gets all the CPU time that it
+    // needs.
     scene.set("cpu_busy", |_| 0.99).set("psi_cpu_some", |_| 0.9);
     let finding = scene.find();
-    names(&finding, Cause::Software, Confidence::High);
-    tells(&finding, &["99 % busy before the load started"]);
+    check(&finding, Cause::Software, Confidence::High);
+    has_evidence(&finding, &["99 % busy before the load started"]);
     let mut scene = Scene::remote();
     scene.set("cpu_busy", |_| 0.99).set("psi_cpu_some", |_| 0.9);
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
@@ -340,7 +349,7 @@ fn the_cores_that_the_target_may_use() {
         .set("process.geth.thread_max", from_five(0.1, 0.3))
         .set("process.geth.run_delay", from_five(0.0, 6.0));
     let finding = scene.find();
-    names(&finding, Cause::Cpu, Confidence::High);
+    check(&finding, Cause::Cpu, Confidence::High);
     assert!(finding.sentence.contains("2 cores"), "{finding:#?}");
 }
 
@@ -351,7 +360,7 @@ fn a_target_that_hardly_computes_on_a_busy_host_does_not_lack_cpu() {
         .set("cpu_busy", from_five(0.8, 0.99))
         .set("process.geth.cpu", |_| 0.06)
         .set("process.geth.run_delay", from_five(0.01, 0.1));
-    names(&scene.find(), Cause::Software, Confidence::High);
+    check(&scene.find(), Cause::Software, Confidence::High);
 }
 
 #[test]
@@ -362,8 +371,8 @@ fn one_thread() {
         .set("process.geth.thread_max", from_five(0.08, 0.97))
         .set("process.geth.thread.main-7.cpu", from_five(0.08, 0.97));
     let finding = scene.find();
-    names(&finding, Cause::Thread, Confidence::High);
-    tells(&finding, &["main-7"]);
+    check(&finding, Cause::Thread, Confidence::High);
+    has_evidence(&finding, &["main-7"]);
 }
 
 #[test]
@@ -373,7 +382,7 @@ fn one_thread_on_one_core_is_the_cpu() {
     scene
         .set("process.geth.cpu", from_five(0.1, 0.99))
         .set("process.geth.thread_max", from_five(0.08, 0.97));
-    names(&scene.find(), Cause::Cpu, Confidence::High);
+    check(&scene.find(), Cause::Cpu, Confidence::High);
 }
 
 #[test]
@@ -384,7 +393,7 @@ fn a_disk() {
         .set("disk.sda.queue", from_five(0.1, 12.0))
         .set("psi_io_some", from_five(0.0, 0.8))
         .set("process.geth.threads_blocked", from_five(0.0, 9.0));
-    names(&scene.find(), Cause::Disk, Confidence::High);
+    check(&scene.find(), Cause::Disk, Confidence::High);
 }
 
 #[test]
@@ -392,12 +401,12 @@ fn iowait_without_a_queue_is_no_disk() {
     let mut scene = Scene::local();
     scene.set("cpu_iowait", |_| 0.6).set("disk.sda.util", |_| 0.95).set("disk.sda.queue", |_| 0.9);
     let finding = scene.find();
-    names(&finding, Cause::Software, Confidence::High);
-    tells(&finding, &["iowait is high"]);
+    check(&finding, Cause::Software, Confidence::High);
+    has_evidence(&finding, &["iowait is high"]);
 }
 
-/// The CPU panels of the Somnia report show cores that are 43 to 95 % busy and no iowait. Its text
-/// calls this an iowait of 40 to 95 % and the disk the bottleneck.
+/// In the CPU panels of the Somnia report the cores are 43 to 95 % busy, and there is no iowait.
+/// The text of the report calls this an iowait of 40 to 95 % and the disk the bottleneck.
 #[test]
 fn busy_cores_without_iowait_are_no_disk() {
     for busy in [0.68, 0.95, 0.43, 0.66] {
@@ -434,7 +443,7 @@ fn a_disk_limit_of_the_cgroup() {
         .set("disk.sda.util", |_| 0.02)
         .set("disk.sda.queue", |_| 0.0);
     let finding = scene.find();
-    names(&finding, Cause::Disk, Confidence::High);
+    check(&finding, Cause::Disk, Confidence::High);
     assert!(finding.sentence.contains("io.max"), "{finding:#?}");
 }
 
@@ -445,13 +454,13 @@ fn memory_of_the_host_and_of_the_cgroup() {
         .set("memory_available_share", from_five(0.5, 0.02))
         .set("psi_memory_some", from_five(0.0, 0.4))
         .set("major_faults", from_five(0.0, 900.0));
-    names(&scene.find(), Cause::Memory, Confidence::High);
+    check(&scene.find(), Cause::Memory, Confidence::High);
     let mut scene = Scene::local();
     scene
         .set("cgroup.geth.memory_bytes", |_| 99e6)
         .set("cgroup.geth.memory_limit_bytes", |_| 100e6)
         .set("psi_memory_some", from_five(0.0, 0.4));
-    names(&scene.find(), Cause::Memory, Confidence::High);
+    check(&scene.find(), Cause::Memory, Confidence::High);
 }
 
 #[test]
@@ -464,12 +473,12 @@ fn the_earlier_of_two_wins_and_a_tie_is_a_doubt() {
         .set("disk.sda.queue", from_five(0.1, 12.0))
         .set("psi_io_some", from_five(0.0, 0.8));
     let finding = scene.find();
-    names(&finding, Cause::Cpu, Confidence::High);
+    check(&finding, Cause::Cpu, Confidence::High);
     assert_eq!(finding.at, Some(3.0));
     scene
         .set("psi_io_some", |at| if at >= 3.0 { 0.8 } else { 0.0 })
         .set("disk.sda.util", |at| if at >= 3.0 { 0.97 } else { 0.0 });
-    names(&scene.find(), Cause::Disk, Confidence::Medium);
+    check(&scene.find(), Cause::Disk, Confidence::Medium);
 }
 
 #[test]
@@ -492,18 +501,18 @@ fn a_constant_load_without_a_baseline_is_less_sure() {
         .set("cgroup.geth.cpu_limit", |_| 0.5)
         .set("process.geth.cpu", |_| 0.49)
         .set("cgroup.geth.throttled_periods", |_| 0.9);
-    names(&scene.find(), Cause::CpuQuota, Confidence::Low);
+    check(&scene.find(), Cause::CpuQuota, Confidence::Low);
 }
 
 #[test]
 fn a_remote_host_by_its_exporter() {
     let mut scene = Scene::remote();
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
     scene.set("cpu_busy", from_five(0.2, 0.98)).set("psi_cpu_some", from_five(0.0, 0.9));
-    names(&scene.find(), Cause::Cpu, Confidence::High);
-    // Busy, but nobody waits: well used is not saturated.
+    check(&scene.find(), Cause::Cpu, Confidence::High);
+    // The host is busy, but no task waits, so the CPU is not saturated.
     scene.set("psi_cpu_some", |_| 0.01);
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
@@ -514,7 +523,7 @@ fn a_line_that_is_full() {
         .set("net.eth0.drops", from_five(0.0, 300.0))
         .set("tcp_retransmits", from_five(0.0, 500.0))
         .set("tcp_segments_sent", |_| 10_000.0);
-    names(&scene.find(), Cause::Network, Confidence::High);
+    check(&scene.find(), Cause::Network, Confidence::High);
 }
 
 #[test]
@@ -522,10 +531,10 @@ fn the_bottleneck_of_a_remote_target_without_exporter_is_unknown() {
     let mut scene = Scene::remote();
     scene.host = "generator";
     scene.watched.exporter = false;
-    // This host is busy; that says nothing of the target's.
+    // The generator's host is busy, which does not show the state of the target's host.
     scene.set("cpu_busy", from_five(0.2, 0.99)).set("psi_cpu_some", from_five(0.0, 0.9));
     let finding = scene.find();
-    names(&finding, Cause::Unknown, Confidence::Low);
+    check(&finding, Cause::Unknown, Confidence::Low);
     assert!(finding.sentence.contains("node-exporter"), "{finding:#?}");
 }
 
@@ -533,11 +542,11 @@ fn the_bottleneck_of_a_remote_target_without_exporter_is_unknown() {
 fn a_rate_limit() {
     let mut scene = Scene::local();
     scene.calls(&[(Class::Ok, 60), (Class::Limited, 40)]);
-    // The CPU is used up as well, later: the limit is asked first.
+    // Rate limits are checked before the CPU.
     let finding = scene.find();
-    names(&finding, Cause::RateLimit, Confidence::High);
+    check(&finding, Cause::RateLimit, Confidence::High);
     assert_eq!(finding.at, Some(5.0));
-    tells(&finding, &["40 %", "429"]);
+    has_evidence(&finding, &["40 %", "429"]);
     scene.calls(&[(Class::Ok, 50), (Class::Limited, 10), (Class::Timeout, 40)]);
     assert_ne!(scene.find().cause, Cause::RateLimit, "more calls fail than are limited");
 }
@@ -557,26 +566,26 @@ fn a_rate_limit_that_answers_with_an_error() {
     let mut scene = Scene::local();
     scene.calls(&[(Class::Ok, 60), (Class::RpcError, 40)]);
     scene.overall.codes = vec![(-32_005, 200), (-32_000, 3)];
-    names(&scene.find(), Cause::RateLimit, Confidence::Medium);
+    check(&scene.find(), Cause::RateLimit, Confidence::Medium);
     scene.overall.codes = vec![(-32_005, 2), (-32_000, 200)];
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
 fn calls_in_flight_decide_if_socket_queues_are_unknown() {
     let mut scene = Scene::local();
     scene.set("target.waiting_in", |_| 1.0).set("target.unclear_in", |_| 49.0);
-    names(&scene.find(), Cause::Software, Confidence::High);
-    // As many may wait behind it.
+    check(&scene.find(), Cause::Software, Confidence::High);
+    // Up to 30 calls may wait for an upstream of the target.
     scene.set("target.unclear_out", |_| 30.0);
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
 fn quick_failures_are_not_called_a_lock() {
     let mut scene = Scene::local();
     scene.calls(&[(Class::Ok, 60), (Class::Http5xx, 40)]);
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
@@ -587,8 +596,8 @@ fn connects_and_handshakes_that_take_the_time() {
     scene.wire.connect = times(1_000, 1.0);
     scene.wire.handshake_full = times(1_000, 30.0);
     let finding = scene.find();
-    names(&finding, Cause::Connection, Confidence::High);
-    tells(&finding, &["1000 full TLS handshakes of 30.00 ms"]);
+    check(&finding, Cause::Connection, Confidence::High);
+    has_evidence(&finding, &["1000 full TLS handshakes of 30.00 ms"]);
     scene.wire.handshake_full = times(10, 30.0);
     assert_ne!(scene.find().cause, Cause::Connection);
 }
@@ -597,9 +606,9 @@ fn connects_and_handshakes_that_take_the_time() {
 fn connections_that_are_refused() {
     let mut scene = Scene::local();
     scene.calls(&[(Class::Ok, 60), (Class::Connect, 35), (Class::Timeout, 5)]);
-    names(&scene.find(), Cause::Connection, Confidence::High);
+    check(&scene.find(), Cause::Connection, Confidence::High);
     scene.calls(&[(Class::Ok, 60), (Class::Reset, 40)]);
-    names(&scene.find(), Cause::Connection, Confidence::Medium);
+    check(&scene.find(), Cause::Connection, Confidence::Medium);
     scene.watched.processes[1].restarted = true;
     assert_ne!(scene.find().cause, Cause::Connection, "it was killed");
 }
@@ -609,9 +618,9 @@ fn connections_that_are_not_accepted() {
     let mut scene = Scene::local();
     scene.set("target.accept_queue", from_five(0.0, 30.0));
     let finding = scene.find();
-    names(&finding, Cause::Connection, Confidence::Medium);
-    tells(&finding, &["30 of 50 connections waited to be accepted"]);
-    // A single thread at its limit accepts nothing either.
+    check(&finding, Cause::Connection, Confidence::Medium);
+    has_evidence(&finding, &["30 of 50 connections waited to be accepted"]);
+    // A single thread at its limit also accepts no connections. The thread is then the cause.
     scene
         .set("process.geth.cpu", from_five(0.1, 1.0))
         .set("process.geth.thread_max", from_five(0.1, 0.99));
@@ -626,14 +635,14 @@ fn a_few_connections_in_a_long_queue_are_no_limit() {
         .set("target.accept_queue", from_five(0.0, 4.0))
         .set("target.accept_queue_max", |_| 4_096.0);
     assert_ne!(scene.find().cause, Cause::Connection);
-    // Nearly full, or full, is a limit.
+    // A full or nearly full queue is a limit.
     scene.set("target.accept_queue_max", |_| 4.0);
-    names(&scene.find(), Cause::Connection, Confidence::High);
+    check(&scene.find(), Cause::Connection, Confidence::High);
     scene.set("target.accept_queue_max", |_| 4_096.0).set("listen_overflows", from_five(0.0, 9.0));
-    names(&scene.find(), Cause::Connection, Confidence::High);
+    check(&scene.find(), Cause::Connection, Confidence::High);
 }
 
-/// Another process computes on the core that the target is bound to, and takes half of it.
+/// Another process uses half of the core to which the target is pinned.
 #[test]
 fn a_neighbour_on_the_target_s_core_is_the_cpu() {
     let mut scene = Scene::local();
@@ -647,24 +656,24 @@ fn a_neighbour_on_the_target_s_core_is_the_cpu() {
         .set("target.accept_queue", from_five(0.0, 4.0))
         .set("target.accept_queue_max", |_| 4_096.0);
     let finding = scene.find();
-    names(&finding, Cause::Cpu, Confidence::High);
-    tells(&finding, &["waited for a core", "from 5.0 s on 50 %"]);
-    // Many threads of it on that core.
+    check(&finding, Cause::Cpu, Confidence::High);
+    has_evidence(&finding, &["waited for a core", "from 5.0 s on 50 %"]);
+    // Many threads of the target share that core.
     scene
         .set("process.geth.run_delay", from_five(0.0, 6.0))
         .set("process.geth.thread_max", from_five(0.01, 0.1))
         .set("process.geth.thread_max_delay", from_five(0.0, 0.4));
-    names(&scene.find(), Cause::Cpu, Confidence::High);
-    // Not bound, but its only thread stays on a core that it shares.
+    check(&scene.find(), Cause::Cpu, Confidence::High);
+    // The target is not pinned, but its only thread stays on a core that it shares.
     scene.watched.target_cores = Some(4.0);
     scene
         .set("process.geth.run_delay", from_five(0.0, 0.5))
         .set("process.geth.thread_max", from_five(0.1, 0.5))
         .set("process.geth.thread_max_delay", from_five(0.0, 0.5));
-    names(&scene.find(), Cause::Cpu, Confidence::High);
+    check(&scene.find(), Cause::Cpu, Confidence::High);
 }
 
-/// Many threads on one core: how long they wait is sampled less often than what they use.
+/// Many threads share one core. Their waits are sampled less often than their CPU use.
 #[test]
 fn waiting_that_is_sampled_rarely_counts_all_the_same() {
     let mut scene = Scene::local();
@@ -680,10 +689,11 @@ fn waiting_that_is_sampled_rarely_counts_all_the_same() {
             "process.geth.thread_max",
             "process.geth.thread_max_delay",
         ]);
-    names(&scene.find(), Cause::Cpu, Confidence::High);
+    check(&scene.find(), Cause::Cpu, Confidence::High);
 }
 
-/// Less waiting for a core proves no lack of CPU, but still is not a lock's doing.
+/// A short wait for a core does not prove a lack of CPU, but it rules out the software as the
+/// cause.
 #[test]
 fn waiting_for_a_core_excludes_software() {
     let mut scene = Scene::local();
@@ -692,7 +702,7 @@ fn waiting_for_a_core_excludes_software() {
         .set("process.geth.run_delay", from_five(0.0, 0.3))
         .set("process.geth.thread_max", from_five(0.1, 0.3))
         .set("process.geth.thread_max_delay", from_five(0.0, 0.3));
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
@@ -706,12 +716,13 @@ fn a_server_behind_the_target() {
     };
     scene.watched.upstreams.push(upstream);
     let finding = scene.find();
-    names(&finding, Cause::Upstream, Confidence::High);
+    check(&finding, Cause::Upstream, Confidence::High);
     assert!(finding.sentence.contains("127.0.0.1:9001, slow"), "{finding:#?}");
-    // A pool of four connections is always in use: slow or too small cannot be told.
+    // All connections of a pool of four are in use. Either the upstream is slow or the pool is too
+    // small, so the cause is unknown.
     scene.set("target.waiting_out", from_five(1.0, 15.0));
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
-    // A proxy that is itself the limit.
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
+    // The target is a proxy, and one of its threads is the limit.
     scene
         .set("target.waiting_out", from_five(1.0, 36.0))
         .set("process.geth.cpu", from_five(0.1, 1.0))
@@ -724,40 +735,40 @@ fn a_generator_without_a_core() {
     let mut scene = Scene::local();
     scene
         .set("process.generator.thread_max_delay", from_five(0.0, 0.9))
-        // On the same cores as a target that takes all of them.
+        // The generator shares all cores with a target that uses them fully.
         .set("process.geth.cpu", from_five(0.4, 3.7))
         .set("cpu_busy", from_five(0.3, 1.0))
         .set("process.geth.run_delay", from_five(0.0, 3.0));
     let finding = scene.find();
-    names(&finding, Cause::Generator, Confidence::High);
-    tells(&finding, &["3.7 of the 4 cores"]);
+    check(&finding, Cause::Generator, Confidence::High);
+    has_evidence(&finding, &["3.7 of the 4 cores"]);
 }
 
 #[test]
 fn a_generator_that_is_busy_or_late_or_out_of_ports() {
     let mut scene = Scene::local();
     scene.series.iter_mut().for_each(|second| second.generator_busy = 0.97);
-    names(&scene.find(), Cause::Generator, Confidence::High);
+    check(&scene.find(), Cause::Generator, Confidence::High);
     let mut scene = Scene::local();
     scene.series[5].scheduling_delay_p99_ms = 1_500.0;
     scene.series[6].scheduling_delay_p99_ms = 1_500.0;
-    names(&scene.find(), Cause::Generator, Confidence::High);
-    // A limit answered meanwhile, which no scheduling delay causes.
+    check(&scene.find(), Cause::Generator, Confidence::High);
+    // Calls are rate-limited meanwhile, which late sends cannot cause.
     scene.calls(&[(Class::Ok, 60), (Class::Limited, 40)]);
     assert_eq!(scene.find().cause, Cause::RateLimit);
     let mut scene = Scene::local();
     scene.wire.traffic.ports_exhausted = 7;
-    names(&scene.find(), Cause::Generator, Confidence::High);
+    check(&scene.find(), Cause::Generator, Confidence::High);
 }
 
 #[test]
 fn a_short_scheduling_delay_is_a_doubt_but_no_cause() {
     let mut scene = Scene::local();
-    // 20 ms do not explain 492 ms, but they are more than the plan allows.
+    // Late sends of 20 ms do not explain a rise of 492 ms, but they exceed the limit of the plan.
     scene.series.iter_mut().for_each(|second| second.scheduling_delay_p99_ms = 20.0);
     let finding = scene.find();
-    names(&finding, Cause::Software, Confidence::Medium);
-    tells(&finding, &["doubt", "late by 20.0 ms"]);
+    check(&finding, Cause::Software, Confidence::Medium);
+    has_evidence(&finding, &["doubt", "late by 20.0 ms"]);
 }
 
 #[test]
@@ -767,7 +778,7 @@ fn the_bottleneck_of_a_target_in_the_same_process_is_unknown() {
     scene
         .set("process.geth.cpu", from_five(0.1, 1.0))
         .set("process.geth.thread_max", from_five(0.1, 0.99));
-    names(&scene.find(), Cause::Unknown, Confidence::Low);
+    check(&scene.find(), Cause::Unknown, Confidence::Low);
 }
 
 #[test]
@@ -775,6 +786,6 @@ fn a_target_that_is_not_seen_whole_is_not_called_a_lock() {
     let mut scene = Scene::local();
     scene.watched.missing.push("/proc/pressure cannot be read".to_owned());
     let finding = scene.find();
-    names(&finding, Cause::Unknown, Confidence::Low);
-    tells(&finding, &["/proc/pressure"]);
+    check(&finding, Cause::Unknown, Confidence::Low);
+    has_evidence(&finding, &["/proc/pressure"]);
 }

@@ -1,5 +1,5 @@
-//! Metrics over time. Finds when a metric rose above its own baseline and stayed there, and
-//! measures its correlation with the load.
+//! Metrics of hosts over time. Finds when a metric rose above its own baseline and stayed there,
+//! and measures its correlation with the planned load.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,19 @@ use crate::analysis::statistics::{mean, median};
 /// Smallest number of samples under low load ([`LOW_LOAD_SHARE`]) for a baseline. It is low because
 /// hosts are observed only for a short time before a run.
 const BASELINE_MIN: usize = 2;
-/// A change is sustained if at least this share of the later samples exceeds the baseline by more
-/// than the allowance of [`find_rise`].
+/// A rise is sustained if at least this share of the later samples exceeds the baseline by more
+/// than the allowance that [`find_rise`] describes.
 const SUSTAINED_SHARE: f64 = 0.6;
-/// Smallest number of samples after a change for it to count as sustained.
+/// Smallest number of samples since a rise for the rise to count as sustained.
 const SUSTAINED_MIN: usize = 3;
 
-/// Values of one metric with their times in seconds, in ascending order of time.
+/// Values of one metric: pairs of time, in seconds since the start of the run, and value. The times
+/// ascend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TimeSeries(pub(super) Vec<(f64, f64)>);
 
 impl TimeSeries {
-    /// Returns the mean from `from` to `to`, both included; none without values in that time.
+    /// Returns the mean from `from` to `to`, both included. `None` without values in that time.
     pub(super) fn mean(&self, from: f64, to: f64) -> Option<f64> {
         let within = self.0.iter().filter(|(at, _)| (from..=to).contains(at));
         mean(&within.map(|(_, value)| *value).collect::<Vec<f64>>())
@@ -34,13 +35,14 @@ impl TimeSeries {
     /// of a step. Outliers are common: CPU time is counted in ticks of 10 ms, so a sample of 100 ms
     /// is off by up to a tenth.
     pub(super) fn smooth(&self) -> TimeSeries {
-        let around = |index: usize| {
+        let median_around = |index: usize| {
             let start = index.saturating_sub(2);
             let end = (index + 3).min(self.0.len());
             let values: Vec<f64> = self.0[start..end].iter().map(|(_, value)| *value).collect();
             median(&values).unwrap_or(0.0)
         };
-        TimeSeries(self.0.iter().enumerate().map(|(index, (at, _))| (*at, around(index))).collect())
+        let indexed = self.0.iter().enumerate();
+        TimeSeries(indexed.map(|(index, (at, _))| (*at, median_around(index))).collect())
     }
 
     /// Combines the values of both series at each time that is in both.
@@ -78,11 +80,11 @@ impl TimeSeries {
 /// A sustained rise of a metric above its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rise {
-    /// When it began, in seconds since the start of the run.
+    /// Start of the rise, in seconds since the start of the run.
     pub at: f64,
-    /// Baseline: the median under low load; none if the load was never low.
+    /// Baseline: the median under low load. `None` if the load was never low.
     pub before: Option<f64>,
-    /// Mean since it began.
+    /// Mean since the start of the rise.
     pub after: f64,
 }
 
@@ -110,14 +112,14 @@ impl Load {
     /// relative to the largest level of the same model, because iterations per second (open) and
     /// workers (closed) have no common unit.
     pub(super) fn of(stages: &[StageRow], end: f64) -> Load {
-        let largest = |model: &str| {
-            let same = stages.iter().filter(|stage| stage.model == model);
-            same.map(|stage| stage.level_from.max(stage.level_to)).fold(0.0, f64::max)
+        let largest_level_of = |model: &str| {
+            let of_model = stages.iter().filter(|stage| stage.model == model);
+            of_model.map(|stage| stage.level_from.max(stage.level_to)).fold(0.0, f64::max)
         };
-        let (open, closed) = (largest("open"), largest("closed"));
+        let (max_rate, max_workers) = (largest_level_of("open"), largest_level_of("closed"));
         let relative = stages.iter().map(|stage| {
-            let largest_level =
-                if stage.model == "open" { open } else { closed }.max(f64::MIN_POSITIVE);
+            let largest_level = if stage.model == "open" { max_rate } else { max_workers };
+            let largest_level = largest_level.max(f64::MIN_POSITIVE);
             RelativeStage {
                 from: stage.from,
                 to: stage.to,
@@ -126,9 +128,9 @@ impl Load {
             }
         });
         let mut load = Load { stages: relative.collect(), maximum: 1.0 };
-        let started = load.stages.iter().filter(|stage| stage.from < end);
-        let levels = started.map(|stage| {
-            // The start itself belongs to the previous stage.
+        let started_stages = load.stages.iter().filter(|stage| stage.from < end);
+        let levels = started_stages.map(|stage| {
+            // The instant of the start belongs to the previous stage.
             let after_start = load.sum_of_levels(stage.from + 1e-6);
             after_start.max(load.sum_of_levels(stage.to.min(end)))
         });
@@ -154,19 +156,19 @@ impl Load {
     }
 }
 
-/// The load is low while it is at most this share of its maximum. Metrics are then at their
-/// baseline.
+/// The load is low while it is at most this share of its maximum. Samples under low load give the
+/// baseline of a metric.
 const LOW_LOAD_SHARE: f64 = 0.2;
 
-/// Returns when a metric rose above its own baseline by at least `step` and stayed there until
-/// `end`; none if it did not.
+/// Returns the rise of a metric above its own baseline, by at least `step`, that lasted until
+/// `end`. `None` if there was no such rise.
 ///
 /// The algorithm is Page's CUSUM (E. S. Page, Continuous inspection schemes, Biometrika 41, 1954).
 /// It sums how far the values exceed the baseline plus an allowance, and keeps the sum at zero or
-/// above. The change began where the sum last left zero. The baseline is the median of the samples
-/// under low load, or 0 without such samples. The allowance is three standard deviations of these
-/// samples, and at least half of `step`. The standard deviation is estimated as 1.4826 times the
-/// median absolute deviation.
+/// above. The rise began where the sum last left zero, if the sum then reached an alarm level. The
+/// baseline is the median of the samples under low load, or 0 with too few of them. The allowance
+/// is three standard deviations of these samples, and at least half of `step`. The standard
+/// deviation is estimated as 1.4826 times the median absolute deviation.
 pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
     let values: Vec<(f64, f64)> = series.0.iter().copied().filter(|(at, _)| *at <= end).collect();
     let at_low_load = values.iter().filter(|(at, _)| load.at(*at) <= LOW_LOAD_SHARE);
@@ -177,29 +179,29 @@ pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -
     let deviation = known_baseline.and_then(|_| median(&deviations)).unwrap_or(0.0) * 1.4826;
     let allowance = (3.0 * deviation).max(step / 2.0);
     let alarm = step.max(2.0 * allowance);
-    // `candidate` is the index where the sum last left zero, and `change` the same once the sum has
-    // reached the alarm.
-    let (mut sum, mut candidate, mut change) = (0.0_f64, None, None);
+    // `candidate` is the index where the sum last left zero. `rise_start` is that index once the
+    // sum has reached the alarm.
+    let (mut sum, mut candidate, mut rise_start) = (0.0_f64, None, None);
     for (index, (_, value)) in values.iter().enumerate() {
         sum = (sum + value - baseline - allowance).max(0.0);
         if sum == 0.0 {
-            (candidate, change) = (None, None);
+            (candidate, rise_start) = (None, None);
         } else if candidate.is_none() {
             candidate = Some(index);
         }
         if sum >= alarm {
-            change = candidate;
+            rise_start = candidate;
         }
         // The cap lets the sum return to zero soon after a long period of high values.
         sum = sum.min(4.0 * alarm);
     }
-    let values_after: Vec<f64> = values[change?..].iter().map(|(_, value)| *value).collect();
+    let values_after: Vec<f64> = values[rise_start?..].iter().map(|(_, value)| *value).collect();
     let values_above = values_after.iter().filter(|value| **value > baseline + allowance).count();
-    let sustained = values_after.len() >= SUSTAINED_MIN
+    let is_sustained = values_after.len() >= SUSTAINED_MIN
         && values_above as f64 >= SUSTAINED_SHARE * values_after.len() as f64;
     let after = mean(&values_after)?;
-    (sustained && after - baseline >= step).then_some(Rise {
-        at: values[change?].0,
+    (is_sustained && after - baseline >= step).then_some(Rise {
+        at: values[rise_start?].0,
         before: known_baseline,
         after,
     })

@@ -1,4 +1,4 @@
-//! Dates that calendars get wrong.
+//! Goal: instants are formatted as the right dates. Method: dates that calendars often get wrong.
 
 use super::rfc3339;
 

@@ -1,4 +1,4 @@
-//! Pairs of facts that differ in one thing, and the weight that this one thing must have.
+//! Goal: each mismatch has the right severity. Method: pairs of runs that differ in one fact.
 
 use lab_model::results::Fingerprint;
 use lab_model::results::compare::Weight;
@@ -26,8 +26,8 @@ fn facts() -> Facts {
     }
 }
 
-/// What is found if `change` is all that the second differs in.
-fn found(change: impl FnOnce(&mut Facts)) -> Vec<(String, Weight)> {
+/// Returns the mismatches of two runs, the second of which has the change.
+fn mismatches_after(change: impl FnOnce(&mut Facts)) -> Vec<(String, Weight)> {
     let mut other = facts();
     change(&mut other);
     let all = find_mismatches(&facts(), &other);
@@ -35,44 +35,46 @@ fn found(change: impl FnOnce(&mut Facts)) -> Vec<(String, Weight)> {
     all.into_iter().map(|mismatch| (mismatch.what.to_string(), mismatch.weight)).collect()
 }
 
-fn one(what: &str, weight: Weight) -> Vec<(String, Weight)> {
+/// Returns a list with a single mismatch.
+fn single(what: &str, weight: Weight) -> Vec<(String, Weight)> {
     vec![(what.to_owned(), weight)]
 }
 
 #[test]
 fn the_same_is_the_same() {
-    assert_eq!(found(|_| {}), []);
+    assert_eq!(mismatches_after(|_| {}), []);
 }
 
 #[test]
 fn differences_that_change_the_meaning_of_numbers_are_refused() {
-    let refused = |what: &str| one(what, Weight::Refuse);
-    assert_eq!(found(|b| b.chain_id = Some("5".into())), refused("chain"));
-    assert_eq!(found(|b| b.family = Some("bitcoin".into())), refused("chain family"));
-    assert_eq!(found(|b| b.schedule[0].push('0')), refused("schedule"));
-    assert_eq!(found(|b| b.connections = Some("close".into())), refused("connections"));
+    let refused = |what: &str| single(what, Weight::Refuse);
+    assert_eq!(mismatches_after(|b| b.chain_id = Some("5".into())), refused("chain"));
+    assert_eq!(mismatches_after(|b| b.family = Some("bitcoin".into())), refused("chain family"));
+    assert_eq!(mismatches_after(|b| b.schedule[0].push('0')), refused("schedule"));
+    assert_eq!(mismatches_after(|b| b.connections = Some("close".into())), refused("connections"));
 }
 
 #[test]
 fn possible_causes_of_a_difference_are_warned_about() {
-    let warned = |what: &str| one(what, Weight::Warn);
-    assert_eq!(found(|b| b.seed = Some(2)), warned("seed"));
-    assert_eq!(found(|b| b.threads = Some(1)), warned("generator threads"));
-    assert_eq!(found(|b| b.head = Some(5000)), warned("head"));
-    let machine = |change: fn(&mut Fingerprint)| found(|b| change(b.machine.as_mut().unwrap()));
+    let warned = |what: &str| single(what, Weight::Warn);
+    assert_eq!(mismatches_after(|b| b.seed = Some(2)), warned("seed"));
+    assert_eq!(mismatches_after(|b| b.threads = Some(1)), warned("generator threads"));
+    assert_eq!(mismatches_after(|b| b.head = Some(5000)), warned("head"));
+    let machine =
+        |change: fn(&mut Fingerprint)| mismatches_after(|b| change(b.machine.as_mut().unwrap()));
     assert_eq!(machine(|m| m.cores = 4), warned("machine: cores"));
     assert_eq!(machine(|m| m.governor = Some("powersave".into())), warned("machine: governor"));
     assert_eq!(machine(|m| m.target_local = true), warned("machine: target"));
-    let shares = found(|b| {
+    let shares = mismatches_after(|b| {
         b.shares.insert("eth_call".into(), 0.6);
     });
     assert_eq!(shares, warned("share of eth_call"));
 }
 
-/// The Harmony report compares a public endpoint over TLS with a proxy nearby over plain HTTP.
+/// The Harmony report compares a public endpoint over TLS with a local proxy over plain HTTP.
 #[test]
 fn a_public_endpoint_and_a_proxy_nearby_are_no_equal_targets() {
-    let found = found(|nearby| {
+    let found = mismatches_after(|nearby| {
         nearby.machine.as_mut().unwrap().target_local = true;
         nearby.scheme = Some("https".to_owned());
     });
@@ -82,32 +84,35 @@ fn a_public_endpoint_and_a_proxy_nearby_are_no_equal_targets() {
 
 #[test]
 fn who_is_asked_is_only_noted() {
-    assert_eq!(found(|b| b.client = Some("erigon".into())), one("client", Weight::Note));
-    assert_eq!(found(|b| b.head = Some(1010)), one("head", Weight::Note));
-    let target = found(|b| {
+    assert_eq!(
+        mismatches_after(|b| b.client = Some("erigon".into())),
+        single("client", Weight::Note)
+    );
+    assert_eq!(mismatches_after(|b| b.head = Some(1010)), single("head", Weight::Note));
+    let target = mismatches_after(|b| {
         b.plan_hash = Some("bb".into());
         b.settings.insert("target.url".into(), "\"b\"".into());
     });
-    assert_eq!(target, one("plan: target.url", Weight::Note));
-    let text = found(|b| b.plan_hash = Some("bb".into()));
-    assert_eq!(text, one("plan text", Weight::Note));
+    assert_eq!(target, single("plan: target.url", Weight::Note));
+    let text = mismatches_after(|b| b.plan_hash = Some("bb".into()));
+    assert_eq!(text, single("plan text", Weight::Note));
 }
 
 #[test]
 fn settings_of_the_plan_are_listed_but_not_without_end() {
-    let mix = found(|b| {
+    let mix = mismatches_after(|b| {
         b.plan_hash = Some("bb".into());
         b.settings.insert("scenario.0.mix".into(), "\"other\"".into());
     });
-    assert_eq!(mix, one("plan: scenario.0.mix", Weight::Warn));
-    let many = found(|b| {
+    assert_eq!(mix, single("plan: scenario.0.mix", Weight::Warn));
+    let many = mismatches_after(|b| {
         b.plan_hash = Some("bb".into());
         b.settings.extend((0..100).map(|key| (format!("k{key}"), "1".to_owned())));
     });
     assert_eq!(many.len(), 9);
 }
 
-/// A tool that does not tell something does not differ in it.
+/// A fact that a tool does not report is not a mismatch.
 #[test]
 fn unknown_facts_are_not_compared() {
     let all = find_mismatches(&facts(), &Facts { tool: Tool::K6, ..Facts::default() });

@@ -1,5 +1,5 @@
-//! Variants made up with known differences: an equal pair must hardly ever be called different, a
-//! planted difference must be found, and too little must be called too little.
+//! Goal: equal variants are hardly ever called different, planted differences are found, and too
+//! little data is reported as such. Method: made-up variants with known differences.
 
 mod coverage;
 
@@ -8,7 +8,7 @@ use lab_model::results::{Basis, ComparisonVerdict};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Compared, Design, Values, compare, judge_all, spread};
+use super::{Design, UnjudgedDifference, Values, compare, judge_all, measure_spread};
 
 const METRICS: [Metric; 5] = [
     Metric::LatencyP50,
@@ -23,11 +23,12 @@ fn normal(random: &mut StdRng) -> f64 {
     (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// Seconds of a single run: of 60 s, half would be refused, because their seconds drift.
+/// Number of seconds of a single run. With 60 s, half of the runs would have no estimate, because
+/// their seconds drift.
 const SECONDS_OF_ONE: u32 = 240;
 
-/// A run of so many seconds: each metric has an effect of the run (3 %, tails 8 %) and noise from
-/// second to second of correlation 0.7.
+/// Makes a run of `length` seconds. Each metric has a random effect of the run (3 %, tails 8 %) and
+/// noise between seconds with a correlation of 0.7. Returns the value of the run and its seconds.
 fn run(random: &mut StdRng, metric: Metric, factor: f64, length: u32) -> (f64, Vec<f64>) {
     let (base, between, within) = match metric {
         Metric::FailedShare => (0.002, 0.0002, 0.002),
@@ -57,13 +58,13 @@ fn variant(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Val
     Values { runs: all.into_iter().map(|(value, _)| value).collect(), seconds, calls: None }
 }
 
-/// A whole comparison: five metrics of two methods, each judged and before that.
+/// Compares five metrics of two methods. Returns the judged and the unjudged differences.
 fn comparison(
     seed: u64,
     runs: (usize, usize),
     factor: f64,
     paired: bool,
-) -> Vec<(Difference, Compared)> {
+) -> Vec<(Difference, UnjudgedDifference)> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut all = Vec::new();
     for metric in METRICS.into_iter().chain(METRICS) {
@@ -75,20 +76,20 @@ fn comparison(
     judge_all(all.clone()).into_iter().zip(all).collect()
 }
 
-/// The verdict and the basis of a single metric.
-fn verdict(compared: Compared) -> (ComparisonVerdict, Basis) {
+/// Returns the verdict and the basis of a single metric.
+fn verdict(compared: UnjudgedDifference) -> (ComparisonVerdict, Basis) {
     let judged = judge_all(vec![compared]).remove(0);
     (judged.verdict, judged.basis)
 }
 
-fn differs(comparison: &[(Difference, Compared)]) -> bool {
+fn differs(comparison: &[(Difference, UnjudgedDifference)]) -> bool {
     comparison.iter().any(|(judged, _)| {
         matches!(judged.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
     })
 }
 
-/// 400 comparisons of a thing with itself for each number of runs: at most 5 % say "different" of
-/// any of their ten metrics.
+/// For each number of runs, 400 variants are compared with themselves. At most 5 % of the
+/// comparisons report a difference in any of ten metrics.
 #[test]
 fn a_thing_is_hardly_ever_different_from_itself() {
     for runs in [(1, 1), (1, 5), (2, 2), (3, 3), (4, 4), (5, 10), (12, 12)] {
@@ -99,11 +100,10 @@ fn a_thing_is_hardly_ever_different_from_itself() {
     assert!(wrong <= 3, "{wrong} of 60 in pairs");
 }
 
-/// The test of the test: with a floor of nothing and no correction far more would be called
-/// different.
+/// Checks the test above: without floor and correction, far more differences would be reported.
 #[test]
 fn without_floor_and_correction_it_would_not_hold() {
-    let naive = |compared: &Compared| compared.difference.p.is_some_and(|p| p <= 0.05);
+    let naive = |compared: &UnjudgedDifference| compared.difference.p.is_some_and(|p| p <= 0.05);
     let wrong = |seed: &u64| comparison(*seed, (5, 5), 1.0, false).iter().any(|(_, c)| naive(c));
     assert!((0..100).filter(wrong).count() > 20);
 }
@@ -123,7 +123,7 @@ fn a_planted_difference_is_found() {
                 judged.verdict == ComparisonVerdict::Better && judged.metric == Metric::LatencyP50
             }));
         }
-        // Of single runs one in six is refused, because its seconds drift.
+        // One in six single runs has no estimate, because its seconds drift.
         let least = if runs == (1, 1) { 40 } else { 45 };
         assert!(difference >= least, "{difference} of 50 with {runs:?} runs");
     }
@@ -131,33 +131,33 @@ fn a_planted_difference_is_found() {
 
 #[test]
 fn direction_is_the_metrics() {
-    let of = |base: f64| Values {
+    let values = |base: f64| Values {
         runs: (0..6).map(|run| base * (1.0 + 0.001 * f64::from(run))).collect(),
         ..Values::default()
     };
-    let word = |metric, a: f64, b: f64| {
-        verdict(compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap()).0
+    let verdict_of = |metric, a: f64, b: f64| {
+        verdict(compare(metric, &values(a), &values(b), Design::default(), &mut || 0).unwrap()).0
     };
-    assert_eq!(word(Metric::Goodput, 100.0, 150.0), ComparisonVerdict::Better);
-    assert_eq!(word(Metric::Goodput, 150.0, 100.0), ComparisonVerdict::Worse);
-    assert_eq!(word(Metric::LatencyP50, 100.0, 150.0), ComparisonVerdict::Worse);
-    assert_eq!(word(Metric::LatencyP50, 150.0, 100.0), ComparisonVerdict::Better);
-    assert_eq!(word(Metric::LatencyP50, 100.0, 100.0), ComparisonVerdict::Same);
+    assert_eq!(verdict_of(Metric::Goodput, 100.0, 150.0), ComparisonVerdict::Better);
+    assert_eq!(verdict_of(Metric::Goodput, 150.0, 100.0), ComparisonVerdict::Worse);
+    assert_eq!(verdict_of(Metric::LatencyP50, 100.0, 150.0), ComparisonVerdict::Worse);
+    assert_eq!(verdict_of(Metric::LatencyP50, 150.0, 100.0), ComparisonVerdict::Better);
+    assert_eq!(verdict_of(Metric::LatencyP50, 100.0, 100.0), ComparisonVerdict::Same);
     assert_eq!(
-        word(Metric::LatencyP50, 100.0, 101.0),
+        verdict_of(Metric::LatencyP50, 100.0, 101.0),
         ComparisonVerdict::Negligible,
         "it excludes zero"
     );
-    assert_eq!(word(Metric::FailedShare, 0.0, 0.05), ComparisonVerdict::Worse);
-    assert_eq!(word(Metric::FailedShare, 0.0, 0.0), ComparisonVerdict::Same);
+    assert_eq!(verdict_of(Metric::FailedShare, 0.0, 0.05), ComparisonVerdict::Worse);
+    assert_eq!(verdict_of(Metric::FailedShare, 0.0, 0.0), ComparisonVerdict::Same);
     assert_eq!(
-        word(Metric::Goodput, 100.0, 0.0),
+        verdict_of(Metric::Goodput, 100.0, 0.0),
         ComparisonVerdict::Worse,
         "nothing at all has no logarithm"
     );
 }
 
-/// p99 of one run each: +28 %, far from zero and within the floor of 50 %.
+/// The p99 of one run each differs by 28 %. That is far from zero, but within the floor of 50 %.
 #[test]
 fn an_interval_without_zero_is_never_the_same() {
     let mut random = StdRng::seed_from_u64(11);
@@ -182,9 +182,15 @@ fn an_interval_without_zero_is_never_the_same() {
 
 #[test]
 fn too_little_is_called_too_little() {
-    let one = |value| Values { runs: vec![value], ..Values::default() };
-    let compared =
-        compare(Metric::LatencyP50, &one(1.0), &one(9.0), Design::default(), &mut || 0).unwrap();
+    let single_run = |value| Values { runs: vec![value], ..Values::default() };
+    let compared = compare(
+        Metric::LatencyP50,
+        &single_run(1.0),
+        &single_run(9.0),
+        Design::default(),
+        &mut || 0,
+    )
+    .unwrap();
     let difference = judge_all(vec![compared]).remove(0);
     assert_eq!((difference.basis, difference.interval), (Basis::ValuesOnly, None));
     assert!((difference.change - 8.0).abs() < 1e-9);
@@ -194,10 +200,12 @@ fn too_little_is_called_too_little() {
         compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
     assert_eq!(compared.difference.basis, Basis::ValuesOnly);
     let none = Values::default();
-    assert!(compare(Metric::Goodput, &none, &one(1.0), Design::default(), &mut || 0).is_none());
+    assert!(
+        compare(Metric::Goodput, &none, &single_run(1.0), Design::default(), &mut || 0).is_none()
+    );
 }
 
-/// Short runs, whose seconds say nothing: failures are judged by the number of calls.
+/// The seconds of short runs have no estimate, so failures are judged by the number of calls.
 #[test]
 fn failures_of_short_runs_are_judged_by_their_calls() {
     let run = |share: f64, calls, seconds: &[f64]| Values {
@@ -205,7 +213,7 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
         seconds: seconds.to_vec(),
         calls: Some(calls),
     };
-    let word = |a: &Values, b: &Values| {
+    let verdict_of = |a: &Values, b: &Values| {
         let compared = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
         let (verdict, basis) = verdict(compared);
         assert_eq!(basis, Basis::Calls);
@@ -213,15 +221,15 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
     };
     let never = run(0.0, 5_000, &[0.0; 10]);
     let mostly = run(0.736, 5_000, &[0.72, 0.74, 0.75, 0.73, 0.74, 0.72, 0.76, 0.73, 0.74, 0.73]);
-    assert_eq!(word(&never, &mostly), ComparisonVerdict::Worse);
-    assert_eq!(word(&mostly, &never), ComparisonVerdict::Better);
-    assert_eq!(word(&run(0.0, 500, &[]), &run(0.736, 500, &[])), ComparisonVerdict::Worse);
-    assert_eq!(word(&run(0.0, 30, &[]), &run(0.1, 30, &[])), ComparisonVerdict::CannotTell);
+    assert_eq!(verdict_of(&never, &mostly), ComparisonVerdict::Worse);
+    assert_eq!(verdict_of(&mostly, &never), ComparisonVerdict::Better);
+    assert_eq!(verdict_of(&run(0.0, 500, &[]), &run(0.736, 500, &[])), ComparisonVerdict::Worse);
+    assert_eq!(verdict_of(&run(0.0, 30, &[]), &run(0.1, 30, &[])), ComparisonVerdict::CannotTell);
     let mut outage = [0.0; 10];
     outage[4] = 1.0;
     let outage = run(0.1, 5_000, &outage);
     assert_eq!(
-        word(&never, &outage),
+        verdict_of(&never, &outage),
         ComparisonVerdict::CannotTell,
         "one second of ten, which may be chance"
     );
@@ -276,7 +284,7 @@ fn a_second_without_a_result_is_one_with_none() {
     assert_eq!(difference.basis, Basis::ValuesOnly, "{difference:?}");
 }
 
-/// A measured spread takes the place of the careful floor for single runs, and raises the other.
+/// A measured spread replaces the wide floor of single runs, and raises the floor of several runs.
 #[test]
 fn a_measured_spread_is_the_floor() {
     let mut random = StdRng::seed_from_u64(3);
@@ -291,28 +299,28 @@ fn a_measured_spread_is_the_floor() {
     assert_eq!(floor(None), 0.1);
     assert_eq!(floor(Some(0.01)), 0.025);
     assert_eq!(floor(Some(0.3)), 0.3);
-    let widest = spread(Metric::LatencyP50, &[10.0, 11.0, 12.0]).unwrap();
+    let widest = measure_spread(Metric::LatencyP50, &[10.0, 11.0, 12.0]).unwrap();
     assert!((widest - 0.2).abs() < 1e-9);
-    assert_eq!(spread(Metric::LatencyP50, &[10.0]), None);
+    assert_eq!(measure_spread(Metric::LatencyP50, &[10.0]), None);
 }
 
-/// A drift of 30 % over the session, shared by both variants, hides a change of 8 % from ranks but
-/// not from pairs.
+/// Both variants share a drift of 30 % over the session. Rank tests miss a change of 8 % because of
+/// it, but pairs reveal it.
 #[test]
 fn pairs_find_what_a_drift_hides() {
     let mut random = StdRng::seed_from_u64(4);
-    let mut of = |factor: f64| Values {
+    let mut values = |factor: f64| Values {
         runs: (0..10)
             .map(|run| factor * (1.0 + 0.03 * f64::from(run)) * (0.005 * normal(&mut random)).exp())
             .collect(),
         ..Values::default()
     };
-    let (a, b) = (of(1.0), of(1.08));
-    let word = |paired| {
+    let (a, b) = (values(1.0), values(1.08));
+    let verdict_of = |paired| {
         let design = Design { paired, ..Design::default() };
         let mut bits = StdRng::seed_from_u64(5);
         verdict(compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap()).0
     };
-    assert_eq!(word(false), ComparisonVerdict::CannotTell);
-    assert_eq!(word(true), ComparisonVerdict::Worse);
+    assert_eq!(verdict_of(false), ComparisonVerdict::CannotTell);
+    assert_eq!(verdict_of(true), ComparisonVerdict::Worse);
 }

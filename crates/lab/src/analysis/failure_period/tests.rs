@@ -1,4 +1,5 @@
-//! The period of a planted failure is found where it was planted, and none is found where none is.
+//! Goal: the period of planted failures is found, and no period is found without one. Method:
+//! made-up seconds.
 
 use lab_model::record::Class;
 use lab_model::results::run::Second;
@@ -8,14 +9,16 @@ use super::find;
 
 const METHOD: &str = "eth_getLogs";
 
-/// Seconds 1 to 60 at a rate that grows by 10/s; `classes` says what ended in each.
+/// Returns seconds 1 to 60 with a rate that grows by 10/s. `classes` returns the calls that end in
+/// each second.
 fn series(classes: impl Fn(u64) -> Vec<(Class, u64)>) -> Vec<Second> {
     (1..=60).map(|at| samples::second(at, 10 * at, METHOD, &classes(at))).collect()
 }
 
 #[test]
 fn timeouts_are_dated_back_to_when_their_calls_were_due() {
-    // Calls due from second 20 on hang; their timeouts of 15 s are seen from second 35 on.
+    // Calls that are scheduled from second 20 on hang. Their timeouts of 15 s end from second 35
+    // on.
     let seconds = series(|at| match at {
         1..=20 => vec![(Class::Ok, 3)],
         21..=35 => vec![],
@@ -40,7 +43,8 @@ fn a_few_failures_before_do_not_move_the_knee() {
 
 #[test]
 fn what_hangs_above_a_rate_began_to_do_so_at_that_rate() {
-    // A call a second for each 10 iterations; what exceeds 20/s, which is from second 21 on, hangs.
+    // One call per second for each 10 iterations. Calls beyond 20/s, which is from second 21 on,
+    // hang.
     let seconds = series(|at| match at {
         1..=20 => vec![(Class::Ok, at)],
         _ => vec![(Class::Ok, 20), (Class::Timeout, at - 20)],

@@ -1,4 +1,5 @@
-//! Planted stalls, drift and empty results are named, and a steady run has no finding.
+//! Goal: planted stalls, drift and empty results are found, and a steady run has no finding.
+//! Method: made-up seconds and totals.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use lab_model::samples;
 use super::{FindingsInput, find, find_stalls};
 use crate::wording::verdict::sentences;
 
-/// A second with so many calls, a median and a longest call in ms.
+/// Returns a second with a number of calls, their median and the longest call, in milliseconds.
 fn second(at: u64, calls: u64, p50_ms: f64, max_ms: f64) -> Second {
     let mut second = samples::second(at, calls, "eth_call", &[(Class::Ok, calls)]);
     second.requests = calls;
@@ -19,7 +20,7 @@ fn second(at: u64, calls: u64, p50_ms: f64, max_ms: f64) -> Second {
     second
 }
 
-fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
+fn findings_of(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
     let seconds: Vec<&Second> = seconds.iter().collect();
     let (_, methods) = aggregate::compute_method_rows(plan, totals, 10.0);
     let stages = aggregate::compute_stage_rows(plan, totals, Duration::from_secs(10));
@@ -43,24 +44,24 @@ fn calls(plan: &Plan, class: Class, count: u64) -> Totals {
 fn a_steady_run_has_no_finding() {
     let plan = samples::closed(10, 0, 10, &["eth_call"]);
     let steady: Vec<Second> = (1..=10).map(|at| second(at, 1_000, 5.0, 150.0)).collect();
-    assert!(found(&plan, &calls(&plan, Class::Ok, 0), &steady).is_empty());
+    assert!(findings_of(&plan, &calls(&plan, Class::Ok, 0), &steady).is_empty());
 }
 
 #[test]
 fn a_stall_of_a_closed_load_is_named_with_its_seconds_and_what_is_missing() {
     let plan = samples::closed(10, 0, 10, &["eth_call"]);
     let mut seconds: Vec<Second> = (1..=10).map(|at| second(at, 1_000, 5.0, 8.0)).collect();
-    // The calls that waited end in the next second.
+    // The calls that waited for the end of the stall end in the next second.
     seconds[4] = second(5, 500, 5.0, 8.0);
     seconds[5] = second(6, 1_000, 5.0, 502.0);
     seconds[9] = second(10, 500, 5.0, 501.0);
-    let findings = found(&plan, &calls(&plan, Class::Ok, 0), &seconds);
+    let findings = findings_of(&plan, &calls(&plan, Class::Ok, 0), &seconds);
     let [findings] = findings.as_slice() else { panic!("{findings:?}") };
     let expected = "10.0 % fewer results than at the run's median rate, with gaps at 5 s, 10 s, \
                     where calls took up to 502";
     assert!(findings.contains(expected), "{findings}");
     let paced = samples::closed(10, 50, 10, &["eth_call"]);
-    assert!(found(&paced, &calls(&plan, Class::Ok, 0), &seconds).is_empty());
+    assert!(findings_of(&paced, &calls(&plan, Class::Ok, 0), &seconds).is_empty());
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn fewer_results_without_a_long_call_are_no_stall() {
     let plan = samples::closed(10, 0, 10, &["eth_call"]);
     let mut seconds: Vec<Second> = (1..=10).map(|at| second(at, 1_000, 5.0, 8.0)).collect();
     seconds[4] = second(5, 500, 10.0, 16.0);
-    assert!(found(&plan, &calls(&plan, Class::Ok, 0), &seconds).is_empty());
+    assert!(findings_of(&plan, &calls(&plan, Class::Ok, 0), &seconds).is_empty());
 }
 
 #[test]
@@ -76,13 +77,13 @@ fn a_median_that_grows_under_a_steady_load_is_drift() {
     let mut plan = samples::open(100.0, 10, &["eth_call"]);
     let growing: Vec<Second> = (1..=10).map(|at| second(at, 100, 5.0 * at as f64, 60.0)).collect();
     let totals = calls(&plan, Class::Ok, 0);
-    let findings = found(&plan, &totals, &growing);
+    let findings = findings_of(&plan, &totals, &growing);
     assert!(
         findings[0].starts_with("the median of eth_call rose from 10.0 to 45.0 ms"),
         "{findings:?}"
     );
     plan.scenarios[0].stages[0].to = 200.0;
-    assert!(found(&plan, &totals, &growing).is_empty(), "the load grew too");
+    assert!(findings_of(&plan, &totals, &growing).is_empty(), "the load grew too");
 }
 
 #[test]
@@ -90,11 +91,11 @@ fn empty_results_and_failures_are_named() {
     let plan = samples::open(100.0, 10, &["eth_call"]);
     let mut totals = calls(&plan, Class::Ok, 0);
     totals.nulls = vec![1_000];
-    let findings = found(&plan, &totals, &[]);
+    let findings = findings_of(&plan, &totals, &[]);
     assert!(findings[0].starts_with("every result of eth_call was null (1000)"), "{findings:?}");
     totals.nulls = vec![999];
-    assert!(found(&plan, &totals, &[]).is_empty());
-    let findings = found(&plan, &calls(&plan, Class::Timeout, 20), &[]);
+    assert!(findings_of(&plan, &totals, &[]).is_empty());
+    let findings = findings_of(&plan, &calls(&plan, Class::Timeout, 20), &[]);
     assert_eq!(findings, ["2.0 % of the calls of eth_call failed (20 of 1000, mostly timeout)"]);
-    assert!(found(&plan, &calls(&plan, Class::Timeout, 9), &[]).is_empty());
+    assert!(findings_of(&plan, &calls(&plan, Class::Timeout, 9), &[]).is_empty());
 }

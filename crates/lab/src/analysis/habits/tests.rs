@@ -1,5 +1,5 @@
-//! Goal: a habit explains what it is about and nothing else. Method: differences as they occur
-//! between clients, and similar ones that must count.
+//! Goal: a habit explains only the differences that it describes. Method: real differences between
+//! clients, and similar differences that must count.
 
 use lab_model::results::equal::DifferenceClass::{self, *};
 

@@ -1,4 +1,4 @@
-//! Finds all differences between two JSON-RPC responses, each with its class.
+//! Finds all differences between two JSON-RPC responses and classifies each of them.
 //!
 //! Pointers of [`differences`] are relative to the response: `/result/…` or `/error/…`. The order
 //! of members, white space and escapes of strings are ignored.
@@ -15,12 +15,12 @@ use super::{
 #[cfg(test)]
 mod tests;
 
-/// Number of differences of two responses at which the search ends.
+/// Number of differences at which the search ends.
 pub const DIFFERENCES_MAX: usize = 1_000;
 /// Maximum number of elements of unordered arrays that are matched pairwise, because that takes
 /// quadratic time. Longer arrays are compared by canonical text, without allowed differences.
 const MATCHED_MAX: usize = 256;
-/// Hexadecimal digits of a word of the EVM.
+/// Number of hexadecimal digits of an EVM word (32 bytes).
 const WORD_DIGITS: usize = 64;
 
 /// A difference with its class.
@@ -28,7 +28,7 @@ const WORD_DIGITS: usize = 64;
 pub struct ClassifiedDifference {
     /// The class.
     pub class: DifferenceClass,
-    /// Set if the class is [`DifferenceClass::Spelling`].
+    /// How the spellings differ; `None` unless the class is [`DifferenceClass::Spelling`].
     pub spelling: Option<Spelling>,
     /// JSON pointer relative to the response.
     pub pointer: String,
@@ -65,7 +65,7 @@ pub fn differences(left: &Sent, right: &Sent, id: &[u8]) -> Vec<ClassifiedDiffer
         allowed: &allowed,
         reports_form: true,
         differences_max: DIFFERENCES_MAX,
-        found: Vec::new(),
+        differences: Vec::new(),
     };
     let parse = |body| {
         let response = parse_response(body, wire::json::DEPTH_CEILING).ok();
@@ -87,13 +87,14 @@ pub fn differences(left: &Sent, right: &Sent, id: &[u8]) -> Vec<ClassifiedDiffer
             _ => walk.push(NotJsonRpc, "", &lossy(left), &lossy(right)),
         },
         (left, right) => {
-            let shown = |sent: &Sent| sent.as_ref().map_or_else(Clone::clone, |body| lossy(body));
-            walk.push(NoResponse, "", &shown(left), &shown(right));
+            let as_text = |sent: &Sent| sent.as_ref().map_or_else(Clone::clone, |body| lossy(body));
+            walk.push(NoResponse, "", &as_text(left), &as_text(right));
         }
     }
-    walk.found
+    walk.differences
 }
 
+/// Formats the result or the error of a response as JSON.
 fn format_outcome(outcome: &Outcome<'_>) -> String {
     match outcome {
         Outcome::Result(raw) => format!("{{\"result\":{}}}", lossy(raw)),
@@ -104,19 +105,23 @@ fn format_outcome(outcome: &Outcome<'_>) -> String {
 /// Walks through two values and collects their differences.
 pub(super) struct Walk<'a> {
     pub(super) allowed: &'a AllowedDifferences,
-    /// True if a number in another notation, and an array in another order, are differences of
-    /// their own class.
+    /// True if equal numbers in different notations are reported, and arrays in another order are
+    /// reported as one difference.
     pub(super) reports_form: bool,
     /// Number of differences at which the walk ends.
     pub(super) differences_max: usize,
-    pub(super) found: Vec<ClassifiedDifference>,
+    /// The differences so far.
+    pub(super) differences: Vec<ClassifiedDifference>,
 }
 
 impl Walk<'_> {
-    /// Compares two values at a pointer.
+    /// Compares two values at a pointer. `depth` is the number of arrays and objects around them.
     pub(super) fn compare_values(&mut self, left: &str, right: &str, pointer: &str, depth: usize) {
         let (left, right) = (left.trim(), right.trim());
-        if left == right || self.found.len() >= self.differences_max || self.is_ignored(pointer) {
+        if left == right
+            || self.differences.len() >= self.differences_max
+            || self.is_ignored(pointer)
+        {
             return;
         }
         match (kind(left), kind(right)) {
@@ -132,9 +137,9 @@ impl Walk<'_> {
                 }
             }
             ('0', '0') => {
-                let same = are_equal_numbers(left, right, self.allowed.tolerance);
-                if !same || self.reports_form {
-                    self.push_scalar(same.then_some(Spelling::Number), pointer, left, right);
+                let are_equal = are_equal_numbers(left, right, self.allowed.tolerance);
+                if !are_equal || self.reports_form {
+                    self.push_scalar(are_equal.then_some(Spelling::Number), pointer, left, right);
                 }
             }
             ('t' | 'f', 't' | 'f') => self.push(DifferenceClass::Value, pointer, left, right),
@@ -148,13 +153,14 @@ impl Walk<'_> {
         self.allowed.ignore.iter().any(|pattern| matches_segments(pattern, pointer))
     }
 
+    /// Adds a difference of two strings or numbers. `spelling` is `None` if their values differ.
     fn push_scalar(&mut self, spelling: Option<Spelling>, pointer: &str, left: &str, right: &str) {
         let class = match spelling {
             Some(_) => DifferenceClass::Spelling,
             None => DifferenceClass::Value,
         };
         self.push(class, pointer, left, right);
-        if let Some(last) = self.found.last_mut() {
+        if let Some(last) = self.differences.last_mut() {
             last.spelling = spelling;
         }
     }
@@ -164,7 +170,7 @@ impl Walk<'_> {
             return self.push(DifferenceClass::Value, pointer, left, right);
         };
         for (pointer, left, right) in members {
-            if self.found.len() >= self.differences_max {
+            if self.differences.len() >= self.differences_max {
                 return;
             }
             match (left, right) {
@@ -196,23 +202,24 @@ impl Walk<'_> {
             return self.push(DifferenceClass::Order, pointer, left, right);
         }
         for (index, (left, right)) in a.iter().zip(&b).enumerate() {
-            if self.found.len() >= self.differences_max {
+            if self.differences.len() >= self.differences_max {
                 return;
             }
             self.compare_values(left.get(), right.get(), &format!("{pointer}/{index}"), depth + 1);
         }
     }
 
-    /// Compares unordered arrays. Each element of one array needs an equal element in the other.
+    /// Compares unordered arrays of equal length. Each element of one array needs an equal element
+    /// in the other.
     fn compare_sets(&mut self, a: &[&RawValue], b: &[&RawValue], pointer: &str, depth: usize) {
         if a.len() > MATCHED_MAX {
-            let sorted = |values: &[&RawValue]| {
+            let sorted_texts = |values: &[&RawValue]| {
                 let texts = values.iter().map(|value| canonical(value.get(), depth));
                 let mut texts: Vec<String> = texts.collect();
                 texts.sort_unstable();
                 texts
             };
-            let (a, b) = (sorted(a), sorted(b));
+            let (a, b) = (sorted_texts(a), sorted_texts(b));
             if let Some((left, right)) = a.iter().zip(&b).find(|(left, right)| left != right) {
                 self.push(DifferenceClass::Value, pointer, left, right);
             }
@@ -222,9 +229,9 @@ impl Walk<'_> {
         for (index, value) in a.iter().enumerate() {
             let pointer = format!("{pointer}/{index}");
             let is_equal = |right: &&RawValue| {
-                let mut walk = Walk { differences_max: 1, found: Vec::new(), ..*self };
+                let mut walk = Walk { differences_max: 1, differences: Vec::new(), ..*self };
                 walk.compare_values(value.get(), right.get(), &pointer, depth + 1);
-                walk.found.is_empty()
+                walk.differences.is_empty()
             };
             match unmatched.iter().position(is_equal) {
                 Some(matched) => _ = unmatched.swap_remove(matched),
@@ -236,6 +243,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Compares code, message and data of two errors.
     fn compare_errors(&mut self, left: &Outcome<'_>, right: &Outcome<'_>) {
         let (
             Outcome::Error { code, message, data, .. },
@@ -269,7 +277,7 @@ impl Walk<'_> {
 
     fn add(&mut self, class: DifferenceClass, pointer: &str, left: Side, right: Side) {
         let pointer = pointer.to_owned();
-        self.found.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
+        self.differences.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
     }
 }
 
@@ -289,7 +297,7 @@ fn is_reordered(left: &[&RawValue], right: &[&RawValue], depth: usize) -> bool {
 
 /// Returns how two hexadecimal texts of one value differ, or `None` if they have different values.
 ///
-/// Bytes of different length are different values. Leading zeros are therefore ignored only if one
+/// Byte strings of different length are different values. So leading zeros are ignored only if one
 /// side must be a quantity, or if one side is a word of the EVM.
 fn hex_spelling(left: &str, right: &str) -> Option<Spelling> {
     let digits = |text: &str| {

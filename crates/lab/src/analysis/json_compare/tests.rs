@@ -1,27 +1,31 @@
-//! Answers that say the same in different ways are equal, and a planted difference is found where
-//! it is.
+//! Goal: equal responses with different texts are equal, and a planted difference is found at its
+//! pointer. Method: pairs of responses.
 
 use super::{AllowedDifferences, ClassifiedDifference, difference};
 
-fn of(left: &str, right: &str, allowed: &AllowedDifferences) -> Option<ClassifiedDifference> {
-    let answer =
+fn compare_results(
+    left: &str,
+    right: &str,
+    allowed: &AllowedDifferences,
+) -> Option<ClassifiedDifference> {
+    let response =
         |id: &str, result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-    difference(answer("1", left).as_bytes(), answer("\"other\"", right).as_bytes(), allowed)
+    difference(response("1", left).as_bytes(), response("\"other\"", right).as_bytes(), allowed)
 }
 
-fn same(left: &str, right: &str) -> bool {
-    of(left, right, &AllowedDifferences::default()).is_none()
+fn are_equal(left: &str, right: &str) -> bool {
+    compare_results(left, right, &AllowedDifferences::default()).is_none()
 }
 
 fn pointer(left: &str, right: &str) -> String {
-    of(left, right, &AllowedDifferences::default()).unwrap().pointer
+    compare_results(left, right, &AllowedDifferences::default()).unwrap().pointer
 }
 
 #[test]
 fn order_of_members_white_space_and_escapes_mean_nothing() {
-    assert!(same(r#"{"a":1,"b":[1,2]}"#, r#"{ "b" : [ 1, 2 ], "a" : 1 }"#));
-    assert!(same(r#""\u0061b""#, r#""ab""#));
-    assert!(same("null", " null "));
+    assert!(are_equal(r#"{"a":1,"b":[1,2]}"#, r#"{ "b" : [ 1, 2 ], "a" : 1 }"#));
+    assert!(are_equal(r#""\u0061b""#, r#""ab""#));
+    assert!(are_equal("null", " null "));
 }
 
 #[test]
@@ -29,12 +33,12 @@ fn numbers_are_compared_by_value_and_exactly() {
     for (left, right) in
         [("1", "1.0"), ("100", "1e2"), ("-0", "0"), ("0.10", "1E-1"), ("12e-1", "1.2")]
     {
-        assert!(same(left, right), "{left} {right}");
+        assert!(are_equal(left, right), "{left} {right}");
     }
-    // They differ beyond what a double holds.
-    assert!(!same("1000000000000000000000000000001", "1000000000000000000000000000002"));
-    assert!(!same("9007199254740993", "9007199254740992"));
-    assert!(!same("1", "-1") && !same("1", "10") && !same("1e400", "1e401"));
+    // The numbers differ beyond the precision of a double.
+    assert!(!are_equal("1000000000000000000000000000001", "1000000000000000000000000000002"));
+    assert!(!are_equal("9007199254740993", "9007199254740992"));
+    assert!(!are_equal("1", "-1") && !are_equal("1", "10") && !are_equal("1e400", "1e401"));
 }
 
 #[test]
@@ -43,9 +47,13 @@ fn the_first_difference_is_found_where_it_is() {
     assert_eq!(pointer("[1]", "[1,2]"), "");
     assert_eq!(pointer(r#"{"a":1}"#, r#"{"a":1,"b/c":2}"#), "/b~1c");
     assert_eq!(pointer(r#""1""#, "1"), "", "a text is no number");
-    let found = of("null", r#"{"x":1}"#, &AllowedDifferences::default()).unwrap();
+    let null_against_object =
+        compare_results("null", r#"{"x":1}"#, &AllowedDifferences::default()).unwrap();
     assert_eq!(
-        (found.left.to_string().as_str(), found.right.to_string().as_str()),
+        (
+            null_against_object.left.to_string().as_str(),
+            null_against_object.right.to_string().as_str()
+        ),
         ("null", r#"{"x":1}"#)
     );
 }
@@ -57,38 +65,47 @@ fn pointers_are_ignored_with_wildcards() {
         ..AllowedDifferences::default()
     };
     let (left, right) = (r#"[{"a":1,"t":5},{"a":2,"t":6}]"#, r#"[{"a":1},{"a":2,"t":7}]"#);
-    assert_eq!(of(left, right, &ignore("/*/t")), None);
-    assert_eq!(of(left, right, &ignore("/0/t")).unwrap().pointer, "/1/t");
-    assert!(of(left, right, &ignore("/t")).is_some());
-    assert_eq!(of(left, right, &ignore("")), None, "the whole");
+    assert_eq!(compare_results(left, right, &ignore("/*/t")), None);
+    assert_eq!(compare_results(left, right, &ignore("/0/t")).unwrap().pointer, "/1/t");
+    assert!(compare_results(left, right, &ignore("/t")).is_some());
+    assert_eq!(compare_results(left, right, &ignore("")), None, "the whole");
 }
 
 #[test]
 fn a_tolerance_holds_for_numbers_and_quantities_only() {
     let near = AllowedDifferences { tolerance: 0.01, ..AllowedDifferences::default() };
-    assert_eq!(of("1000", "1009", &near), None);
-    assert!(of("1000", "1020", &near).is_some());
-    assert_eq!(of(r#""0x3e8""#, r#""0x3f1""#, &near), None);
-    assert!(of(r#""0x3e8""#, r#""0x3fc""#, &near).is_some());
-    assert!(of(r#""1000""#, r#""1001""#, &near).is_some(), "text that is no quantity");
+    assert_eq!(compare_results("1000", "1009", &near), None);
+    assert!(compare_results("1000", "1020", &near).is_some());
+    assert_eq!(compare_results(r#""0x3e8""#, r#""0x3f1""#, &near), None);
+    assert!(compare_results(r#""0x3e8""#, r#""0x3fc""#, &near).is_some());
+    assert!(compare_results(r#""1000""#, r#""1001""#, &near).is_some(), "text that is no quantity");
     let hash = |last: char| format!(r#""0x{}{last}""#, "ab".repeat(31));
-    assert!(of(&hash('1'), &hash('2'), &near).is_some(), "a hash is no quantity");
+    assert!(compare_results(&hash('1'), &hash('2'), &near).is_some(), "a hash is no quantity");
 }
 
 #[test]
 fn sets_have_no_order_but_the_same_elements() {
     let sets = AllowedDifferences { sets: vec!["/x".to_owned()], ..AllowedDifferences::default() };
-    assert_eq!(of(r#"{"x":[1,{"a":1,"b":2},3]}"#, r#"{"x":[3,1,{"b":2,"a":1}]}"#, &sets), None);
-    assert!(of(r#"{"x":[1,1,2]}"#, r#"{"x":[1,2,2]}"#, &sets).is_some(), "elements count");
-    assert!(of(r#"{"y":[1,2]}"#, r#"{"y":[2,1]}"#, &sets).is_some());
+    assert_eq!(
+        compare_results(r#"{"x":[1,{"a":1,"b":2},3]}"#, r#"{"x":[3,1,{"b":2,"a":1}]}"#, &sets),
+        None
+    );
+    assert!(
+        compare_results(r#"{"x":[1,1,2]}"#, r#"{"x":[1,2,2]}"#, &sets).is_some(),
+        "elements count"
+    );
+    assert!(compare_results(r#"{"y":[1,2]}"#, r#"{"y":[2,1]}"#, &sets).is_some());
     let long = |first: u64| {
         let list: Vec<String> =
             (0..2_000).map(|n| format!(r#"{{"n":{}}}"#, n * 7 % 2_000 + first)).collect();
         format!(r#"{{"x":[{}]}}"#, list.join(","))
     };
     let sorted: Vec<String> = (0..2_000).map(|n| format!(r#"{{ "n": {n}.0 }}"#)).collect();
-    assert_eq!(of(&long(0), &format!(r#"{{"x":[{}]}}"#, sorted.join(",")), &sets), None);
-    assert!(of(&long(0), &long(1), &sets).is_some());
+    assert_eq!(
+        compare_results(&long(0), &format!(r#"{{"x":[{}]}}"#, sorted.join(",")), &sets),
+        None
+    );
+    assert!(compare_results(&long(0), &long(1), &sets).is_some());
 }
 
 #[test]
@@ -108,10 +125,11 @@ fn of_errors_only_codes_count_and_an_error_is_no_result() {
 #[test]
 fn depth_and_length_are_bounded() {
     let deep = |leaf: &str| format!("{}{leaf}{}", "[".repeat(120), "]".repeat(120));
-    assert!(same(&deep("1"), &deep("1")));
-    assert!(!same(&deep("1"), &deep("2")));
+    assert!(are_equal(&deep("1"), &deep("1")));
+    assert!(!are_equal(&deep("1"), &deep("2")));
     let long = "ä".repeat(5_000);
-    let found = of(&format!("\"{long}\""), "1", &AllowedDifferences::default()).unwrap();
+    let found =
+        compare_results(&format!("\"{long}\""), "1", &AllowedDifferences::default()).unwrap();
     let shown = found.left.to_string();
     assert!(shown.len() < 200 && shown.ends_with("(10002 bytes)"), "{shown}");
 }

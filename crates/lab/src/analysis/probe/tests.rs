@@ -33,7 +33,7 @@ fn a_target_fails_and_recovers_after_calls_in_a_row() {
         (1, Class::Timeout),
         (2, Class::Ok),
         (3, Class::Connect),
-        // A limited call neither fails nor succeeds.
+        // A rate-limited call neither fails nor succeeds.
         (4, Class::Limited),
     ] {
         assert_eq!(record(&mut state, 0, turn, class), [], "turn {turn}");
@@ -129,5 +129,5 @@ fn memory_depends_on_methods_and_classes_and_not_on_calls() {
         state.take_events();
     }
     let target = &state.targets[0];
-    assert_eq!((target.calls.len(), target.latencies.len(), target.heads.len()), (2, 1, HEADS));
+    assert_eq!((target.calls.len(), target.latencies.len(), target.heads.len()), (2, 1, HEADS_MAX));
 }

@@ -1,5 +1,5 @@
-//! Goal: the order of runs is balanced, the study ends when it should, and a drift is found.
-//! Method: all orders of up to eight variants; states around each limit; made-up series.
+//! Goal: the order of runs is balanced, the study ends at its limits, and a drift is found. Method:
+//! all orders of up to eight variants, states around each limit, and made-up series.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! Curves made from known laws must be found again; what is no curve must not become one.
+//! Goal: the fit finds a known law, and finds no law in other points. Method: points of known laws.
 
-use super::{at, fit};
+use super::{fit, throughput_at};
 
 fn near(actual: f64, expected: f64, share: f64) {
     assert!((actual - expected).abs() <= share * expected.abs().max(1e-9), "{actual} {expected}");
@@ -9,8 +9,9 @@ fn near(actual: f64, expected: f64, share: f64) {
 #[test]
 fn a_known_law_is_found_again() {
     let law = [955.0, 0.02, 0.0001];
-    let points: Vec<(f64, f64)> =
-        [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0].map(|n| (n, at(law, n))).to_vec();
+    let points: Vec<(f64, f64)> = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0]
+        .map(|n| (n, throughput_at(law, n)))
+        .to_vec();
     let actual = fit(&points).unwrap();
     near(actual.lambda, 955.0, 1e-6);
     near(actual.sigma, 0.02, 1e-6);
@@ -25,14 +26,15 @@ fn noise_moves_it_little() {
     let noise = [1.02, 0.98, 1.01, 0.99, 1.02, 0.97, 1.01, 1.0];
     let levels = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0];
     let points: Vec<(f64, f64)> =
-        levels.iter().zip(noise).map(|(n, noise)| (*n, at(law, *n) * noise)).collect();
+        levels.iter().zip(noise).map(|(n, noise)| (*n, throughput_at(law, *n) * noise)).collect();
     let actual = fit(&points).unwrap();
     near(actual.lambda, 100.0, 0.05);
-    near(actual.peak_rate.unwrap(), at(law, (0.95_f64 / 0.001).sqrt()), 0.05);
+    near(actual.peak_rate.unwrap(), throughput_at(law, (0.95_f64 / 0.001).sqrt()), 0.05);
     assert!(actual.r_squared > 0.98);
 }
 
-/// A server of ten slots: linear, then flat. It has no peak, and κ must not go below 0.
+/// The throughput of a server with ten slots grows linearly and then stays constant. The law has no
+/// peak, and κ must not be negative.
 #[test]
 fn a_flat_top_has_no_negative_price() {
     let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 10.0, 20.0, 40.0, 80.0]

@@ -1,9 +1,10 @@
 //! Decides if a probe of a capacity search passes.
 //!
 //! The run's own verdict comes first (`analysis/verdict.rs`). It covers thresholds, methods that
-//! fail completely, and the generator's health. A rate above the capacity may keep every threshold
-//! for the time of a probe while its backlog grows without end. So there are two more conditions:
-//! the planned iterations started, and the backlog does not grow.
+//! fail completely, and the generator's health. The backlog is the number of iterations in flight
+//! or waiting. At a rate above the capacity it grows without end, but every threshold may still be
+//! kept for the time of a probe. So there are two more conditions: enough of the planned iterations
+//! start, and the backlog does not grow.
 
 use lab_engine::aggregate;
 use lab_model::metrics::Samples;
@@ -23,18 +24,18 @@ pub struct ProbeRun<'a> {
     pub warmup: f64,
     /// End of the load, in seconds since the start; later seconds are the grace period.
     pub end: f64,
-    /// Least share of scheduled iterations that must have started.
+    /// Smallest share of the scheduled iterations that must have started.
     pub delivered_min: f64,
     /// The run's own verdict.
     pub verdict: &'a Verdict,
     /// True if percentiles of too few calls make the probe invalid; false for a baseline.
-    pub tails: bool,
+    pub needs_enough_calls: bool,
     /// Thresholds of the plan.
     pub thresholds: &'a [Threshold],
     /// Outcomes of the thresholds, in the same order.
     pub outcomes: &'a [ThresholdOutcome],
     /// All methods of the plan; thresholds refer to them by index.
-    pub names: &'a [Box<str>],
+    pub method_names: &'a [Box<str>],
     /// All seconds of the run.
     pub seconds: &'a [Second],
     /// Totals by method, without the warm-up.
@@ -50,13 +51,14 @@ pub struct ProbeVerdict {
     pub outcome: ProbeOutcome,
     /// Reasons, most important first; empty for a plain pass.
     pub reasons: Vec<Reason>,
-    /// Distance to the nearest limit as a share of it: above 0 if the limit was kept.
+    /// Distance to the nearest limit, as a share of that limit, from -1 to 1. At least 0 for a
+    /// pass, at most 0 for a fail; `None` for other outcomes.
     pub margin: Option<f64>,
-    /// The broken limit of a failed probe.
+    /// The limit that a failed probe broke; `None` for other outcomes.
     pub binding: Option<BindingLimit>,
     /// Started ÷ scheduled iterations after the warm-up; 1 if none was scheduled.
     pub delivered_share: f64,
-    /// Growth of iterations in flight and waiting, per second; 0 if it may be chance.
+    /// Growth of the backlog in iterations per second; 0 if it may be chance.
     pub backlog_growth: f64,
     /// Iterations per second that ended.
     pub rate_ended: f64,
@@ -76,7 +78,7 @@ pub enum Reason {
     OfRun(String),
     /// Too few of the scheduled iterations started.
     Delivered { share: f64, started: u64, scheduled: u64 },
-    /// Iterations in flight grew.
+    /// The backlog grew by `growth` iterations per second.
     BacklogGrew { growth: f64, rate: f64 },
     /// A percentile has too few calls beyond it.
     FewCalls { threshold: String, beyond: f64, rate: f64 },
@@ -100,19 +102,19 @@ pub struct BindingLimit {
 pub enum Limit {
     /// A threshold of the plan, as it is written.
     Objective(String),
-    /// The least share of scheduled iterations that must start.
+    /// The smallest share of the scheduled iterations that must start.
     Delivered,
     /// The largest allowed growth of the backlog, as a share of the rate.
     BacklogGrowth,
-    /// A method must not fail completely.
+    /// At most half of a method's calls may fail.
     MethodFails,
-    /// The run's own verdict.
+    /// The run's own verdict, if it failed for another reason.
     Verdict,
 }
 
-/// Largest p-value of a trend that counts. One of twenty steady probes has such a trend by chance.
+/// Largest p-value of a trend that counts. One of twenty steady probes shows one by chance.
 const TREND_P: f64 = 0.05;
-/// Smallest growth over a whole probe that counts, in iterations. Less may be rounding.
+/// Smallest growth over a whole probe that counts, in iterations. A smaller one may be rounding.
 const GROWTH_MIN: f64 = 3.0;
 /// Maximum number of values for the slope, because it takes quadratic time. Longer series are
 /// averaged first.
@@ -126,32 +128,34 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     // Iterations that waited since the warm-up may start now, so more may start than are scheduled.
     let delivered_share =
         if scheduled > 0 { (started as f64 / scheduled as f64).min(1.0) } else { 1.0 };
-    let each = |value: fn(&Second) -> u64| -> Vec<f64> {
+    let values_of = |value: fn(&Second) -> u64| -> Vec<f64> {
         seconds.iter().map(|second| value(second) as f64).collect()
     };
-    let backlog = each(|second| second.workers_busy + second.waiting);
+    let backlog = values_of(|second| second.workers_busy + second.waiting);
     let seconds_per_point = aggregate::point_seconds(probe.seconds);
     let growth = growth_per_second(&backlog, seconds_per_point);
-    let allowed = 1.0 - probe.delivered_min;
+    let growth_share_max = 1.0 - probe.delivered_min;
 
     let of_run = probe.verdict.reasons.iter().cloned();
     let mut reasons: Vec<Reason> = of_run.map(Reason::OfRun).collect();
-    let broken = |limit, observed, allowed| BindingLimit {
+    let broken_limit = |limit, observed, allowed| BindingLimit {
         limit,
         method: find_busiest_method(probe),
         observed: Some(observed),
         allowed: Some(allowed),
     };
-    let mut behind = None;
+    let mut delivery_limit = None;
     if delivered_share < probe.delivered_min {
         reasons.push(Reason::Delivered { share: delivered_share, started, scheduled });
-        behind = Some(broken(Limit::Delivered, delivered_share, probe.delivered_min));
+        delivery_limit = Some(broken_limit(Limit::Delivered, delivered_share, probe.delivered_min));
     }
-    if growth > allowed * probe.rate {
+    let growth_share = growth / probe.rate;
+    if growth > growth_share_max * probe.rate {
         reasons.push(Reason::BacklogGrew { growth, rate: super::round_rate(probe.rate) });
-        behind.get_or_insert(broken(Limit::BacklogGrowth, growth / probe.rate, allowed));
+        let growth_limit = broken_limit(Limit::BacklogGrowth, growth_share, growth_share_max);
+        delivery_limit.get_or_insert(growth_limit);
     }
-    let kept_up = behind.is_none();
+    let kept_up = delivery_limit.is_none();
     let outcome = match probe.verdict.outcome {
         Outcome::ClientLimited => ProbeOutcome::ClientLimited,
         Outcome::Invalid => ProbeOutcome::Invalid,
@@ -170,19 +174,20 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
     if outcome == ProbeOutcome::Invalid {
         reasons.splice(0..0, few_calls);
     }
-    let spare = (delivered_share - probe.delivered_min).min(allowed - growth / probe.rate);
-    let margin = smallest_margin(probe, spare / allowed.max(1e-6), outcome);
+    let spare_share = (delivered_share - probe.delivered_min).min(growth_share_max - growth_share);
+    let delivery_margin = spare_share / growth_share_max.max(1e-6);
+    let margin = smallest_margin(probe, delivery_margin, outcome);
     ProbeVerdict {
         outcome,
         reasons,
         margin,
-        binding: (outcome == ProbeOutcome::Fail).then(|| binding_limit(probe, behind)),
+        binding: (outcome == ProbeOutcome::Fail).then(|| find_binding_limit(probe, delivery_limit)),
         delivered_share,
         backlog_growth: growth,
         rate_ended: rate_of_ended(&seconds, &backlog, seconds_per_point),
-        iterations_in_flight: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
-        waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
-        calls_in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
+        iterations_in_flight: mean(&values_of(|second| second.workers_busy)).unwrap_or_default(),
+        waiting: mean(&values_of(|second| second.waiting)).unwrap_or_default(),
+        calls_in_flight: mean(&values_of(|second| second.in_flight)).unwrap_or_default(),
     }
 }
 
@@ -190,33 +195,34 @@ pub fn judge(probe: ProbeRun<'_>) -> ProbeVerdict {
 pub(crate) const BEYOND_MIN: f64 = 10.0;
 
 /// Returns the expected number of calls beyond the percentile of a threshold. None if the threshold
-/// has no percentile or has a window.
+/// is not about a percentile of call times, if it has a window, or without calls.
 fn calls_beyond(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<f64> {
     let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
-    let times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
-    let method = threshold.selector.method.and_then(|index| probe.names.get(index));
+    let is_about_call_times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
+    let method = threshold.selector.method.and_then(|index| probe.method_names.get(index));
     let rows = probe.methods.iter().filter(|row| method.is_none_or(|name| **name == *row.method));
     let calls: u64 = rows.map(|row| row.calls).sum();
-    let over_whole_run = threshold.window.is_none() && calls > 0;
-    (times && over_whole_run).then(|| calls as f64 * (1.0 - percent / 100.0))
+    (is_about_call_times && threshold.window.is_none() && calls > 0)
+        .then(|| calls as f64 * (1.0 - percent / 100.0))
 }
 
+/// Returns true if too few calls lie beyond the percentile of a threshold.
 fn has_few_calls(probe: ProbeRun<'_>, threshold: &Threshold) -> bool {
     // The slack of 5 % allows for slightly fewer calls than planned.
-    probe.tails && calls_beyond(probe, threshold).is_some_and(|beyond| beyond < 0.95 * BEYOND_MIN)
+    probe.needs_enough_calls
+        && calls_beyond(probe, threshold).is_some_and(|beyond| beyond < 0.95 * BEYOND_MIN)
 }
 
 /// Returns the first percentile that has too few calls beyond it, as a reason.
 fn find_few_calls(probe: ProbeRun<'_>) -> Option<Reason> {
-    let threshold_with_few_calls =
-        probe.thresholds.iter().find(|threshold| has_few_calls(probe, threshold))?;
-    let beyond = calls_beyond(probe, threshold_with_few_calls).unwrap_or_default();
-    let (threshold, rate) = (threshold_with_few_calls.text.clone(), super::round_rate(probe.rate));
-    Some(Reason::FewCalls { threshold, beyond, rate })
+    let threshold = probe.thresholds.iter().find(|threshold| has_few_calls(probe, threshold))?;
+    let beyond = calls_beyond(probe, threshold).unwrap_or_default();
+    let rate = super::round_rate(probe.rate);
+    Some(Reason::FewCalls { threshold: threshold.text.clone(), beyond, rate })
 }
 
-/// Returns true if the only failures are thresholds about percentiles of too few calls. The verdict
-/// has one reason for each failure.
+/// Returns true if every failure is a broken threshold about a percentile of too few calls. The
+/// verdict has one reason for each failure.
 fn broke_few_calls_only(probe: ProbeRun<'_>) -> bool {
     let broken = probe.thresholds.iter().zip(probe.outcomes).filter(|(_, outcome)| !outcome.kept);
     let broken: Vec<&Threshold> = broken.map(|(threshold, _)| threshold).collect();
@@ -224,27 +230,28 @@ fn broke_few_calls_only(probe: ProbeRun<'_>) -> bool {
         && broken.into_iter().all(|threshold| has_few_calls(probe, threshold))
 }
 
-/// Returns the complete seconds between warm-up and end. An incomplete last second would lower the
-/// rates.
+/// Returns the complete seconds after the warm-up, until the end of the load. An incomplete last
+/// second would lower the rates.
 fn measured_seconds<'a>(probe: &ProbeRun<'a>) -> Vec<&'a Second> {
-    let begins = std::iter::once(0.0).chain(probe.seconds.iter().map(|second| second.at));
-    let complete = begins.zip(probe.seconds).filter(|(begin, second)| second.at - begin > 0.5);
+    // `Second::at` is the end of a second, which is the start of the next second.
+    let starts = std::iter::once(0.0).chain(probe.seconds.iter().map(|second| second.at));
+    let complete = starts.zip(probe.seconds).filter(|(start, second)| second.at - start > 0.5);
     let is_measured =
         |second: &&Second| second.at > probe.warmup + 0.5 && second.at <= probe.end + 0.5;
     complete.map(|(_, second)| second).filter(is_measured).collect()
 }
 
-/// Returns the iterations per second that ended. They are the scheduled iterations that were not
-/// dropped, minus the growth of the backlog.
+/// Returns how many iterations ended per second: the scheduled iterations that were not dropped,
+/// minus the growth of the backlog.
 fn rate_of_ended(seconds: &[&Second], backlog: &[f64], seconds_per_point: f64) -> f64 {
     let Some((first_backlog, last_backlog)) = backlog.first().zip(backlog.last()) else {
         return 0.0;
     };
     let count = seconds.len() as f64;
-    let taken: u64 =
+    let accepted: u64 =
         seconds.iter().map(|second| second.scheduled.saturating_sub(second.dropped)).sum();
-    let grown = if count > 1.0 { (last_backlog - first_backlog) / (count - 1.0) } else { 0.0 };
-    ((taken as f64 / count - grown) / seconds_per_point).max(0.0)
+    let growth = if count > 1.0 { (last_backlog - first_backlog) / (count - 1.0) } else { 0.0 };
+    ((accepted as f64 / count - growth) / seconds_per_point).max(0.0)
 }
 
 /// Returns the growth of a backlog in iterations per second. It is the median slope between all
@@ -271,12 +278,16 @@ fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
 
 /// Returns the smallest margin of all thresholds and of the delivery, clamped to ±1. Its sign
 /// agrees with the outcome.
-fn smallest_margin(probe: ProbeRun<'_>, kept_up: f64, outcome: ProbeOutcome) -> Option<f64> {
+fn smallest_margin(
+    probe: ProbeRun<'_>,
+    delivery_margin: f64,
+    outcome: ProbeOutcome,
+) -> Option<f64> {
     let relative_margin = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
         relative_margin(threshold, outcome.observed?)
     };
     let margins = probe.thresholds.iter().zip(probe.outcomes).filter_map(relative_margin);
-    let smallest = margins.chain([kept_up]).fold(1.0, f64::min).clamp(-1.0, 1.0);
+    let smallest = margins.chain([delivery_margin]).fold(1.0, f64::min).clamp(-1.0, 1.0);
     match outcome {
         ProbeOutcome::Pass => Some(smallest.max(0.0)),
         // No limit was broken. The probe failed for another reason, such as a method that failed
@@ -287,8 +298,8 @@ fn smallest_margin(probe: ProbeRun<'_>, kept_up: f64, outcome: ProbeOutcome) -> 
     }
 }
 
-/// Returns the distance of a value to its limit, as a share of the limit; none for equality
-/// operators.
+/// Returns the distance of a value to its limit, as a share of the limit. Above 0 if the value is
+/// within the limit. `None` for equality operators.
 fn relative_margin(threshold: &Threshold, observed: f64) -> Option<f64> {
     let limit = threshold.limit;
     let scale = if limit == 0.0 { 1.0 } else { limit.abs() };
@@ -299,16 +310,16 @@ fn relative_margin(threshold: &Threshold, observed: f64) -> Option<f64> {
     }
 }
 
-/// Returns the limit that a failed probe broke. A threshold comes first: the one that broke
-/// earliest. Among several that broke then, it is the one farthest outside its limit. `behind` is
-/// the broken limit of the delivery.
-fn binding_limit(probe: ProbeRun<'_>, behind: Option<BindingLimit>) -> BindingLimit {
+/// Returns the limit that a failed probe broke: the threshold that broke first. If several broke at
+/// the same time, it is the threshold farthest outside its limit. Without a broken threshold it is
+/// `delivery_limit`, then a failing method, then the run's own verdict.
+fn find_binding_limit(probe: ProbeRun<'_>, delivery_limit: Option<BindingLimit>) -> BindingLimit {
     let broken = probe.thresholds.iter().zip(probe.outcomes).filter(|(_, outcome)| !outcome.kept);
     let first_broken = broken.min_by(|a, b| {
         order_of_breach(a).partial_cmp(&order_of_breach(b)).expect("no part is NaN")
     });
     if let Some((threshold, outcome)) = first_broken {
-        let method = threshold.selector.method.and_then(|index| probe.names.get(index));
+        let method = threshold.selector.method.and_then(|index| probe.method_names.get(index));
         return BindingLimit {
             limit: Limit::Objective(outcome.text.clone()),
             method: method
@@ -320,7 +331,7 @@ fn binding_limit(probe: ProbeRun<'_>, behind: Option<BindingLimit>) -> BindingLi
     }
     let failing = probe.methods.iter().filter(|row| row.calls > 0 && row.failed_share > 0.5);
     let failing = failing.max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
-    behind.unwrap_or_else(|| {
+    delivery_limit.unwrap_or_else(|| {
         let (limit, method, observed) = match failing {
             Some(row) => (Limit::MethodFails, Some(row.method.clone()), Some(row.failed_share)),
             None => (Limit::Verdict, find_busiest_method(probe), None),
@@ -329,32 +340,34 @@ fn binding_limit(probe: ProbeRun<'_>, behind: Option<BindingLimit>) -> BindingLi
     })
 }
 
+/// Returns the sort key of a broken threshold: the time of the breach, then the margin.
 fn order_of_breach(broken: &(&Threshold, &ThresholdOutcome)) -> (f64, f64) {
     let (threshold, outcome) = broken;
-    let outside = outcome.observed.and_then(|observed| relative_margin(threshold, observed));
-    (outcome.broken_at.unwrap_or(f64::MAX), outside.unwrap_or_default())
+    let margin = outcome.observed.and_then(|observed| relative_margin(threshold, observed));
+    (outcome.broken_at.unwrap_or(f64::MAX), margin.unwrap_or_default())
 }
 
-/// Returns the worst method under a threshold about all methods.
+/// Returns the method that contributed most to the breach of a threshold about all methods.
 fn find_worst_method(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
-    let by = |value: &dyn Fn(&Row) -> f64| {
+    let method_with_largest = |value: &dyn Fn(&Row) -> f64| {
         let rows = probe.methods.iter().filter(|row| row.calls > 0);
         let worst = rows.max_by(|a, b| value(a).total_cmp(&value(b)));
         worst.map(|row| row.method.clone())
     };
     match threshold.selector.metric.samples() {
         Samples::CallTimes(_, quantiles_of) => {
-            by(&|row| quantile_of(quantiles_of(row), threshold.aggregation))
+            method_with_largest(&|row| quantile_of(quantiles_of(row), threshold.aggregation))
         }
-        Samples::CallShare(is) => by(&|row| {
-            let counted = row.classes.iter().filter(|class| is(class.class));
+        Samples::CallShare(is_counted) => method_with_largest(&|row| {
+            let counted = row.classes.iter().filter(|class| is_counted(class.class));
             counted.map(|class| class.calls).sum::<u64>() as f64
         }),
         _ => find_busiest_method(probe),
     }
 }
 
-/// Returns the published quantile of an aggregation. Other percentiles use the next higher one.
+/// Returns the value of an aggregation. A result has only a few percentiles, so other percentiles
+/// use the next higher one.
 fn quantile_of(quantiles: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
     match aggregation {
         Aggregation::Avg => quantiles.mean_ms,
@@ -372,11 +385,12 @@ fn quantile_of(quantiles: &lab_model::results::Quantiles, aggregation: Aggregati
 /// largest product of calls and mean service time at the baseline. Service times of the probe
 /// itself are useless under overload, because all methods wait equally long.
 fn find_busiest_method(probe: ProbeRun<'_>) -> Option<String> {
-    let work = |row: &&Row| {
-        let calm = probe.baseline.iter().find(|calm| calm.method == row.method);
-        row.calls as f64 * calm.map_or(row.service.mean_ms, |calm| calm.service.mean_ms)
+    let time_spent_ms = |row: &&Row| {
+        let idle_row = probe.baseline.iter().find(|baseline| baseline.method == row.method);
+        row.calls as f64 * idle_row.map_or(row.service.mean_ms, |idle| idle.service.mean_ms)
     };
-    let busiest = probe.methods.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
+    let busiest =
+        probe.methods.iter().max_by(|a, b| time_spent_ms(a).total_cmp(&time_spent_ms(b)))?;
     Some(busiest.method.clone())
 }
 

@@ -15,11 +15,11 @@ pub(super) enum Majority {
     Limited,
     /// Only invalid probes, at least two.
     Invalid,
-    /// One invalid probe; it is repeated.
-    Open,
+    /// Only one invalid probe; the search repeats it.
+    OnceInvalid,
 }
 
-/// All probes at one rate.
+/// Counts of all probes at one rate, by outcome.
 #[derive(Clone, Debug, Default)]
 struct Level {
     rate: f64,
@@ -27,7 +27,9 @@ struct Level {
     fails: usize,
     limited: usize,
     invalid: usize,
+    /// Outcome of the last soak that passed or failed.
     soak: Option<ProbeOutcome>,
+    /// Outcome and margin of each probe that has a margin.
     margins: Vec<(ProbeOutcome, f64)>,
 }
 
@@ -56,7 +58,7 @@ impl Level {
         match (self.passes, self.fails) {
             (0, 0) if self.limited > 0 => Majority::Limited,
             (0, 0) if self.invalid >= 2 => Majority::Invalid,
-            (0, 0) => Majority::Open,
+            (0, 0) => Majority::OnceInvalid,
             (passes, fails) if passes > fails => Majority::Pass,
             _ => Majority::Fail,
         }
@@ -72,7 +74,8 @@ impl Level {
 pub(super) struct Levels(Vec<Level>);
 
 impl Levels {
-    pub(super) fn of(history: &[Probe]) -> Levels {
+    /// Groups probes by rate. Baselines are left out.
+    pub(super) fn group(history: &[Probe]) -> Levels {
         let mut levels: Vec<Level> = Vec::new();
         for probe in history.iter().filter(|probe| probe.kind != Kind::Baseline) {
             match levels.iter_mut().find(|level| level.rate == probe.rate) {
@@ -92,6 +95,7 @@ impl Levels {
         self.0.iter().filter(move |level| level.majority() == majority)
     }
 
+    /// Returns the lowest rate that was tried.
     pub(super) fn lowest(&self) -> Option<f64> {
         self.0.first().map(|level| level.rate)
     }
@@ -100,20 +104,22 @@ impl Levels {
         self.with_majority(Majority::Fail).next().map(|level| level.rate)
     }
 
+    /// Returns the highest rate that passed below the lowest fail.
     pub(super) fn highest_pass(&self) -> Option<f64> {
-        let fail = self.lowest_fail().unwrap_or(f64::INFINITY);
+        let lowest_fail = self.lowest_fail().unwrap_or(f64::INFINITY);
         let passes = self.with_majority(Majority::Pass).rev();
-        passes.map(|level| level.rate).find(|rate| *rate < fail)
+        passes.map(|level| level.rate).find(|rate| *rate < lowest_fail)
     }
 
-    /// Returns the lowest rate above the highest pass at which the probes say nothing about the
-    /// target.
+    /// Returns the ceiling of the search: the lowest rate above the highest pass whose majority is
+    /// [`Majority::Limited`] or [`Majority::Invalid`]. Its probes neither pass nor fail.
     pub(super) fn ceiling(&self) -> Option<(f64, Majority)> {
-        let pass = self.highest_pass().unwrap_or(0.0);
-        let unknown = |level: &&Level| {
-            level.rate > pass && matches!(level.majority(), Majority::Limited | Majority::Invalid)
+        let highest_pass = self.highest_pass().unwrap_or(0.0);
+        let is_ceiling = |level: &&Level| {
+            let neither = matches!(level.majority(), Majority::Limited | Majority::Invalid);
+            level.rate > highest_pass && neither
         };
-        self.0.iter().find(unknown).map(|level| (level.rate, level.majority()))
+        self.0.iter().find(is_ceiling).map(|level| (level.rate, level.majority()))
     }
 
     /// Returns the upper end of the search interval: the lowest fail or the ceiling.
@@ -124,31 +130,33 @@ impl Levels {
 
     /// Returns the lowest rate whose only probe was invalid.
     pub(super) fn rate_once_invalid(&self) -> Option<f64> {
-        self.with_majority(Majority::Open).next().map(|level| level.rate)
+        self.with_majority(Majority::OnceInvalid).next().map(|level| level.rate)
     }
 
-    /// Returns false if a rate passed above one that failed.
+    /// Returns true if no rate passed above a rate that failed.
     pub(super) fn is_monotone(&self) -> bool {
-        let fail = self.lowest_fail().unwrap_or(f64::INFINITY);
-        self.with_majority(Majority::Pass).all(|level| level.rate < fail)
+        let lowest_fail = self.lowest_fail().unwrap_or(f64::INFINITY);
+        self.with_majority(Majority::Pass).all(|level| level.rate < lowest_fail)
     }
 
-    /// Returns a rate to repeat if a rate fails and a higher rate passes: the one with fewer
-    /// probes, until both are decided.
+    /// Returns a rate to repeat if the lowest fail contradicts a higher rate that passed. This is
+    /// the rate with fewer probes among those that are not decided. `None` without a contradiction,
+    /// or once both rates are decided.
     pub(super) fn contradicted_rate(&self, repeats: usize) -> Option<f64> {
         let fail = self.with_majority(Majority::Fail).next()?;
         let pass = self.with_majority(Majority::Pass).find(|level| level.rate > fail.rate)?;
-        let open = [fail, pass].into_iter().filter(|level| !level.is_decided(repeats));
-        open.min_by_key(|level| level.passes + level.fails).map(|level| level.rate)
+        let undecided = [fail, pass].into_iter().filter(|level| !level.is_decided(repeats));
+        undecided.min_by_key(|level| level.passes + level.fails).map(|level| level.rate)
     }
 
+    /// Returns true if further probes at this rate, up to `repeats`, cannot change its outcome.
     pub(super) fn is_decided(&self, rate: f64, repeats: usize) -> bool {
-        self.at(rate).is_some_and(|level| level.is_decided(repeats))
+        self.level(rate).is_some_and(|level| level.is_decided(repeats))
     }
 
-    /// Returns the mean margin of those probes at a rate that agree with the majority.
+    /// Returns the mean margin of the probes at a rate whose outcome agrees with the majority.
     pub(super) fn margin(&self, rate: f64) -> Option<f64> {
-        let level = self.at(rate)?;
+        let level = self.level(rate)?;
         let majority = match level.majority() {
             Majority::Pass => ProbeOutcome::Pass,
             _ => ProbeOutcome::Fail,
@@ -158,7 +166,7 @@ impl Levels {
         crate::analysis::statistics::mean(&margins.collect::<Vec<_>>())
     }
 
-    fn at(&self, rate: f64) -> Option<&Level> {
+    fn level(&self, rate: f64) -> Option<&Level> {
         self.0.iter().find(|level| level.rate == rate)
     }
 }

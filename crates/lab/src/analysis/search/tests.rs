@@ -1,5 +1,6 @@
-//! Searches against made-up targets in virtual time: no socket, no clock. Each target has a known
-//! capacity, and something that makes it hard to find.
+//! Goal: a search finds the capacity of a target, or reports why it cannot. Method: searches
+//! against simulated targets in virtual time, without sockets and clocks. Each target has a known
+//! capacity and a property that makes the capacity hard to find.
 
 use lab_model::results::capacity::{Boundary, EndReason, Kind, ProbeOutcome};
 use rand::rngs::StdRng;
@@ -19,7 +20,8 @@ const SETTINGS: Settings = Settings {
     soak: true,
 };
 
-/// What a target does with a probe: kind, rate and drains before it in, what is seen out.
+/// A simulated target. The arguments are the kind and the rate of a probe and the drain times
+/// before it. Returns outcome, margin and health.
 type Target<'a> = dyn FnMut(Kind, f64, u32) -> (ProbeOutcome, Option<f64>, Health) + 'a;
 
 const CALM: Health = Health { p50_ms: 2.0, failed_share: 0.0 };
@@ -35,7 +37,7 @@ fn search(settings: &Settings, target: &mut Target<'_>) -> (EndReason, Summary, 
             Step::Probe { kind, rate, drains } => {
                 let (outcome, margin, health) = target(kind, rate, drains);
                 history.push(Probe { kind, rate, outcome, margin, health, drains });
-                // Baselines come at most four for each probe.
+                // At most four baselines follow each probe.
                 assert!(history.len() <= 5 * probes_max(settings) + 5, "it does not end");
             }
         }
@@ -67,14 +69,14 @@ fn five_known_capacities_are_found_within_three_per_cent() {
         assert!(summary.monotone);
         assert_eq!(summary.soak_held, Some(true));
         assert_eq!(summary.boundary, Boundary::Gradual);
-        assert_eq!(history[summary.failed.unwrap()].rate, fail);
-        assert_eq!(history[summary.passed.unwrap()].kind, Kind::Soak);
+        assert_eq!(history[summary.failed_index.unwrap()].rate, fail);
+        assert_eq!(history[summary.passed_index.unwrap()].kind, Kind::Soak);
         assert!(history.len() <= 40, "{} probes for {capacity}", history.len());
     }
 }
 
-/// Near its capacity the target passes or fails by chance, with a width of 1 %; one probe of thirty
-/// anywhere comes out wrong altogether.
+/// Within 1 % of its capacity the target passes or fails by chance. One probe in thirty has the
+/// wrong outcome at any rate.
 #[test]
 fn a_noisy_target_is_still_found() {
     let (mut near, mut probes) = (0, 0);
@@ -90,14 +92,15 @@ fn a_noisy_target_is_still_found() {
         let (_, summary, history) = search(&SETTINGS, &mut target);
         probes += history.len();
         let pass = summary.highest_pass.unwrap();
-        // One step lower where chance broke a soak: only what held is given.
+        // If chance breaks a soak, the result is one step lower, because only rates whose soak held
+        // count.
         near += usize::from((-0.08..=0.03).contains(&(pass / capacity - 1.0)));
     }
     assert!(near >= 90, "{near} of 100 within 3 %, or a step of a soak below");
     assert!(probes / 100 <= 45, "{} probes each", probes / 100);
 }
 
-/// The majority is what saves the case above: a single wrong fail far below the capacity.
+/// A single wrong fail, far below the capacity, is outvoted by repeated probes.
 #[test]
 fn one_wrong_fail_is_looked_at_again() {
     let mut wrong = true;
@@ -117,8 +120,8 @@ fn one_wrong_fail_is_looked_at_again() {
     assert!(history.iter().filter(|probe| probe.rate == 400.0).count() >= 3);
 }
 
-/// A fail below a pass: both are made again until a majority decides; if it stays, it is said, and
-/// the careful side is the answer.
+/// A rate fails and a higher rate passes. Both are repeated until a majority decides. If the
+/// contradiction stays, it is reported, and the lower rate is the result.
 #[test]
 fn passes_above_fails_are_reported() {
     let probe = |rate, outcome| Probe {
@@ -165,7 +168,8 @@ fn a_cliff_is_called_a_cliff() {
     assert_eq!(summary.boundary, Boundary::Cliff);
 }
 
-/// The generator gives out at 980: never a pass, never a fail, and no endless climb.
+/// The generator is the limit above 980/s. No probe fails, and the search does not climb without
+/// end.
 #[test]
 fn a_limited_generator_gives_at_least() {
     let mut target = |_, rate: f64, _| {
@@ -178,7 +182,7 @@ fn a_limited_generator_gives_at_least() {
     let pass = summary.highest_pass.unwrap();
     assert!((880.0..=980.0).contains(&pass), "{pass}");
     assert!(history.len() <= 20, "{}", history.len());
-    // Nothing could be measured at all: it goes down, then says so.
+    // If no rate can be measured, the search goes down and then ends.
     let (end, summary, _) =
         search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::ClientLimited, None, CALM));
     assert_eq!((end, summary.highest_pass), (EndReason::ClientLimited, None));
@@ -186,7 +190,8 @@ fn a_limited_generator_gives_at_least() {
     assert_eq!((end, summary.highest_pass), (EndReason::Invalid, None));
 }
 
-/// A generator that gives out at 1800, above the target's 1500, must not hide the 1500.
+/// The limit of the generator (1800/s) is above that of the target (1700/s), so the target's limit
+/// is found.
 #[test]
 fn a_target_below_the_generators_limit_is_found() {
     let mut target = |_, rate: f64, _| {
@@ -217,7 +222,7 @@ fn an_invalid_probe_is_made_again_once() {
     assert_eq!(history.iter().filter(|probe| probe.rate == 400.0).count(), 2);
 }
 
-/// After an overload the target holds only half until it was left alone for four drains.
+/// After an overload the target has half its capacity until a pause of four drain times.
 #[test]
 fn a_target_that_needs_rest_gets_it() {
     let mut tired = false;
@@ -234,12 +239,12 @@ fn a_target_that_needs_rest_gets_it() {
     within(&summary, 1_000.0, 0.03);
     assert_eq!(summary.degraded, None);
     assert_eq!(summary.recovery_drains, 4);
-    // It is learnt once: later overloads are followed by the long wait at once.
+    // The search learns the long pause once and uses it after later overloads.
     let waits = history.iter().filter(|probe| probe.kind == Kind::Baseline && probe.drains < 4);
     assert!(waits.count() <= 4, "{history:?}");
 }
 
-/// After the first overload the target is slower for ever.
+/// After the first overload the target stays slower.
 #[test]
 fn a_target_that_never_recovers_is_reported() {
     let mut broken = false;
@@ -259,8 +264,8 @@ fn a_target_that_never_recovers_is_reported() {
     within(&summary, 700.0, 0.03);
 }
 
-/// Each probe costs the target half a per cent of its capacity for ever; the search must end, and
-/// what it names must be close to what the target holds by then.
+/// Each probe reduces the capacity by half a per cent for good. The search must end, and its result
+/// must be close to the capacity at that time.
 #[test]
 fn a_slow_degradation_ends() {
     let mut capacity = 5_000.0;
@@ -277,7 +282,7 @@ fn a_slow_degradation_ends() {
 
 #[test]
 fn a_soak_that_fails_steps_down() {
-    // For the time of a probe it holds 1000, for longer only 940.
+    // The capacity is 1000/s for the time of a probe, but 940/s for a soak.
     let mut target = |kind: Kind, rate: f64, _| {
         let capacity = if kind == Kind::Soak { 940.0 } else { 1_000.0 };
         (if rate <= capacity { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, CALM)
@@ -286,8 +291,8 @@ fn a_soak_that_fails_steps_down() {
     assert_eq!(end, EndReason::Converged);
     assert_eq!(summary.soak_held, Some(true));
     assert!((880.0..=940.0).contains(&summary.highest_pass.unwrap()), "{summary:?}");
-    assert_eq!(history[summary.failed.unwrap()].kind, Kind::Soak);
-    // It never holds: three soaks, then the answer is what short probes say below them.
+    assert_eq!(history[summary.failed_index.unwrap()].kind, Kind::Soak);
+    // No soak ever passes. After three soaks, the result follows from short probes at lower rates.
     let mut never = |kind: Kind, rate: f64, _| {
         let fails = kind == Kind::Soak || rate > 1_000.0;
         (if fails { ProbeOutcome::Fail } else { ProbeOutcome::Pass }, None, CALM)
@@ -305,12 +310,12 @@ fn reaching_the_lowest_or_highest_rate_is_reported() {
     let (end, summary, history) = search(&SETTINGS, &mut sharp(0.1));
     assert_eq!((end, summary.highest_pass), (EndReason::NothingPassed, None));
     assert!(history.len() <= 16, "{}", history.len());
-    let one = Settings { rate_max: 100.0, soak: false, ..SETTINGS };
-    let (end, summary, _) = search(&one, &mut sharp(1e9));
+    let single_rate = Settings { rate_max: 100.0, soak: false, ..SETTINGS };
+    let (end, summary, _) = search(&single_rate, &mut sharp(1e9));
     assert_eq!((end, summary.highest_pass), (EndReason::RateMax, Some(100.0)));
 }
 
-/// More than half of the calls fail at the lowest rate of all: the load is no longer the question.
+/// Most calls fail even at the lowest rate, so the load is not the cause.
 #[test]
 fn a_broken_target_is_not_searched() {
     let broken = Health { p50_ms: 2.0, failed_share: 0.9 };
@@ -319,7 +324,7 @@ fn a_broken_target_is_not_searched() {
     assert_eq!((end, summary.highest_pass, history.len()), (EndReason::NothingPassed, None, 1));
 }
 
-/// Whatever a target says, the search ends, and within its limit of probes.
+/// The search ends within its maximum number of probes, whatever the outcomes are.
 #[test]
 fn chance_alone_ends_too() {
     for seed in 0..300 {
@@ -373,8 +378,8 @@ fn rates_have_four_digits() {
     assert_eq!(round_rate(0.0), 0.0);
 }
 
-/// A generator that is the limit, or cannot be believed, at the slowest rate already: two
-/// baselines, and not a probe at each of seven rates.
+/// If the generator is the limit, or the numbers are invalid, even at the baseline, the search ends
+/// after two baselines. It does not probe seven lower rates.
 #[test]
 fn baselines_that_cannot_be_believed_end_the_search() {
     for (outcome, end) in [
@@ -389,22 +394,26 @@ fn baselines_that_cannot_be_believed_end_the_search() {
     }
 }
 
-/// One of them is made again, and no more is made of it.
+/// A single invalid baseline is repeated, and the search continues.
 #[test]
 fn a_baseline_that_cannot_be_believed_once_is_made_again() {
-    let mut odd = vec![1, 7];
-    let mut nth = 0;
+    let mut invalid_from = vec![1, 7];
+    let mut probe_count = 0;
     let mut sharp = sharp(1_234.0);
     let (end, summary, history) = search(&SETTINGS, &mut |kind, rate, drains| {
-        nth += 1;
-        let seen = sharp(kind, rate, drains);
-        if kind == Kind::Baseline && odd.first().is_some_and(|first| *first <= nth) {
-            odd.remove(0);
+        probe_count += 1;
+        let result = sharp(kind, rate, drains);
+        if kind == Kind::Baseline && invalid_from.first().is_some_and(|first| *first <= probe_count)
+        {
+            invalid_from.remove(0);
             return (ProbeOutcome::Invalid, None, CALM);
         }
-        seen
+        result
     });
-    assert_eq!((end, summary.baselines_invalid, odd.len()), (EndReason::Converged, false, 0));
+    assert_eq!(
+        (end, summary.baselines_invalid, invalid_from.len()),
+        (EndReason::Converged, false, 0)
+    );
     within(&summary, 1_234.0, 0.03);
     let invalid = |probe: &Probe| probe.outcome == ProbeOutcome::Invalid;
     assert!(
@@ -415,7 +424,7 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
     );
 }
 
-/// What was learnt before the machine got busy stays learnt.
+/// Passes from the time before the generator got busy remain in the result.
 #[test]
 fn baselines_that_become_unbelievable_leave_what_passed() {
     let mut busy = false;
@@ -434,7 +443,7 @@ fn probe_of(kind: Kind, rate: f64, outcome: ProbeOutcome) -> Probe {
     Probe { kind, rate, outcome, margin: None, health, drains: 1 }
 }
 
-/// 175/s passed short probes, a soak failed at 178.1/s and the next one held at 169.2/s.
+/// 175/s passed short probes. A soak failed at 178.1/s, and the next soak passed at 169.2/s.
 #[test]
 fn only_a_rate_whose_soak_held_is_called_held() {
     let history = [
@@ -446,7 +455,7 @@ fn only_a_rate_whose_soak_held_is_called_held() {
     ];
     let summary = summarize(&SETTINGS, &history);
     assert_eq!((summary.highest_pass, summary.lowest_fail), (Some(169.2), Some(178.1)));
-    assert_eq!((summary.soak_held, summary.passed), (Some(true), Some(4)));
+    assert_eq!((summary.soak_held, summary.passed_index), (Some(true), Some(4)));
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use super::{CONFIDENCE, Interval, mean};
 
 /// Number of random sign patterns that are tried if there are too many pairs to try all patterns.
-pub const RESAMPLES: usize = 10_000;
+pub const RANDOM_PATTERNS: usize = 10_000;
 
 /// Maximum number of pairs for which all sign patterns are tried: 2¹⁶ sums.
-const SIGNS_MAX: usize = 16;
+const EXACT_PAIRS_MAX: usize = 16;
 
 /// Returns the two-sided p-value of a mean paired difference by Fisher's randomisation test (The
-/// Design of Experiments, 1935). It is the share of sign patterns with a sum at least as large.
-/// Exact up to 16 pairs, else estimated from [`RESAMPLES`] random patterns. None without pairs.
+/// Design of Experiments, 1935). A sign pattern flips the signs of some differences. The p-value is
+/// the share of patterns whose sum is at least as far from 0 as the observed sum. It is exact for
+/// up to 16 pairs, else estimated from [`RANDOM_PATTERNS`] random patterns. None without pairs.
 pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64> {
     if differences.is_empty() {
         return None;
@@ -18,22 +19,24 @@ pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64
     let observed = differences.iter().sum::<f64>().abs();
     // The slack treats sums as equal if they differ only by rounding.
     let slack = 1e-9 * differences.iter().map(|value| value.abs()).sum::<f64>();
-    let is_extreme = |mut bit: Box<dyn FnMut(usize) -> bool + '_>| {
-        let signed = |(index, value): (usize, &f64)| if bit(index) { *value } else { -value };
+    let is_extreme = |mut keeps_sign: Box<dyn FnMut(usize) -> bool + '_>| {
+        let signed =
+            |(index, value): (usize, &f64)| if keeps_sign(index) { *value } else { -value };
         differences.iter().enumerate().map(signed).sum::<f64>().abs() >= observed - slack
     };
-    if differences.len() <= SIGNS_MAX {
+    if differences.len() <= EXACT_PAIRS_MAX {
         let patterns = 1_u32 << differences.len();
         let extreme = (0..patterns)
-            .filter(|signs| is_extreme(Box::new(|index| signs >> index & 1 == 1)))
+            .filter(|pattern| is_extreme(Box::new(|index| pattern >> index & 1 == 1)))
             .count();
         return Some(extreme as f64 / f64::from(patterns));
     }
+    // The observed signs count as one extreme pattern, so the p-value is never 0.
     let mut extreme = 1;
-    for _ in 0..RESAMPLES {
+    for _ in 0..RANDOM_PATTERNS {
         extreme += usize::from(is_extreme(Box::new(|_| random() >> 32 & 1 == 1)));
     }
-    Some(extreme as f64 / (RESAMPLES + 1) as f64)
+    Some(extreme as f64 / (RANDOM_PATTERNS + 1) as f64)
 }
 
 /// Number of bootstrap samples. Efron & Tibshirani (An Introduction to the Bootstrap, 1993, 14.2)

@@ -14,45 +14,46 @@ pub fn lag_one(series: &[f64]) -> f64 {
 /// Returns the effective sample size of a series: n(1−ρ)/(1+ρ) for a first-order autoregressive
 /// series (Bayley & Hammersley 1946). It is at most the length of the series and may be below 1.
 ///
-/// ρ is the lag-one correlation, corrected for its bias of −(1+4ρ)/n in short series (Marriott &
-/// Pope 1954), plus `errors` of its standard errors √((1−ρ²)/n) (Bartlett 1946).
-pub fn effective_count(series: &[f64], errors: f64) -> f64 {
+/// ρ is the lag-one autocorrelation, corrected for its bias of −(1+4ρ)/n in short series (Marriott
+/// & Pope 1954). To be careful, `error_count` of its standard errors √((1−ρ²)/n) (Bartlett 1946)
+/// are added. With fewer than five values, the length of the series is returned.
+pub fn effective_count(series: &[f64], error_count: f64) -> f64 {
     let count = series.len() as f64;
     if series.len() < 5 {
         return count;
     }
-    let raw = lag_one(series);
-    let corrected = (count * raw + 1.0) / (count - 4.0);
-    let error = ((1.0 - raw.powi(2)).max(0.0) / count).sqrt();
-    let rho = (corrected + errors * error).clamp(0.0, 0.999);
+    let raw_rho = lag_one(series);
+    let corrected_rho = (count * raw_rho + 1.0) / (count - 4.0);
+    let standard_error = ((1.0 - raw_rho.powi(2)).max(0.0) / count).sqrt();
+    let rho = (corrected_rho + error_count * standard_error).clamp(0.0, 0.999);
     count * (1.0 - rho) / (1.0 + rho)
 }
 
 /// Returns the means of `batches` batches of equal length, in order. The oldest values are dropped
 /// if they do not fill a batch. The result is empty if there are fewer values than batches.
 pub fn batch_means(series: &[f64], batches: usize) -> Vec<f64> {
-    let size = series.len().checked_div(batches).unwrap_or(0);
-    if size == 0 {
+    let batch_size = series.len().checked_div(batches).unwrap_or(0);
+    if batch_size == 0 {
         return Vec::new();
     }
-    let used = &series[series.len() - size * batches..];
-    used.chunks(size).map(|batch| batch.iter().sum::<f64>() / size as f64).collect()
+    let used_values = &series[series.len() - batch_size * batches..];
+    let chunks = used_values.chunks(batch_size);
+    chunks.map(|batch| batch.iter().sum::<f64>() / batch_size as f64).collect()
 }
 
 /// Smallest number of values of a series for an estimate of its autocorrelation.
-const LENGTH_MIN: usize = 20;
-/// Smallest number of batches for an estimate of their autocorrelation. A series is not divided
-/// into fewer.
+const VALUES_MIN: usize = 20;
+/// Smallest number of batches for an estimate of their autocorrelation.
 const BATCHES_MIN: usize = 15;
-/// A series is constant if its relative standard deviation is below this.
-const EQUAL: f64 = 1e-9;
+/// A series counts as constant up to this relative standard deviation.
+const CONSTANT_DEVIATION_MAX: f64 = 1e-9;
 /// The spread cannot be estimated if the effective sample size is below this.
-const EFFECTIVE_MIN: f64 = 1.2;
-/// Number of standard errors that are added to the lag-one correlation. Its estimate is too low for
-/// about half of all drifting series.
-const ERRORS: f64 = 1.6;
-/// The same number for batch means. There are fewer batch means than values, so each standard error
-/// is larger.
+const EFFECTIVE_COUNT_MIN: f64 = 1.2;
+/// Number of standard errors that are added to the autocorrelation of values. The plain estimate is
+/// too low for about half of all drifting series.
+const ERRORS_OF_VALUES: f64 = 1.6;
+/// Number of standard errors that are added to the autocorrelation of batch means. It is lower,
+/// because there are fewer batch means than values, so each standard error is larger.
 const ERRORS_OF_BATCHES: f64 = 0.8;
 
 /// Returns the mean of an autocorrelated series with its uncertainty. `None` if the series has
@@ -63,34 +64,36 @@ const ERRORS_OF_BATCHES: f64 = 0.8;
 /// is used, because only batches reveal a slow drift below fast noise. The constants were chosen by
 /// the coverage of the intervals, which `analysis/compare/tests/coverage.rs` measures.
 pub fn estimate(series: &[f64]) -> Option<Estimate> {
-    if series.len() < LENGTH_MIN {
+    if series.len() < VALUES_MIN {
         return None;
     }
-    let (centre, spread) = (mean(series)?, variance(series)?);
-    if spread <= (EQUAL * centre).powi(2) {
+    let (series_mean, series_variance) = (mean(series)?, variance(series)?);
+    if series_variance <= (CONSTANT_DEVIATION_MAX * series_mean).powi(2) {
         let freedom = series.len() as f64 - 1.0;
-        return Some(Estimate { mean: centre, variance: 0.0, freedom });
+        return Some(Estimate { mean: series_mean, variance: 0.0, freedom });
     }
-    let mut widest = dependent(series, ERRORS)?;
-    let mut size = 2;
-    while series.len() / size >= BATCHES_MIN {
-        let means = batch_means(series, series.len() / size);
-        let coarser = dependent(&means, ERRORS_OF_BATCHES)?;
+    let mut widest = estimate_at_one_scale(series, ERRORS_OF_VALUES)?;
+    let mut batch_size = 2;
+    while series.len() / batch_size >= BATCHES_MIN {
+        let means = batch_means(series, series.len() / batch_size);
+        let coarser = estimate_at_one_scale(&means, ERRORS_OF_BATCHES)?;
         if coarser.variance > widest.variance {
             widest = coarser;
         }
-        size *= 2;
+        batch_size *= 2;
     }
-    Some(Estimate { mean: centre, ..widest })
+    Some(Estimate { mean: series_mean, ..widest })
 }
 
-/// Returns the estimate from one series of values or batch means.
-fn dependent(series: &[f64], errors: f64) -> Option<Estimate> {
-    let effective = effective_count(series, errors);
-    if effective < EFFECTIVE_MIN {
+/// Returns the estimate from the values alone, or from the means of batches of one size. `None` if
+/// the series drifts too much.
+fn estimate_at_one_scale(series: &[f64], error_count: f64) -> Option<Estimate> {
+    let effective = effective_count(series, error_count);
+    if effective < EFFECTIVE_COUNT_MIN {
         return None;
     }
-    // The sample variance of dependent values is (n_eff − 1)/n_eff of the true one.
+    // The sample variance of dependent values is (n_eff − 1)/n_eff of the true one. So the variance
+    // of the mean is the sample variance divided by n_eff − 1.
     let freedom = effective - 1.0;
     Some(Estimate { mean: mean(series)?, variance: variance(series)? / freedom, freedom })
 }

@@ -1,4 +1,5 @@
-//! Against published values and against what is known of made-up series. A test names its source.
+//! Goal: the functions return published values, or the known properties of made-up series. Each
+//! test names its source.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -19,7 +20,7 @@ fn normal(random: &mut StdRng) -> f64 {
     (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// A first-order autoregressive series of variance 1.
+/// Returns a first-order autoregressive series with variance 1.
 fn autoregressive(random: &mut StdRng, count: usize, rho: f64) -> Vec<f64> {
     let mut value = normal(random);
     let scale = (1.0 - rho * rho).sqrt();
@@ -47,27 +48,28 @@ fn mann_whitney_gives_the_textbook_chance() {
     near(actual.p, 2.0 * 0.1272, 2e-4);
 }
 
-/// The smallest two-sided chances: 0.1 for 3, 0.029 for 4, 0.008 for 5 values each; and the
-/// critical values of the usual table: U of 2 for 5 and 5, 13 for 8 and 8, 23 for 10 and 10.
+/// The smallest two-sided p-values are 0.1 for 3, 0.029 for 4 and 0.008 for 5 values each. The
+/// critical values of U in the usual table are 2 for 5 and 5, 13 for 8 and 8, and 23 for 10 and 10
+/// values.
 #[test]
 fn mann_whitney_reaches_what_tables_say() {
-    let apart = |count: usize| {
+    let p_of_separate_samples = |count: usize| {
         let a: Vec<f64> = (0..count).map(|value| value as f64).collect();
         let b: Vec<f64> = a.iter().map(|value| value + 100.0).collect();
         mann_whitney(&a, &b).unwrap().p
     };
-    near(apart(3), 0.1, 1e-9);
-    near(apart(4), 2.0 / 70.0, 1e-9);
-    near(apart(5), 2.0 / 252.0, 1e-9);
+    near(p_of_separate_samples(3), 0.1, 1e-9);
+    near(p_of_separate_samples(4), 2.0 / 70.0, 1e-9);
+    near(p_of_separate_samples(5), 2.0 / 252.0, 1e-9);
     for (count, critical) in [(5, 2), (8, 13), (10, 23)] {
-        // The interval's rank is the critical value plus one.
+        // The rank of the interval is the critical value plus one.
         let values: Vec<f64> = (0..count).map(f64::from).collect();
         let shifted: Vec<f64> = values.iter().map(|value| value * 1000.0).collect();
         let interval = hodges_lehmann(&values, &shifted).unwrap().1.unwrap();
-        let mut all: Vec<f64> =
+        let mut differences: Vec<f64> =
             shifted.iter().flat_map(|y| values.iter().map(move |x| y - x)).collect();
-        all.sort_by(f64::total_cmp);
-        assert_eq!(interval.low, all[critical]);
+        differences.sort_by(f64::total_cmp);
+        assert_eq!(interval.low, differences[critical]);
     }
     assert_eq!(hodges_lehmann(&[1.0, 2.0, 3.0], &[7.0, 8.0, 9.0]).unwrap().1, None);
 }
@@ -77,7 +79,7 @@ fn ties_and_many_values_agree_with_each_other() {
     assert_eq!(mann_whitney(&[1.0; 5], &[1.0; 5]).unwrap().p, 1.0);
     assert_eq!(mann_whitney(&[1.0; 60], &[1.0; 60]).unwrap().p, 1.0);
     assert_eq!(mann_whitney(&[], &[1.0]), None);
-    // 25 and 25 are exact, 26 and 25 are not: the step between them must be small.
+    // The test is exact for 25 and 25 values, but not for 26 and 25. Both p-values must be close.
     let mut random = StdRng::seed_from_u64(4);
     let a: Vec<f64> = (0..25).map(|_| (normal(&mut random) * 4.0).round()).collect();
     let b: Vec<f64> = (0..25).map(|_| (normal(&mut random) * 4.0 + 2.0).round()).collect();
@@ -100,9 +102,10 @@ fn holm_corrects_as_published() {
 /// −3.365 to 0.205 of first minus second.
 #[test]
 fn welch_gives_the_textbook_interval() {
-    let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
-    let two = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
-    let actual = difference(Estimate::of(&two).unwrap(), Estimate::of(&one).unwrap());
+    let first_drug = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
+    let second_drug = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
+    let actual =
+        difference(Estimate::of(&second_drug).unwrap(), Estimate::of(&first_drug).unwrap());
     near(actual.freedom, 17.776, 1e-3);
     near(actual.p, 0.07939, 1e-5);
     near(actual.interval.low, -3.365_483, 1e-5);
@@ -111,9 +114,9 @@ fn welch_gives_the_textbook_interval() {
 
 #[test]
 fn welch_without_any_spread_is_certain() {
-    let of = |value| Estimate { mean: value, variance: 0.0, freedom: 3.0 };
-    assert_eq!(difference(of(2.0), of(2.0)).p, 1.0);
-    assert_eq!(difference(of(2.0), of(3.0)).p, 0.0);
+    let without_spread = |value| Estimate { mean: value, variance: 0.0, freedom: 3.0 };
+    assert_eq!(difference(without_spread(2.0), without_spread(2.0)).p, 1.0);
+    assert_eq!(difference(without_spread(2.0), without_spread(3.0)).p, 0.0);
 }
 
 /// Kendall 1975; R's `cor.test` on the same nine pairs gives the exact 0.1194.
@@ -140,7 +143,8 @@ fn signs_give_fishers_own_chance() {
     assert_eq!(signs(&[], &mut || 0), None);
 }
 
-/// A first-order series of correlation ρ is worth n(1−ρ)/(1+ρ): a third at 0.5, a ninth at 0.8.
+/// A first-order series with correlation ρ counts as n(1−ρ)/(1+ρ) values: a third at 0.5, a ninth
+/// at 0.8.
 #[test]
 fn dependent_values_count_less() {
     let mut random = StdRng::seed_from_u64(7);
@@ -152,8 +156,8 @@ fn dependent_values_count_less() {
     assert!(effective_count(&[1.0, 2.0], 0.0) <= 2.0);
 }
 
-/// The estimate's interval must hold the true mean in at least 93 % of short dependent series,
-/// where a plain standard error holds it in about half.
+/// The interval must contain the true mean of at least 93 % of short dependent series. An interval
+/// from a plain standard error contains it in about half of them.
 #[test]
 fn the_mean_of_a_dependent_series_is_uncertain_enough() {
     let mut random = StdRng::seed_from_u64(8);

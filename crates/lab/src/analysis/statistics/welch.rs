@@ -16,7 +16,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the mean of independent values; none for fewer than two.
+    /// Estimates the mean of independent values. `None` for fewer than two values.
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let count = values.len() as f64;
         let variance = variance(values)? / count;
@@ -47,13 +47,13 @@ pub fn difference(a: Estimate, b: Estimate) -> Difference {
         let p = if difference == 0.0 { 1.0 } else { 0.0 };
         return Difference { difference, interval, p, freedom: a.freedom + b.freedom };
     }
-    let parts = a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom;
+    let divisor = a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom;
     // Below one degree of freedom the interval is meaningless.
-    let freedom = (variance.powi(2) / parts).max(1.0);
+    let freedom = (variance.powi(2) / divisor).max(1.0);
     let student = StudentsT::new(0.0, 1.0, freedom).expect("scale and freedom are positive");
-    let error = variance.sqrt();
-    let reach = student.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error;
-    let interval = Interval { low: difference - reach, high: difference + reach };
-    let p = 2.0 * student.sf((difference / error).abs());
+    let standard_error = variance.sqrt();
+    let half_width = student.inverse_cdf(0.5 + CONFIDENCE / 2.0) * standard_error;
+    let interval = Interval { low: difference - half_width, high: difference + half_width };
+    let p = 2.0 * student.sf((difference / standard_error).abs());
     Difference { difference, interval, p, freedom }
 }

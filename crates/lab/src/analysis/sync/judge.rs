@@ -1,27 +1,27 @@
-//! Compares the times of two variants to a height over their repeats.
+//! Compares how long two variants took to reach a height, over all runs of each variant.
 //!
 //! Times are compared by ratio, with the rules of `analysis/compare.rs`. A lower time is better.
 
 use lab_model::results::compare::{Difference, Metric};
 use lab_model::results::study::{Against, StudyResult, TimeComparison, TimeRow};
 
-use crate::analysis::compare::{Compared, Design, Values, compare, judge_all};
+use crate::analysis::compare::{Design, UnjudgedDifference, Values, compare, judge_all};
 use crate::analysis::statistics::{median, sorted};
 
-/// The metric as which times are compared. Like a time, it is compared by ratio, and lower is
-/// better.
+/// The metric that stands for a time in `analysis/compare.rs`. Like a time, it is compared by
+/// ratio, and lower is better.
 const TIME: Metric = Metric::ServiceMean;
 
-/// Times to one height, in seconds.
+/// Times in which the runs of two variants reached one height, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Times of the first variant by run; none if a run did not reach the height.
+    /// Times of the first variant by run; `None` if a run did not reach the height.
     pub a: Vec<Option<f64>>,
-    /// Times of the second variant.
+    /// Times of the second variant by run.
     pub b: Vec<Option<f64>>,
     /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
-    /// Seconds between samples, from the variant with the longer period. It is the resolution of
+    /// Seconds between samples, from the variant with the longer period. This is the resolution of
     /// the times.
     pub period: f64,
 }
@@ -32,28 +32,27 @@ pub struct Times {
 pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<TimeComparison>> {
     let (main, others) = heights.split_at(heights.len().min(1));
     let mut comparisons = Vec::with_capacity(heights.len());
-    for family in [main, others] {
-        let compared: Vec<Option<Compared>> =
-            family.iter().map(|times| compare_times(times, random)).collect();
-        let is_known: Vec<bool> = compared.iter().map(Option::is_some).collect();
-        let mut judged = judge_all(compared.into_iter().flatten().collect()).into_iter();
-        let rows = family.iter().zip(is_known);
+    for group in [main, others] {
+        let unjudged: Vec<Option<UnjudgedDifference>> =
+            group.iter().map(|times| compare_times(times, random)).collect();
+        let is_known: Vec<bool> = unjudged.iter().map(Option::is_some).collect();
+        let mut judged = judge_all(unjudged.into_iter().flatten().collect()).into_iter();
+        let rows = group.iter().zip(is_known);
         comparisons.extend(rows.map(|(times, is_known)| {
-            is_known
-                .then(|| judged.next())
-                .flatten()
-                .map(|difference| compare_with_spread(times, &difference))
+            let difference = if is_known { judged.next() } else { None };
+            difference.map(|difference| time_comparison(times, &difference))
         }));
     }
     comparisons
 }
 
-fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Compared> {
-    let known = |runs: &[Option<f64>]| Values {
+/// Compares the times to one height. `None` if a variant never reached it.
+fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<UnjudgedDifference> {
+    let known_times = |runs: &[Option<f64>]| Values {
         runs: runs.iter().flatten().copied().filter(|time| *time > 0.0).collect(),
         ..Values::default()
     };
-    let (mut a, mut b) = (known(&times.a), known(&times.b));
+    let (mut a, mut b) = (known_times(&times.a), known_times(&times.b));
     let pairs = complete_pairs(times);
     let paired = times.paired && pairs.len() >= 2;
     if paired {
@@ -77,9 +76,11 @@ fn complete_pairs(times: &Times) -> Vec<(f64, f64)> {
     pairs.filter(|(a, b)| *a > 0.0 && *b > 0.0).collect()
 }
 
-fn compare_with_spread(times: &Times, difference: &Difference) -> TimeComparison {
-    let known = |runs: &[Option<f64>]| sorted(&runs.iter().flatten().copied().collect::<Vec<_>>());
-    let (a, b) = (known(&times.a), known(&times.b));
+/// Returns the row of the result for one height.
+fn time_comparison(times: &Times, difference: &Difference) -> TimeComparison {
+    let known_times =
+        |runs: &[Option<f64>]| sorted(&runs.iter().flatten().copied().collect::<Vec<_>>());
+    let (a, b) = (known_times(&times.a), known_times(&times.b));
     let spread = |runs: &[f64]| match runs {
         [shortest, .., longest] => Some(longest - shortest),
         _ => None,

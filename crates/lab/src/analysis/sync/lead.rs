@@ -1,8 +1,8 @@
-//! Compares two runs. Finds which run leads at a time, by how many blocks and by how many seconds.
+//! Compares two sync runs: finds which run leads, by how many blocks and by how many seconds.
 //!
-//! A lead is positive in blocks if the first run is ahead. A lead in seconds has the opposite sign:
-//! it is positive if the second run reached the height earlier. Only the lead at the tip
-//! ([`tip_lead`]) has the sign of a lead in blocks for both.
+//! A lead in blocks is positive if the first run is ahead. A lead in seconds has the opposite sign:
+//! it is positive if the second run reached the height earlier. The lead at the chain tip
+//! ([`tip_lead`]) is an exception: it is positive if the first variant was earlier.
 
 use lab_model::results::study::{Align, BlockLead, Cross, TimeLead, TipLead};
 
@@ -15,8 +15,9 @@ pub const LEAD_CHANGE_SAMPLES: usize = 3;
 /// Maximum number of reported changes of the leader.
 pub const LEAD_CHANGES_MAX: usize = 50;
 
-/// Returns the lead at the chain tip from the times of all runs of both variants. None if a run did
-/// not reach the tip. The seconds are positive if the first variant reached it earlier.
+/// Returns the lead at the chain tip, from the times at which all runs of both variants reached the
+/// tip. `None` if a run did not reach it. The seconds are positive if the first variant was
+/// earlier.
 pub fn tip_lead(first: &[Option<f64>], second: &[Option<f64>]) -> Option<TipLead> {
     let median_if_complete =
         |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);
@@ -24,8 +25,8 @@ pub fn tip_lead(first: &[Option<f64>], second: &[Option<f64>]) -> Option<TipLead
     Some(TipLead { first, other: second, seconds: second - first })
 }
 
-/// Returns the offset, in seconds, from a time of the first run to the corresponding time of the
-/// second.
+/// Returns the number of seconds to add to a time of the first run to get the corresponding time of
+/// the second run.
 fn clock_offset(first: &SyncRun, second: &SyncRun, align: Align) -> f64 {
     match align {
         Align::Clock => 0.0,
@@ -61,7 +62,7 @@ pub fn time_leads(
     heights.iter().filter_map(lead_at).collect()
 }
 
-/// Returns the largest lead in blocks of the first run and of the second run; none for a run that
+/// Returns the largest lead in blocks of the first run and of the second run. `None` for a run that
 /// never leads.
 pub fn largest_block_leads(leads: &[BlockLead]) -> (Option<BlockLead>, Option<BlockLead>) {
     let first_lead = leads.iter().copied().max_by(|x, y| x.blocks.total_cmp(&y.blocks));
@@ -69,8 +70,8 @@ pub fn largest_block_leads(leads: &[BlockLead]) -> (Option<BlockLead>, Option<Bl
     (first_lead.filter(|lead| lead.blocks > 0.0), second_lead.filter(|lead| lead.blocks < 0.0))
 }
 
-/// Returns the largest lead in seconds of the first run and of the second run; none for a run that
-/// never leads.
+/// Returns the largest lead in seconds of the first run and of the second run. `None` for a run
+/// that never leads.
 pub fn largest_time_leads(leads: &[TimeLead]) -> (Option<TimeLead>, Option<TimeLead>) {
     let first_lead = leads.iter().copied().min_by(|x, y| x.seconds.total_cmp(&y.seconds));
     let second_lead = leads.iter().copied().max_by(|x, y| x.seconds.total_cmp(&y.seconds));
@@ -82,25 +83,26 @@ pub fn largest_time_leads(leads: &[TimeLead]) -> (Option<TimeLead>, Option<TimeL
 /// first leader is not a change.
 pub fn find_lead_changes(first: &SyncRun, leads: &[BlockLead]) -> Vec<Cross> {
     let mut changes = Vec::new();
-    // The streak holds the last samples in a row at which the same run was ahead.
-    let (mut first_leads, mut streak): (Option<bool>, Vec<&BlockLead>) = (None, Vec::new());
+    // `streak` has the first consecutive samples at which the same run was ahead. `is_first_leader`
+    // is true if the first run is the leader, and `None` before there is a leader.
+    let (mut is_first_leader, mut streak): (Option<bool>, Vec<&BlockLead>) = (None, Vec::new());
     for lead in leads {
         if lead.blocks == 0.0 {
             streak.clear();
             continue;
         }
-        let first_ahead = lead.blocks > 0.0;
-        if streak.first().is_some_and(|start| (start.blocks > 0.0) != first_ahead) {
+        let is_first_ahead = lead.blocks > 0.0;
+        if streak.first().is_some_and(|start| (start.blocks > 0.0) != is_first_ahead) {
             streak.clear();
         }
         if streak.len() < LEAD_CHANGE_SAMPLES {
             streak.push(lead);
         }
-        if streak.len() == LEAD_CHANGE_SAMPLES && first_leads != Some(first_ahead) {
-            if first_leads.is_some() && changes.len() < LEAD_CHANGES_MAX {
-                changes.push(lead_change(first, streak[0], first_ahead));
+        if streak.len() == LEAD_CHANGE_SAMPLES && is_first_leader != Some(is_first_ahead) {
+            if is_first_leader.is_some() && changes.len() < LEAD_CHANGES_MAX {
+                changes.push(lead_change(first, streak[0], is_first_ahead));
             }
-            first_leads = Some(first_ahead);
+            is_first_leader = Some(is_first_ahead);
         }
     }
     changes

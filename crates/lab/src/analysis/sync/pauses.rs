@@ -4,19 +4,20 @@ use lab_model::results::study::{Stall, Tip};
 
 use super::SyncRun;
 
-/// A stall is at least this many sample periods without a new block: 4 min at one sample a minute.
+/// Number of sample periods without a new block that count as a stall: four minutes at one sample
+/// per minute.
 pub const STALL_PERIODS: f64 = 4.0;
 /// Number of samples over which the growth at the chain tip is measured.
 pub const TIP_SAMPLES: usize = 30;
 /// Maximum growth at the tip, as a multiple of the rate of new blocks. With one new block per
 /// minute, that is 60 blocks in 30 one-minute samples.
 const TIP_FACTOR: f64 = 2.0;
-/// Maximum number of listed stalls of one run. Further ones are counted.
+/// Maximum number of listed stalls of one run. Further stalls are counted.
 pub const STALLS_MAX: usize = 200;
 
 /// Returns the stalls: four sample periods or more without a new block. Half a period of slack
-/// allows for jitter of the samples. The start-up before the first growth is not a stall. The wait
-/// for new blocks at the tip is not a stall either.
+/// allows for jitter of the samples. The time before the first new block is not a stall, nor is the
+/// wait for new blocks at the chain tip.
 pub fn find_stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
     let (period, start) = (run.period(), run.first());
     let min_seconds = (STALL_PERIODS - 0.5) * period;
@@ -27,9 +28,9 @@ pub fn find_stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
         let (Some(first_sample), Some(last_sample)) = (group.first(), group.last()) else {
             continue;
         };
-        let starting = first_sample.height == start.height;
+        let is_starting = first_sample.height == start.height;
         let start_elapsed = first_sample.at - run.origin;
-        if starting
+        if is_starting
             || period <= 0.0
             || last_sample.at - first_sample.at < min_seconds
             || start_elapsed >= end
@@ -48,26 +49,26 @@ pub fn find_stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
     stalls
 }
 
-/// Returns the sample at which a run reached the chain tip. After it, every 30 samples add at most
-/// twice the number of blocks that the chain produces in that time. `block_time` is in seconds. At
-/// least two samples must add blocks, because a run that stopped growing is not at the tip. None if
-/// fewer than 30 samples follow.
+/// Returns the sample at which a run reached the chain tip. From then on, 30 consecutive samples
+/// never add more than twice the blocks that the chain produces in that time. `block_time` is in
+/// seconds. At least two samples must add blocks, because a run that stopped growing is not at the
+/// tip. `None` if there is no such sample, or if fewer than 30 samples follow it.
 pub fn find_tip(run: &SyncRun, block_time: f64) -> Option<Tip> {
     let samples = &run.samples;
     let last_start = samples.len().checked_sub(TIP_SAMPLES + 1)?;
-    let slow = |index: &usize| {
+    let grows_slowly = |index: &usize| {
         let (start, end) = (&samples[*index], &samples[index + TIP_SAMPLES]);
         let max_blocks = (TIP_FACTOR * (end.at - start.at) / block_time).round().max(1.0);
         (end.height - start.height) as f64 <= max_blocks
     };
-    let index = (0..=last_start).rev().take_while(slow).last()?;
+    let index = (0..=last_start).rev().take_while(grows_slowly).last()?;
     let tail = &samples[index..];
-    let growing = tail.windows(2).filter(|pair| pair[1].height > pair[0].height).count();
-    let tip_sample = tail.first().filter(|_| growing >= 2)?;
+    let growths = tail.windows(2).filter(|pair| pair[1].height > pair[0].height).count();
+    let tip_sample = tail.first().filter(|_| growths >= 2)?;
     Some(Tip { elapsed: tip_sample.at - run.origin, height: tip_sample.height })
 }
 
-/// Returns the seconds of stalls before an elapsed time.
+/// Returns the total seconds of stalls before `elapsed`, the seconds since the start of the run.
 pub fn stalled_until(stalls: &[Stall], elapsed: f64) -> f64 {
     let stalled_seconds = |stall: &Stall| (elapsed - stall.from).clamp(0.0, stall.seconds);
     stalls.iter().map(stalled_seconds).sum()

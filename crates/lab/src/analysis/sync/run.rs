@@ -1,15 +1,16 @@
-//! Analysis of one run: its sample period, heights by time, times by height, and its cache.
+//! Analysis of one sync run: its sample period, heights by time, times by height, and its page
+//! cache.
 
 use lab_model::results::study::{Accesses, CacheFull, Tip};
 
 use super::{Sample, SyncRun};
 use crate::analysis::statistics::median;
 
-/// A cache is full once its size is at least this share of its maximum.
+/// A cache is full once its size is at least this share of the largest observed size.
 const FULL_SHARE: f64 = 0.995;
-/// Smallest number of samples with a full cache. With fewer, the cache might still have been
-/// growing.
-const FULL_SAMPLES: usize = 3;
+/// Smallest number of samples with a full cache. With fewer samples, the cache might still have
+/// been growing.
+const FULL_SAMPLES_MIN: usize = 3;
 
 impl SyncRun {
     /// Returns the first sample.
@@ -22,13 +23,14 @@ impl SyncRun {
         self.samples.last().copied().unwrap_or_default()
     }
 
-    /// Returns the median seconds between samples; 0 for a single sample.
+    /// Returns the median number of seconds between samples; 0 for a single sample.
     pub fn period(&self) -> f64 {
         let steps: Vec<f64> = self.samples.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
         median(&steps).unwrap_or(0.0)
     }
 
-    /// Returns the run until it reached the chain tip. After that it only waits for new blocks.
+    /// Returns the part of the run until it reached the chain tip. After that a node only waits for
+    /// new blocks. Returns the whole run if `tip` is `None`.
     #[must_use]
     pub fn until(&self, tip: Option<Tip>) -> SyncRun {
         let Some(tip) = tip else { return self.clone() };
@@ -37,62 +39,66 @@ impl SyncRun {
         SyncRun { samples, ..self.clone() }
     }
 
-    /// Returns the first sample at or above a height.
+    /// Returns the first sample at or above a height; `None` if the run did not reach it.
     pub fn reached(&self, height: u64) -> Option<Sample> {
         let index = self.samples.partition_point(|sample| sample.height < height);
         self.samples.get(index).copied()
     }
 
-    /// Returns the height at an instant, interpolated between samples; none outside of the run.
+    /// Returns the height at an instant, interpolated between samples. `None` outside of the run.
     pub fn height_at(&self, at: f64) -> Option<f64> {
-        let next = self.samples.partition_point(|sample| sample.at < at);
-        let next_sample = self.samples.get(next)?;
-        if next_sample.at <= at {
-            return Some(next_sample.height as f64);
+        let next_index = self.samples.partition_point(|sample| sample.at < at);
+        let next = self.samples.get(next_index)?;
+        if next.at <= at {
+            return Some(next.height as f64);
         }
-        let previous = self.samples.get(next.checked_sub(1)?)?;
-        let share = (at - previous.at) / (next_sample.at - previous.at);
-        Some(previous.height as f64 + share * (next_sample.height - previous.height) as f64)
+        let previous = self.samples.get(next_index.checked_sub(1)?)?;
+        let share = (at - previous.at) / (next.at - previous.at);
+        Some(previous.height as f64 + share * (next.height - previous.height) as f64)
     }
 
     /// Returns the instant at which the run reached a height, interpolated between samples. None if
     /// it did not reach the height, or reached it before the first sample.
     pub fn instant(&self, height: f64) -> Option<f64> {
-        let next = self.samples.partition_point(|sample| (sample.height as f64) < height);
-        let next_sample = self.samples.get(next)?;
-        let Some(previous) = next.checked_sub(1).and_then(|index| self.samples.get(index)) else {
-            return (next_sample.height as f64 <= height).then_some(next_sample.at);
+        let next_index = self.samples.partition_point(|sample| (sample.height as f64) < height);
+        let next = self.samples.get(next_index)?;
+        let previous_index = next_index.checked_sub(1);
+        let Some(previous) = previous_index.and_then(|index| self.samples.get(index)) else {
+            return (next.height as f64 <= height).then_some(next.at);
         };
-        let share =
-            (height - previous.height as f64) / (next_sample.height - previous.height) as f64;
-        Some(previous.at + share * (next_sample.at - previous.at))
+        let share = (height - previous.height as f64) / (next.height - previous.height) as f64;
+        Some(previous.at + share * (next.at - previous.at))
     }
 
-    /// Returns the sum of all cache accesses; none if the node does not report them.
+    /// Returns the sum of all cache accesses. `None` if the node does not report them.
     pub fn accesses(&self) -> Option<Accesses> {
         let known = self.samples.iter().filter_map(|sample| sample.accesses);
         known.reduce(Accesses::plus)
     }
 
-    /// Returns when the cache was full: the first sample at 99.5 % of its maximum. None if fewer
-    /// than three samples are at that level, because the cache was still growing. None if fewer
-    /// than half of the later samples are, because the cache is emptied repeatedly.
+    /// Returns when the cache was full: the first sample with at least 99.5 % of the largest size.
+    /// `None` with fewer than three such samples, because the cache was still growing. Also `None`
+    /// if fewer than half of the samples since then are full, because the cache is emptied
+    /// repeatedly.
     pub fn cache_full(&self) -> Option<CacheFull> {
         let ceiling = self.samples.iter().filter_map(|sample| sample.used).max()?;
-        let level = ceiling as f64 * FULL_SHARE;
-        let full = |sample: &&Sample| sample.used.is_some_and(|used| used as f64 >= level);
-        let full_index = self.samples.iter().position(|sample| full(&sample))?;
+        let full_size = ceiling as f64 * FULL_SHARE;
+        let is_full = |sample: &&Sample| sample.used.is_some_and(|used| used as f64 >= full_size);
+        let full_index = self.samples.iter().position(|sample| is_full(&sample))?;
         let samples_since = &self.samples[full_index..];
-        let at_level = samples_since.iter().filter(full).count();
+        let full_count = samples_since.iter().filter(is_full).count();
         let full_sample = samples_since.first()?;
-        (at_level >= FULL_SAMPLES && 2 * at_level >= samples_since.len()).then_some(CacheFull {
-            elapsed: full_sample.at - self.origin,
-            height: full_sample.height,
-            ceiling,
-        })
+        (full_count >= FULL_SAMPLES_MIN && 2 * full_count >= samples_since.len()).then_some(
+            CacheFull {
+                elapsed: full_sample.at - self.origin,
+                height: full_sample.height,
+                ceiling,
+            },
+        )
     }
 
-    /// Returns the highest height that peers announced until an instant.
+    /// Returns the highest height that peers announced until an instant; `None` if they announced
+    /// none.
     pub fn announced_until(&self, at: f64) -> Option<u64> {
         let announced = self.announced.iter().filter(|announcement| announcement.at <= at);
         announced.map(|announcement| announcement.height).max()

@@ -45,15 +45,15 @@ pub struct Timeout {
 /// One run of one variant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SyncRun {
-    /// Its source: a file, or `run 2`.
+    /// Source of the run: a file, or a number such as `run 2`.
     pub label: String,
-    /// Its start, in seconds since 1970. It is the start of the process if known, else the time of
-    /// the first sample.
+    /// Start of the run, in seconds since 1970: the start of the process if it is known, else the
+    /// time of the first sample.
     pub origin: f64,
     /// Samples with rising times and heights that never fall; never empty.
     pub samples: Vec<Sample>,
-    /// Rising heights that peers announced. The highest approximates the chain tip; lower heights
-    /// come from peers that lag.
+    /// Heights that peers announced, in ascending order. The highest one approximates the chain
+    /// tip; lower heights come from peers that lag.
     pub announced: Vec<Announced>,
     /// Blocks that peers did not deliver in time.
     pub timeouts: Vec<Timeout>,

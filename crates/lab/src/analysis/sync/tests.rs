@@ -1,5 +1,6 @@
-//! Goal: each rule says what its text says, on courses small enough to check by eye; the numbers of
-//! a real run are in `study/tests.rs`. Method: courses of one sample a minute.
+//! Goal: each rule of the analysis does what its documentation says. Method: made-up runs with one
+//! sample per minute, small enough to check by eye. The numbers of a real run are in
+//! `study/tests.rs`.
 
 use lab_model::results::study::{Accesses, Align};
 
@@ -40,20 +41,21 @@ fn heights_and_instants_lie_on_straight_lines() {
 fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
     let flat = run_of(&[100; 12]);
     let check = |heights: &[u64]| -> Vec<(f64, bool)> {
-        let own = run_of(heights);
-        let leads = block_leads(&own, &flat, Align::Clock);
-        find_lead_changes(&own, &leads).iter().map(|one| (one.elapsed, one.to_first)).collect()
+        let run = run_of(heights);
+        let leads = block_leads(&run, &flat, Align::Clock);
+        let changes = find_lead_changes(&run, &leads);
+        changes.iter().map(|change| (change.elapsed, change.to_first)).collect()
     };
-    // Behind for two samples only: no other leader.
+    // The run is behind for only two samples, so the leader does not change.
     assert_eq!(check(&[101, 101, 101, 99, 99, 101, 101, 101, 101, 101, 101, 101]), []);
-    // Behind for three, then ahead.
+    // The run is behind for three samples and then ahead.
     assert_eq!(check(&[100, 99, 99, 99, 101, 101, 102, 102, 103, 104, 105, 106]), [(240.0, true)]);
     let touching = [100, 101, 101, 101, 101, 101, 101, 101, 101, 101, 101, 101];
     assert_eq!(check(&touching), [], "the first leader is no change");
-    let own = run_of(&[90, 95, 101, 101, 101, 101]);
-    // As a curve the other falls against it once.
+    let run = run_of(&[90, 95, 101, 101, 101, 101]);
+    // The other run overtakes this run once.
     let other = run_of(&[80, 90, 100, 102, 103, 104]);
-    let actual = find_lead_changes(&own, &block_leads(&own, &other, Align::Clock));
+    let actual = find_lead_changes(&run, &block_leads(&run, &other, Align::Clock));
     assert_eq!(actual.len(), 1);
     assert_eq!((actual[0].elapsed, actual[0].height, actual[0].to_first), (180.0, 101, false));
 }
@@ -86,7 +88,7 @@ fn bins_count_their_own_samples() {
     assert_eq!(actual.len(), 4);
     assert_eq!((actual[0].blocks, actual[0].seconds, actual[0].rate), (900, 120.0, Some(7.5)));
     assert_eq!(actual[0].hit_ratio, Some(0.5));
-    // What is done while nothing moves (sample 4) is not work for a block.
+    // Accesses while the height does not grow (sample 4) do not count per block.
     assert_eq!(actual[1].pages_per_block, Some(60.0 / 800.0));
     assert_eq!((actual[2].samples, actual[2].rate, actual[2].hit_ratio), (0, None, None));
     assert_eq!((actual[3].samples, actual[3].rate), (1, None));
@@ -96,10 +98,10 @@ fn bins_count_their_own_samples() {
 fn rates_cross_where_the_faster_one_changes() {
     let a = [Some(10.0), Some(5.0), Some(5.0), None, Some(6.0), Some(5.0)];
     let b = [Some(5.0), Some(5.02), Some(6.0), Some(6.0), Some(5.0), Some(6.0)];
-    let who = faster_by_bin(&a, &b);
-    assert_eq!(who, [Some(true), None, Some(false), None, Some(true), Some(false)]);
+    let faster = faster_by_bin(&a, &b);
+    assert_eq!(faster, [Some(true), None, Some(false), None, Some(true), Some(false)]);
     let actual: Vec<(u64, bool)> =
-        rate_crosses(&who, 100).iter().map(|one| (one.height, one.to_first)).collect();
+        rate_crosses(&faster, 100).iter().map(|cross| (cross.height, cross.to_first)).collect();
     assert_eq!(actual, [(200, false), (400, true), (500, false)]);
 }
 
@@ -116,7 +118,8 @@ fn widths_are_round() {
 
 #[test]
 fn a_stall_is_four_periods_and_the_start_is_none() {
-    // Three periods are none, four are; neither is the start, however long.
+    // Three periods are not a stall, four periods are. The start is not a stall, however long it
+    // is.
     let heights =
         [0, 0, 0, 0, 0, 0, 10, 20, 20, 20, 20, 30, 40, 40, 40, 40, 40, 50, 60, 60, 60, 60, 60];
     let run = run_of(&heights);
@@ -126,7 +129,7 @@ fn a_stall_is_four_periods_and_the_start_is_none() {
     assert_eq!((actual[1].height, actual[1].open), (60, true));
     assert_eq!(stalled_until(&actual, 840.0), 120.0);
     assert_eq!(stalled_until(&actual, 1e6), 480.0);
-    // The same at one sample a second: the rule goes with the period.
+    // With one sample per second, a stall is four seconds.
     let mut quick = run_of(&heights);
     for (place, sample) in quick.samples.iter_mut().enumerate() {
         sample.at = 1e9 + place as f64;
@@ -144,7 +147,7 @@ fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
     assert_eq!(climb((0..40).map(|place| 20_000 + place * 3).collect()), None, "too quick");
     assert_eq!(climb((0..29).map(|place| 20_000 + place).collect()), None, "too few samples");
     assert_eq!(climb(vec![20_000; 40]), None, "a halt");
-    // A slow stretch before the end is not the tip.
+    // A slow part before the end is not the tip.
     let slow =
         (0..40).map(|place| 20_000 + place).chain((1..10).map(|place| 30_000 + place * 1_000));
     assert_eq!(climb(slow.collect()), None);
@@ -153,15 +156,19 @@ fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
 
 #[test]
 fn a_cache_is_full_when_it_grows_no_more() {
-    let of = |used: &[u64]| {
+    let cache_full = |used: &[u64]| {
         let mut run = run_of(&(0..used.len() as u64).collect::<Vec<_>>());
         for (sample, used) in run.samples.iter_mut().zip(used) {
             sample.used = Some(*used);
         }
         run.cache_full().map(|full| (full.elapsed, full.height))
     };
-    assert_eq!(of(&[10, 500, 999, 1_000, 1_000, 998]), Some((120.0, 2)));
-    assert_eq!(of(&[10, 20, 30, 40, 50]), None, "it grows still");
-    assert_eq!(of(&[10, 100, 20, 30, 100, 20, 10, 100, 10]), None, "it is emptied again and again");
+    assert_eq!(cache_full(&[10, 500, 999, 1_000, 1_000, 998]), Some((120.0, 2)));
+    assert_eq!(cache_full(&[10, 20, 30, 40, 50]), None, "it grows still");
+    assert_eq!(
+        cache_full(&[10, 100, 20, 30, 100, 20, 10, 100, 10]),
+        None,
+        "it is emptied again and again"
+    );
     assert_eq!(run_of(&[1, 2]).cache_full(), None);
 }

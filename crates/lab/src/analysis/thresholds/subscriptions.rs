@@ -18,7 +18,7 @@ pub fn subscription_results(plan: &Plan, rows: &[SubscriptionRow]) -> Vec<Thresh
 
 fn threshold_result(threshold: &SubscriptionThreshold, row: &SubscriptionRow) -> ThresholdResult {
     let (figure, max) = (threshold.figure, threshold.max);
-    let observed = observed(figure, row);
+    let observed = observed_value(figure, row);
     let kept = observed.is_some_and(|observed| observed <= max);
     let is_time = figure == SubscriptionFigure::DelayP99;
     let outcome = ThresholdOutcome {
@@ -31,23 +31,24 @@ fn threshold_result(threshold: &SubscriptionThreshold, row: &SubscriptionRow) ->
     ThresholdResult {
         outcome,
         remark: observed.is_none().then_some(Remark::NoData { fails: true }),
-        // A busy generator can lose connections and notifications, but duplicates are the server's.
+        // A busy generator can lose connections and notifications, but only the server causes
+        // duplicates.
         by_server: !kept && observed.is_some() && figure == SubscriptionFigure::Duplicates,
         beyond: (!kept).then(|| observed.map_or(f64::INFINITY, |observed| observed - max)),
     }
 }
 
-/// Returns the observed value, or `None` if no notification arrived that it could be about.
-fn observed(figure: SubscriptionFigure, row: &SubscriptionRow) -> Option<f64> {
-    let has_arrived = row.notifications > 0;
+/// Returns the observed value. `None` if no notification arrived, except for ended connections.
+fn observed_value(figure: SubscriptionFigure, row: &SubscriptionRow) -> Option<f64> {
+    let has_notifications = row.notifications > 0;
     match figure {
         SubscriptionFigure::Ended => {
             Some(row.ended.iter().map(|(_, connections)| *connections as f64).sum())
         }
         SubscriptionFigure::Missing => {
-            row.missing.filter(|_| has_arrived).map(|missing| missing as f64)
+            row.missing.filter(|_| has_notifications).map(|missing| missing as f64)
         }
-        SubscriptionFigure::Duplicates => has_arrived.then_some(row.duplicates as f64),
+        SubscriptionFigure::Duplicates => has_notifications.then_some(row.duplicates as f64),
         SubscriptionFigure::DelayP99 => (row.delay.count > 0).then_some(row.delay.p99_ms),
     }
 }

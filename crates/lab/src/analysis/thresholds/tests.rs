@@ -1,4 +1,5 @@
-//! Thresholds in virtual time: seconds are fed by hand, breaches are planted.
+//! Goal: thresholds break and recover at the right second. Method: seconds with planted breaches,
+//! in virtual time.
 
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ fn plan(seconds: u64, thresholds: Vec<Threshold>) -> Plan {
     plan
 }
 
-/// Feeds seconds until `calls` gives no more or the run must end; when it had to end, if so.
+/// Adds seconds until `calls` returns `None` or a threshold aborts the run. Returns the second of
+/// the abort, if there is one.
 fn feed(plan: &Plan, calls: impl Fn(u64) -> Option<Calls>) -> (Judge, Option<u64>) {
     let mut judge = Judge::new(plan);
     for at in 0.. {
@@ -80,11 +82,12 @@ fn ok(ms: u64) -> Calls {
 
 #[test]
 fn a_whole_run_is_judged_as_it_stands_at_its_end() {
-    // Slow at first, then fast for so long that the p95 is fast.
+    // The target is slow at first, and then fast for so long that the p95 is low.
     let result = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 1 { 500 } else { 10 })));
     assert!(result.kept, "{result:?}");
     assert_eq!((result.broken_at, result.note), (None, None));
-    // Slow from second 20 on: broken when more than 5 % were slow.
+    // The target is slow from second 20 on. The threshold breaks once more than 5 % of the calls
+    // were slow.
     let result = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 20 { 10 } else { 500 })));
     assert!(!result.kept);
     assert_eq!(result.broken_at, Some(21.0), "one slow second in 21 is just below 5 %");
@@ -198,7 +201,7 @@ fn a_breach_lasts_no_longer_than_its_stage() {
     };
     assert_eq!(broken_from(8), (true, None), "two seconds of it");
     assert_eq!(broken_from(5), (false, Some(10)));
-    // Nor longer than the load: stragglers end after it.
+    // A breach also lasts no longer than the load, because only late calls end after the load.
     let sustained = Threshold { sustained: Duration::from_secs(5), ..failed(0.01) };
     let result = outcome(sustained, |at| match at {
         0..=27 => Some(ok(10)),
@@ -221,7 +224,7 @@ fn the_threshold_that_ended_the_run_stays_broken() {
     };
     assert!(!second(0, 9));
     assert!(second(1, 11), "20 of 2000");
-    // What was under way ends well.
+    // Calls in flight at the abort end within the limit.
     assert!(second(2, 0));
     judge.end(Duration::from_secs(3));
     let threshold_result = &judge.threshold_results()[0];
@@ -256,7 +259,7 @@ fn a_broken_window_names_its_culprit() {
 fn rates_are_by_the_time_of_load_and_not_of_stragglers() {
     let goodput = threshold(Metric::Goodput, Aggregation::Rate, Operator::Greater, 99.0);
     let windowed = Threshold { window: Some(Duration::from_secs(5)), ..goodput.clone() };
-    // 30 s of load, then 15 s in which one call ends.
+    // The load lasts 30 s. In the next 15 s a single call ends.
     let calls = |at| match at {
         0..=29 => Some(ok(10)),
         30..=44 => Some(if at == 44 { vec![(0, 0, Class::Timeout, 1, 15_000)] } else { vec![] }),
@@ -359,7 +362,7 @@ fn thresholds_of_subscriptions_are_kept_broken_or_without_data() {
     let (kept, broken) = results(&row);
     assert_eq!(kept, [false; 4]);
     assert_eq!(broken.iter().map(|result| result.beyond).collect::<Vec<_>>(), [Some(1.0); 4]);
-    // A connection without any notification keeps no threshold about notifications.
+    // Without any notification, a threshold about notifications is not kept.
     let silent = SubscriptionRow { missing: Some(0), ..SubscriptionRow::default() };
     let (kept, silent) = results(&silent);
     assert_eq!(kept, [true, false, false, false]);

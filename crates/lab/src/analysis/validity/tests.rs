@@ -1,4 +1,5 @@
-//! Each doubt is planted and found, and a healthy run has none.
+//! Goal: each planted doubt is found, and a healthy run has none. Method: made-up totals and
+//! seconds.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ fn iterations(scheduled: u64, started: u64) -> Iterations {
     }
 }
 
-fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
+fn doubts_of(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
     find_doubts(ValidityInput {
         plan,
         all: totals,
@@ -45,7 +46,7 @@ fn healthy() -> (Plan, Totals, Vec<Second>) {
 #[test]
 fn a_healthy_run_leaves_no_doubt() {
     let (plan, totals, seconds) = healthy();
-    assert_eq!(look(&plan, &totals, &seconds), Doubts::default());
+    assert_eq!(doubts_of(&plan, &totals, &seconds), Doubts::default());
 }
 
 #[test]
@@ -75,8 +76,9 @@ fn a_run_without_calls_measured_nothing() {
 fn the_delivered_share_excludes_the_warm_up() {
     let (plan, _, seconds) = healthy();
     let with = |all: Iterations, measured: Iterations| {
-        let of = |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
-        let (all, measured) = (of(all), of(measured));
+        let totals =
+            |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
+        let (all, measured) = (totals(all), totals(measured));
         let (seconds, end) = (&seconds, plan.duration());
         let doubts_found = find_doubts(ValidityInput {
             plan: &plan,
@@ -105,9 +107,9 @@ fn busy_threads_are_found_if_they_stay_busy() {
     seconds[3].generator_busy = 0.99;
     seconds[5].generator_busy = 0.99;
     seconds[6].generator_busy = 0.99;
-    assert!(look(&plan, &totals, &seconds).overloaded.is_empty(), "bursts of two seconds");
+    assert!(doubts_of(&plan, &totals, &seconds).overloaded.is_empty(), "bursts of two seconds");
     seconds[4].generator_busy = 0.93;
-    let doubts_found = sentences(&look(&plan, &totals, &seconds).overloaded);
+    let doubts_found = sentences(&doubts_of(&plan, &totals, &seconds).overloaded);
     let [doubts_found] = doubts_found.as_slice() else { panic!("{doubts_found:?}") };
     assert!(
         doubts_found
@@ -120,18 +122,18 @@ fn busy_threads_are_found_if_they_stay_busy() {
 fn waiting_for_a_core_and_running_out_of_ports_are_found() {
     let (plan, mut totals, seconds) = healthy();
     totals.run_delay = Duration::from_millis(900);
-    assert_eq!(look(&plan, &totals, &seconds).starved, None);
+    assert_eq!(doubts_of(&plan, &totals, &seconds).starved, None);
     totals.run_delay = Duration::from_millis(1_500);
     totals.traffic.ports_exhausted = 7;
     totals.scheduling_delay.saturating_record(5_000_000);
-    let doubts_found = look(&plan, &totals, &seconds);
+    let doubts_found = doubts_of(&plan, &totals, &seconds);
     let starved = doubts_found.starved.unwrap();
     assert!(starved.doubt.to_string().contains("waited 1.5 s, 15 % of their time, for a core"));
     assert!((10.0..10.1).contains(&starved.longest_ms), "{starved:?}: sending and reading late");
     let ports = doubts_found.overloaded[0].to_string();
     assert!(ports.starts_with("7 connections failed because no local port"));
     let closed = samples::closed(10, 0, 10, &["eth_call"]);
-    let starved = look(&closed, &totals, &seconds).starved.unwrap();
+    let starved = doubts_of(&closed, &totals, &seconds).starved.unwrap();
     assert_eq!(starved.longest_ms, 1_500.0, "sends do not show how late answers were read");
 }
 
@@ -142,7 +144,7 @@ fn a_scheduling_delay_counts_only_above_both_limits() {
         let calls = [(0, 0, Class::Ok, 1_000, median_ms)];
         let mut totals = samples::counted(&plan, &calls, iterations(1_000, 1_000));
         (0..1_000).for_each(|_| totals.scheduling_delay.saturating_record(delay_us * 1_000));
-        look(&plan, &totals, &seconds).late
+        doubts_of(&plan, &totals, &seconds).late
     };
     assert_eq!(late(900, 10), None, "below 1 ms");
     assert_eq!(late(2_000, 100), None, "2 % of the median");
@@ -159,13 +161,13 @@ fn a_scheduling_delay_counts_only_above_both_limits() {
 
 #[test]
 fn pauses_that_bound_the_rate_are_reported() {
-    // The case of 100 workers that wait 100 ms: at most 1000/s, whatever the server can do.
+    // 100 workers that pause for 100 ms reach at most 1000/s, whatever the server can do.
     let plan = samples::closed(100, 100, 10, &["eth_blockNumber"]);
-    let of = |started| {
+    let pauses_at = |started| {
         let calls = [(0, 0, Class::Ok, 1_000, 2)];
-        look(&plan, &samples::counted(&plan, &calls, iterations(started, started)), &[]).pauses
+        doubts_of(&plan, &samples::counted(&plan, &calls, iterations(started, started)), &[]).pauses
     };
-    let doubts_found = sentences(&of(9_800));
+    let doubts_found = sentences(&pauses_at(9_800));
     assert_eq!(
         doubts_found,
         [
@@ -173,31 +175,31 @@ fn pauses_that_bound_the_rate_are_reported() {
           iteration), and it reached 980/s: the target was not the limit"
         ]
     );
-    assert!(of(5_000).is_empty(), "here the target took as long as the pause");
+    assert!(pauses_at(5_000).is_empty(), "here the target took as long as the pause");
     let unpaced = samples::closed(100, 0, 10, &["eth_blockNumber"]);
     let calls = [(0, 0, Class::Ok, 1_000, 2)];
     let totals = samples::counted(&unpaced, &calls, iterations(9_800, 9_800));
-    assert!(look(&unpaced, &totals, &[]).pauses.is_empty());
+    assert!(doubts_of(&unpaced, &totals, &[]).pauses.is_empty());
 }
 
 #[test]
 fn a_target_that_falls_behind_is_distinguished_from_a_plan_with_too_few_workers() {
     let mut plan = samples::open(1_000.0, 10, &["eth_call"]);
     plan.scenarios[0].workers_max = 5;
-    // 10 ms at best: five workers make 500/s.
+    // The best time is 10 ms, so five workers reach 500/s.
     let calls = [(0, 0, Class::Ok, 1_000, 10)];
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
-    let doubts_found = look(&plan, &totals, &[]);
+    let doubts_found = doubts_of(&plan, &totals, &[]);
     assert!(doubts_found.behind.is_empty(), "{doubts_found:?}");
     let sentence = doubts_found.workers[0].to_string();
     assert!(sentence.contains("50.0 % of the planned iterations started (5000 of 10000)"));
     assert!(sentence.contains("its 5 workers can start at most 5"), "{sentence}");
 
-    // 1 ms at its best and 200 ms in the mean: it was the target that slowed down.
+    // The best time is 1 ms and the mean is 200 ms, so the target slowed down.
     plan.scenarios[0].workers_max = 100;
     let calls = [(0, 0, Class::Ok, 10, 1), (0, 0, Class::Ok, 4_990, 200)];
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
-    let doubts_found = look(&plan, &totals, &[]);
+    let doubts_found = doubts_of(&plan, &totals, &[]);
     assert!(doubts_found.workers.is_empty(), "{doubts_found:?}");
     assert!(
         doubts_found.behind[0].0.to_string().contains("the target did not keep up"),
@@ -205,14 +207,15 @@ fn a_target_that_falls_behind_is_distinguished_from_a_plan_with_too_few_workers(
     );
 }
 
-/// 10 ms at best: five workers make 500/s, however fast the target rejects other calls.
+/// The best time of a success is 10 ms, so five workers reach 500/s, however fast the target
+/// rejects other calls.
 #[test]
 fn fast_rejections_do_not_count_as_the_best_time() {
     let mut plan = samples::open(1_000.0, 10, &["eth_call"]);
     plan.scenarios[0].workers_max = 5;
     let calls = [(0, 0, Class::Ok, 900, 10), (0, 0, Class::Limited, 100, 1)];
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
-    let doubts_found = look(&plan, &totals, &[]);
+    let doubts_found = doubts_of(&plan, &totals, &[]);
     assert!(doubts_found.behind.is_empty(), "{doubts_found:?}");
     assert_eq!(doubts_found.workers.len(), 1, "{doubts_found:?}");
 }
@@ -231,25 +234,25 @@ fn weak_percentiles_are_named() {
     assert_eq!(find_few_calls(&rows[..1]), None);
 }
 
-/// 320 MB/s on two threads: only where something is wrong with the generator is it said.
+/// Responses of 320 MB/s on two threads are reported only if the generator has another problem.
 #[test]
 fn responses_that_are_too_much_to_read_are_named() {
     let (mut plan, mut totals, mut seconds) = healthy();
     plan.threads = 2;
     totals.response_bytes = vec![3_200_000_000];
-    assert_eq!(look(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
+    assert_eq!(doubts_of(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
     seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
-    let doubts_found = sentences(&look(&plan, &totals, &seconds).overloaded);
+    let doubts_found = sentences(&doubts_of(&plan, &totals, &seconds).overloaded);
     let [_, doubts_found] = doubts_found.as_slice() else { panic!("{doubts_found:?}") };
     let begins = "the generator read 320 MB/s of responses, 100 % of them to eth_call, 3.2 MB each";
     assert!(doubts_found.starts_with(begins), "{doubts_found}");
-    // Late sends alone would only make the run invalid; with this it is known why.
+    // Late sends alone would only make the run invalid. The large responses explain them.
     let (plan, mut totals, seconds) = healthy();
     totals.scheduling_delay.record_n(20_000_000, 1_000).unwrap();
-    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+    assert!(doubts_of(&plan, &totals, &seconds).overloaded.is_empty());
     totals.response_bytes = vec![3_200_000_000];
-    let doubts_found = look(&plan, &totals, &seconds);
+    let doubts_found = doubts_of(&plan, &totals, &seconds);
     assert_eq!((doubts_found.late.is_some(), doubts_found.overloaded.len()), (true, 1));
     totals.response_bytes = vec![30_000_000];
-    assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
+    assert!(doubts_of(&plan, &totals, &seconds).overloaded.is_empty());
 }

@@ -1,4 +1,5 @@
-//! The order in which verdicts are decided, case by case.
+//! Goal: the rules of a verdict apply in their order. Method: made-up runs, each with some planted
+//! doubts and failures.
 
 use lab_engine::aggregate;
 use lab_model::metrics::{Metric, Selector};
@@ -15,7 +16,7 @@ use crate::analysis::findings::Stalls;
 use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::validity::{Delay, Delivered, Doubt, Doubts};
 
-/// A run of which everything can be planted.
+/// A made-up run. Tests plant outcomes of thresholds, doubts and failures in it.
 struct Case {
     plan: Plan,
     threshold_results: Vec<ThresholdResult>,
@@ -29,7 +30,8 @@ struct Case {
 }
 
 impl Case {
-    /// A run of 10,000 answered calls, and as many of getLogs as said.
+    /// Creates a run with 10,000 successful calls of eth_call, and with calls of eth_getLogs by
+    /// class.
     fn new(plan: Plan, logs: &[(Class, u64)]) -> Case {
         let mut calls = vec![(0, 0, Class::Ok, 10_000, 5)];
         calls.extend(logs.iter().map(|&(class, count)| (0, 1, class, count, 50)));
@@ -83,7 +85,7 @@ impl Case {
         self
     }
 
-    /// How far the last threshold was outside its limit.
+    /// Sets the distance of the last threshold to its limit.
     fn beyond(mut self, beyond: f64) -> Case {
         self.threshold_results.last_mut().unwrap().beyond = Some(beyond);
         self
@@ -117,7 +119,7 @@ impl Case {
     }
 }
 
-/// The doubts that tests plant by their names, all else as it is reported.
+/// Returns a short name for the doubts that tests plant, and the sentence of every other reason.
 fn in_words(reason: &Reason) -> String {
     let name = match reason {
         Reason::Doubt(Doubt::NoPorts(_)) => "busy",
@@ -226,7 +228,7 @@ fn many_failures_of_one_method_fail_the_run_unless_a_threshold_allows_them() {
     assert_eq!(with(10, false).0, Outcome::Pass);
 }
 
-/// 500 ms in every five seconds are 10 % of the time and 0.1 % of the calls.
+/// A stall of 500 ms in every five seconds takes 10 % of the time, but only 0.1 % of the calls.
 #[test]
 fn a_stall_that_hides_calls_breaks_the_threshold() {
     let with = |limit: f64, missing: f64| {
@@ -303,7 +305,7 @@ fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kep
     assert_eq!((outcome, warnings), (Outcome::Measured, vec!["busy".to_owned()]));
 }
 
-/// Lateness only adds to latencies, and by no more than itself.
+/// Late sends add to latencies, by at most their own delay.
 #[test]
 fn late_sends_make_invalid_only_what_they_can_have_broken() {
     let broken = |metric, beyond| {
@@ -333,7 +335,8 @@ fn an_unknown_distance_counts_as_explained_by_the_scheduling_delay() {
     assert_eq!(case.verdict().0, Outcome::Invalid);
 }
 
-/// The target used the core that the generator waited for: a backlog of seconds is the target's.
+/// The target used the core for which the generator waited. A backlog of seconds is still the
+/// target's failure.
 #[test]
 fn a_wait_for_a_core_excuses_no_more_than_it_can_have_caused() {
     let broken = |metric, beyond| {
@@ -378,7 +381,7 @@ fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
     assert_eq!(few.verdict().0, Outcome::ClientLimited);
 }
 
-/// A method is not hidden by another one whose name begins with its own.
+/// A failing method is reported even if a method whose name begins with its name fails too.
 #[test]
 fn a_failing_method_is_named_beside_one_with_a_longer_name() {
     let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
@@ -386,7 +389,9 @@ fn a_failing_method_is_named_beside_one_with_a_longer_name() {
     case.failure_periods.push(("eth_callMany".to_owned(), hang()));
     let (_, reasons, _) = case.verdict();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
-    assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
+    assert!(
+        reasons.iter().any(|reason| reason.starts_with("28.0 % of the calls of eth_call failed"))
+    );
 }
 
 /// A broken threshold about a method does not hide another method whose name it contains.
@@ -400,7 +405,9 @@ fn a_failing_method_is_named_beside_a_broken_threshold_of_one_with_a_longer_name
     outcome.method = Some("eth_callMany".to_owned());
     let (_, reasons, _) = case.verdict();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
-    assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
+    assert!(
+        reasons.iter().any(|reason| reason.starts_with("28.0 % of the calls of eth_call failed"))
+    );
 }
 
 /// A method that is slow and fails has two reasons. The failure of the server stands, even if the

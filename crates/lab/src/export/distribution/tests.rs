@@ -1,11 +1,11 @@
-//! Goal: a distribution is the same in every form. Method: known values, and the quantiles that a
-//! reader of the form would compute.
+//! Goal: all formats represent the same distribution. Method: known values, and the quantiles that
+//! a reader computes from each format.
 
 use lab_model::record::empty_times;
 
 use super::*;
 
-fn seen(values_ms: impl IntoIterator<Item = f64>) -> Times {
+fn times_of(values_ms: impl IntoIterator<Item = f64>) -> Times {
     let mut all = empty_times();
     values_ms.into_iter().for_each(|ms| all.saturating_record((ms * 1e6) as u64));
     all
@@ -20,7 +20,7 @@ fn native(times: &Times, schema: i32) -> Native {
 
 #[test]
 fn a_buckets_end_belongs_to_it() {
-    // The ends of schema 0 are the powers of two.
+    // The ends of the buckets of schema 0 are the powers of two.
     for (value, expected) in [(1.0, 0), (1.000_001, 1), (2.0, 1), (0.5, -1), (0.500_001, 0)] {
         assert_eq!(bucket_index(value, 0), expected, "{value}");
     }
@@ -30,7 +30,7 @@ fn a_buckets_end_belongs_to_it() {
 
 #[test]
 fn native_buckets_give_the_quantiles_within_their_width() {
-    let times = seen((1..=10_000).map(|ms| f64::from(ms) / 10.0));
+    let times = times_of((1..=10_000).map(|ms| f64::from(ms) / 10.0));
     for (schema, width) in [(5, 0.022), (8, 0.0028)] {
         let native = native(&times, schema);
         assert_eq!(native.buckets.iter().map(|(_, count)| count).sum::<u64>(), 10_000);
@@ -47,14 +47,14 @@ fn native_buckets_give_the_quantiles_within_their_width() {
 
 #[test]
 fn what_is_too_short_to_tell_is_zero() {
-    let native = native(&seen([0.0, 0.000_05, 1.0]), 5);
+    let native = native(&times_of([0.0, 0.000_05, 1.0]), 5);
     assert_eq!(native.zero, 2);
     assert_eq!(native.buckets.len(), 1);
 }
 
 #[test]
 fn sums_and_statistics_are_in_seconds() {
-    let times = seen((1..=100).map(f64::from));
+    let times = times_of((1..=100).map(f64::from));
     let stats = ["count", "sum", "min", "max", "avg", "med", "p(99)"];
     let stats: Vec<Stat> = stats.iter().map(|text| text.parse().unwrap()).collect();
     let distribution = Distribution::of(&times, &Form::Trends(Trends::Stats(stats)));
@@ -68,7 +68,7 @@ fn sums_and_statistics_are_in_seconds() {
 
 #[test]
 fn classic_buckets_count_up() {
-    let distribution = Distribution::of(&seen([0.05, 0.3, 0.3, 70_000.0]), &Form::Classic);
+    let distribution = Distribution::of(&times_of([0.05, 0.3, 0.3, 70_000.0]), &Form::Classic);
     let Shape::Classic(upto) = &distribution.shape else { panic!("{distribution:?}") };
     assert_eq!(upto[..3], [1, 1, 3]);
     assert_eq!(upto.last(), Some(&3), "70 s is above every bound");

@@ -1,5 +1,5 @@
-//! Goal: what is sent can be read by the specification. Method: a round trip through snappy and
-//! protobuf, and the bytes of the parts that are easily wrong.
+//! Goal: a receiver can read the messages by the specification. Method: a round trip through snappy
+//! and protobuf, and the exact bytes of critical parts.
 
 use super::*;
 use crate::export::distribution::Form;
@@ -29,40 +29,42 @@ fn name(series: &TimeSeries) -> &str {
 fn labels_are_sorted_unique_and_not_empty() {
     for names in [Names::Weir, Names::K6] {
         for trends in [Trends::default(), Trends::Native { schema: 5 }] {
-            let all = sent(names, trends, &["testid=t1", "Env=lab"]);
-            assert!(all.len() > 20);
-            for series in &all {
+            let all_series = sent(names, trends, &["testid=t1", "Env=lab"]);
+            assert!(all_series.len() > 20);
+            for series in &all_series {
                 let labels = &series.labels;
                 assert!(labels.is_sorted_by(|left, right| left.name < right.name), "{labels:?}");
                 assert!(labels.iter().all(|label| !label.value.is_empty()), "{labels:?}");
-                // Upper case sorts before the underscores of the name.
+                // Upper-case letters are sorted before the underscores of the metric's name.
                 assert_eq!(labels[0].name, "Env");
                 assert!(labels.iter().any(|label| label.name == "testid"));
                 assert_eq!(series.samples.len() + series.histograms.len(), 1);
             }
-            let mut known: Vec<_> = all.iter().map(TimeSeries::identity).collect();
-            known.sort();
-            known.dedup();
-            assert_eq!(known.len(), all.len(), "a series is there twice");
+            let mut identities: Vec<_> = all_series.iter().map(TimeSeries::identity).collect();
+            identities.sort();
+            identities.dedup();
+            assert_eq!(identities.len(), all_series.len(), "a series is there twice");
         }
     }
 }
 
 #[test]
 fn names_have_the_suffixes_of_their_kind() {
-    let has = |all: &[TimeSeries], wanted: &str| all.iter().any(|series| name(series) == wanted);
+    let has = |all_series: &[TimeSeries], expected_name: &str| {
+        all_series.iter().any(|series| name(series) == expected_name)
+    };
     let ours = sent(Names::Weir, Trends::default(), &[]);
-    for wanted in [
+    for expected_name in [
         "weir_lab_run_info",
         "weir_lab_calls_total",
         "weir_lab_latency_seconds_p99",
         "weir_lab_calls_in_flight",
         "weir_lab_sent_bytes_total",
     ] {
-        assert!(has(&ours, wanted), "{wanted}");
+        assert!(has(&ours, expected_name), "{expected_name}");
     }
     let k6 = sent(Names::K6, Trends::default(), &[]);
-    for wanted in [
+    for expected_name in [
         "k6_http_reqs_total",
         "k6_http_req_duration_p99",
         "k6_http_req_duration_avg",
@@ -72,7 +74,7 @@ fn names_have_the_suffixes_of_their_kind() {
         "k6_dropped_iterations_total",
         "k6_data_sent_total",
     ] {
-        assert!(has(&k6, wanted), "{wanted}");
+        assert!(has(&k6, expected_name), "{expected_name}");
     }
     let native = sent(Names::K6, Trends::Native { schema: 5 }, &[]);
     assert!(has(&native, "k6_http_req_duration_seconds"));
@@ -81,14 +83,16 @@ fn names_have_the_suffixes_of_their_kind() {
 
 #[test]
 fn a_native_histogram_gives_its_buckets_back() {
-    let all = sent(Names::Weir, Trends::Native { schema: 5 }, &[]);
-    let wanted = ["weir_lab_latency_seconds", "climb", "eth_getLogs", "ok"];
+    let all_series = sent(Names::Weir, Trends::Native { schema: 5 }, &[]);
+    let expected_values = ["weir_lab_latency_seconds", "climb", "eth_getLogs", "ok"];
     let has = |series: &TimeSeries, value| series.labels.iter().any(|label| label.value == value);
-    let series = all.iter().find(|series| wanted.iter().all(|value| has(series, *value)));
+    let series = all_series
+        .iter()
+        .find(|series| expected_values.iter().all(|value| has(series, *value)));
     let histogram = &series.expect("it is there").histograms[0];
     assert_eq!((histogram.count_int, histogram.zero_count_int), (Some(2_900), Some(0)));
     assert_eq!((histogram.schema, histogram.timestamp), (5, 1_700_000_000_123));
-    // As a receiver reads it: spans say where, deltas add up to how many.
+    // A receiver reads spans as bucket indexes and sums the deltas to counts.
     let (mut index, mut count, mut buckets) = (0, 0, Vec::new());
     let mut deltas = histogram.positive_deltas.iter();
     for span in &histogram.positive_spans {

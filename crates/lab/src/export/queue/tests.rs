@@ -1,10 +1,11 @@
-//! Goal: what may be repeated is repeated, in order, with growing waits and within bounds; what may
-//! not is told. Method: virtual time.
+//! Goal: the queue retries pushes in order, with growing waits and bounded memory, and reports
+//! pushes that it must not retry. Method: virtual time.
 
 use super::*;
 
 const NOW: Duration = Duration::from_secs(100);
 
+/// Returns a queue of pushes whose bodies are their numbers.
 fn queue(pushes: u64) -> Queue {
     let mut queue = Queue::default();
     for index in 0..pushes {
@@ -13,6 +14,7 @@ fn queue(pushes: u64) -> Queue {
     queue
 }
 
+/// Returns the body of the push that is due.
 fn first(queue: &Queue, now: Duration) -> Option<u8> {
     queue.next_due(now).map(|push| push.body[0])
 }
@@ -75,9 +77,9 @@ fn waits_double_up_to_a_bound_and_begin_anew_after_success() {
 
 #[test]
 fn dice_spread_the_waits_over_their_second_half() {
-    let wait = |dice| {
+    let wait = |random| {
         let mut queue = queue(1);
-        queue.record(NOW, Outcome::Unreachable, "", dice);
+        queue.record(NOW, Outcome::Unreachable, "", random);
         queue.wait(NOW).unwrap()
     };
     assert_eq!(wait(0), BACKOFF_MIN / 2);
@@ -86,12 +88,12 @@ fn dice_spread_the_waits_over_their_second_half() {
 
 #[test]
 fn retry_after_is_honoured_within_reason() {
-    for (asked, waited) in
+    for (requested_seconds, waited) in
         [(0, BACKOFF_MIN), (7, Duration::from_secs(7)), (86_400, RETRY_AFTER_MAX)]
     {
         for status in [429, 503] {
             let mut queue = queue(1);
-            let outcome = Outcome::Status(status, Some(Duration::from_secs(asked)));
+            let outcome = Outcome::Status(status, Some(Duration::from_secs(requested_seconds)));
             queue.record(NOW, outcome, "", u32::MAX);
             assert_eq!(queue.wait(NOW), Some(waited), "{status}");
         }
@@ -101,15 +103,15 @@ fn retry_after_is_honoured_within_reason() {
 #[test]
 fn too_much_that_waits_loses_the_oldest_and_no_more_memory() {
     let mut queue = Queue::default();
-    let body = vec![0; BYTES_MAX / 4];
+    let body = vec![0; QUEUED_BYTES_MAX / 4];
     for _ in 0..10 {
         queue.put(Push { body: body.clone(), samples: 1 });
     }
-    assert!(queue.bytes <= BYTES_MAX);
+    assert!(queue.queued_bytes <= QUEUED_BYTES_MAX);
     assert_eq!((queue.pending.len(), queue.summary.discarded), (4, 6));
-    // One that alone is too large goes the same way.
-    queue.put(Push { body: vec![0; BYTES_MAX + 1], samples: 1 });
-    assert_eq!((queue.pending.len(), queue.bytes, queue.summary.discarded), (0, 0, 11));
+    // A single push that is too large is discarded, too.
+    queue.put(Push { body: vec![0; QUEUED_BYTES_MAX + 1], samples: 1 });
+    assert_eq!((queue.pending.len(), queue.queued_bytes, queue.summary.discarded), (0, 0, 11));
 }
 
 #[test]

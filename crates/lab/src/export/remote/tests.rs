@@ -1,6 +1,5 @@
-//! Goal: the thread sends what the specification asks for, repeats in order, never holds up who is
-//! seen, ends every series, and shows no secret. Method: a receiver of our own on port 0 that
-//! answers what it is told to.
+//! Goal: the thread sends valid requests, retries in order, never blocks the run, ends every
+//! series, and shows no secret. Method: a receiver on port 0 that sends planned responses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -12,7 +11,7 @@ use super::*;
 use crate::export::proto::{WriteRequest, stale};
 use crate::live::scene::Scene;
 
-/// A request as it came: its head in lower case, and what was in it.
+/// A received request: its head in lower case, and its body.
 type Received = (String, WriteRequest);
 
 struct Receiver {
@@ -21,22 +20,22 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Answers with these, then always with 204.
-    fn start(answers: &'static [&'static str]) -> Receiver {
+    /// Starts a receiver that sends these responses, then always status 204.
+    fn start(responses: &'static [&'static str]) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
         let received = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&received);
-        let mut answers = answers.iter();
-        // It ends with the test's process.
+        let thread_received = Arc::clone(&received);
+        let mut responses = responses.iter();
+        // The thread ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut reader = BufReader::new(stream.unwrap());
                 while let Some(request) = read(&mut reader) {
-                    seen.lock().push(request);
-                    let answer = answers.next().unwrap_or(&"204 No Content\r\n");
-                    let answer = format!("HTTP/1.1 {answer}Content-Length: 0\r\n\r\n");
-                    reader.get_mut().write_all(answer.as_bytes()).unwrap();
+                    thread_received.lock().push(request);
+                    let head = responses.next().unwrap_or(&"204 No Content\r\n");
+                    let response = format!("HTTP/1.1 {head}Content-Length: 0\r\n\r\n");
+                    reader.get_mut().write_all(response.as_bytes()).unwrap();
                 }
             }
         });
@@ -44,6 +43,7 @@ impl Receiver {
     }
 }
 
+/// Reads the next request; `None` if the connection is closed.
 fn read(reader: &mut impl BufRead) -> Option<Received> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -59,7 +59,8 @@ fn read(reader: &mut impl BufRead) -> Option<Received> {
     Some((head, WriteRequest::decode(&*bytes).unwrap()))
 }
 
-fn pushed(settings: &Settings, seconds: &[u64]) -> PushSummary {
+/// Pushes the metrics of a run at these seconds.
+fn push_run(settings: &Settings, seconds: &[u64]) -> PushSummary {
     let mut scene = Scene::new();
     let mut remote = RemoteWrite::start(settings).unwrap();
     for second in seconds {
@@ -75,8 +76,8 @@ fn a_run_is_pushed_and_every_series_ended() {
     let mut settings = Settings::new(&receiver.url);
     settings.labels = Labels::of(&["testid=t1"]).unwrap();
     settings.url = settings.url.replace("http://", "http://u:p@");
-    // Due are 1, 6 and 60, which is the end.
-    let summary = pushed(&settings, &[1, 2, 5, 6, 7, 60]);
+    // Pushes are due at 1 s, 6 s and 60 s, which is the end.
+    let summary = push_run(&settings, &[1, 2, 5, 6, 7, 60]);
     let received = receiver.received.lock();
     assert_eq!(received.len(), 4, "three times, and the end");
     for (head, _) in &*received {
@@ -91,21 +92,26 @@ fn a_run_is_pushed_and_every_series_ended() {
             assert!(head.contains(line), "{line}: {head}");
         }
     }
-    let all = || received.iter().flat_map(|(_, push)| &push.timeseries);
-    let ended = |series: &&TimeSeries| series.samples[0].value.to_bits() == stale().to_bits();
-    let alive: BTreeSet<_> = all().filter(|one| !ended(one)).map(TimeSeries::identity).collect();
-    let mut over: Vec<_> = all().filter(ended).map(TimeSeries::identity).collect();
-    over.sort();
-    assert!(alive.len() > 100);
-    assert!(over.iter().eq(&alive), "each series ends once");
-    for series in all() {
+    let all_series = || received.iter().flat_map(|(_, push)| &push.timeseries);
+    let is_ended = |series: &&TimeSeries| series.samples[0].value.to_bits() == stale().to_bits();
+    let live: BTreeSet<_> =
+        all_series().filter(|series| !is_ended(series)).map(TimeSeries::identity).collect();
+    let mut ended: Vec<_> = all_series().filter(is_ended).map(TimeSeries::identity).collect();
+    ended.sort();
+    assert!(live.len() > 100);
+    assert!(ended.iter().eq(&live), "each series ends once");
+    for series in all_series() {
         assert!(series.labels.iter().any(|label| label.value == "t1"));
     }
     let times: Vec<i64> =
         received.iter().map(|(_, push)| push.timeseries[0].samples[0].timestamp).collect();
-    // All within a millisecond perhaps: two samples of one time would be refused.
+    // The pushes may follow within a millisecond, but a receiver rejects two samples with the same
+    // time.
     assert!(times.is_sorted_by(|left, right| left < right), "{times:?}");
-    assert_eq!(summary, PushSummary { stored: all().count() as u64, ..PushSummary::default() });
+    assert_eq!(
+        summary,
+        PushSummary { stored: all_series().count() as u64, ..PushSummary::default() }
+    );
 }
 
 #[test]
@@ -115,7 +121,7 @@ fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
         "429 Too Many Requests\r\nRetry-After: 0\r\n",
         "503 Service Unavailable\r\n",
     ]);
-    let summary = pushed(&Settings::new(&receiver.url), &[1, 60]);
+    let summary = push_run(&Settings::new(&receiver.url), &[1, 60]);
     let received = receiver.received.lock();
     let first = &received[0].1;
     assert!(received[..4].iter().all(|(_, push)| push == first), "the first is repeated");
@@ -126,7 +132,7 @@ fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
 #[test]
 fn a_refusal_is_reported_and_not_repeated() {
     let receiver = Receiver::start(&["400 Bad Request\r\n"]);
-    let summary = pushed(&Settings::new(&receiver.url), &[1, 60]);
+    let summary = push_run(&Settings::new(&receiver.url), &[1, 60]);
     assert_eq!(receiver.received.lock().len(), 3);
     assert_eq!((summary.rejected_status, summary.retried, summary.discarded), (Some(400), 0, 0));
     assert!(summary.rejected > 20 && summary.stored > summary.rejected, "{summary:?}");
@@ -187,11 +193,11 @@ fn settings_that_cannot_be_are_refused_and_secrets_never_shown() {
 
 #[test]
 fn retry_after_comes_in_seconds_or_as_a_date() {
-    assert_eq!(wait("7"), Some(Duration::from_secs(7)));
-    assert_eq!(wait(" 7 "), Some(Duration::from_secs(7)));
-    assert_eq!(wait("-1"), None);
-    assert_eq!(wait("soon"), None);
-    assert_eq!(wait("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
-    let later = wait("Fri, 31 Dec 9999 23:59:59 GMT").unwrap();
+    assert_eq!(parse_retry_after("7"), Some(Duration::from_secs(7)));
+    assert_eq!(parse_retry_after(" 7 "), Some(Duration::from_secs(7)));
+    assert_eq!(parse_retry_after("-1"), None);
+    assert_eq!(parse_retry_after("soon"), None);
+    assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+    let later = parse_retry_after("Fri, 31 Dec 9999 23:59:59 GMT").unwrap();
     assert!(later > Duration::from_secs(86_400));
 }

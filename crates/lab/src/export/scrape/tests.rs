@@ -1,5 +1,5 @@
-//! Goal: what was counted is scraped as text that Prometheus reads, and nobody who connects can
-//! hold up the run or the others. Method: sockets on port 0.
+//! Goal: a scrape returns the counts as text that Prometheus can read, and no client can block the
+//! run or other clients. Method: sockets on port 0.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,21 +15,22 @@ fn scrape(names: Names) -> Scrape {
     scrape
 }
 
+/// Sends a request and returns the whole response.
 fn ask(scrape: &Scrape, request: &[u8]) -> String {
     let mut client = TcpStream::connect(scrape.address()).unwrap();
-    client.set_read_timeout(Some(TIME_MAX * 5)).unwrap();
-    // It may be answered and closed before all of it is read.
+    client.set_read_timeout(Some(CONNECTION_TIME_MAX * 5)).unwrap();
+    // The server may respond and close before it has read the whole request.
     let _ = client.write_all(request);
-    let mut answer = String::new();
-    let _ = client.read_to_string(&mut answer);
-    answer
+    let mut response = String::new();
+    let _ = client.read_to_string(&mut response);
+    response
 }
 
 #[test]
 fn the_text_has_what_was_counted() {
     let scrape = scrape(Names::Weir);
-    let answer = ask(&scrape, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let response = ask(&scrape, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.contains("openmetrics-text"), "{head}");
     assert!(body.ends_with("# EOF\n"));
@@ -49,9 +50,9 @@ fn the_text_has_what_was_counted() {
 #[test]
 fn k6_names_are_scraped_too() {
     let scrape = scrape(Names::K6);
-    let answer = ask(&scrape, b"GET /metrics?x=y HTTP/1.0\r\n\r\n");
+    let response = ask(&scrape, b"GET /metrics?x=y HTTP/1.0\r\n\r\n");
     for name in ["k6_http_reqs_total{", "k6_http_req_duration_seconds_bucket{", "k6_vus{"] {
-        assert!(answer.contains(name), "{name}: {answer}");
+        assert!(response.contains(name), "{name}: {response}");
     }
 }
 
@@ -65,12 +66,12 @@ fn everything_else_is_refused() {
         (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
         (b"\x16\x03\x01\x02\x00\x01\x00", "400"),
     ] {
-        let answer = ask(&scrape, request);
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let response = ask(&scrape, request);
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
     }
-    // The rest of it is unread, so that the answer may be lost in a reset.
-    let answer = ask(&scrape, &long);
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    // The server does not read the whole request, so a reset may discard its response.
+    let response = ask(&scrape, &long);
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 431"), "{response}");
 }
 
 #[test]
@@ -78,13 +79,13 @@ fn silent_clients_hold_up_nobody_for_long() {
     let scrape = scrape(Names::Weir);
     let silent: Vec<TcpStream> =
         (0..CONNECTIONS_MAX * 4).map(|_| TcpStream::connect(scrape.address()).unwrap()).collect();
-    let begin = Instant::now();
+    let start = Instant::now();
     loop {
-        let answer = ask(&scrape, b"GET /metrics HTTP/1.1\r\n\r\n");
-        if answer.starts_with("HTTP/1.1 200") {
+        let response = ask(&scrape, b"GET /metrics HTTP/1.1\r\n\r\n");
+        if response.starts_with("HTTP/1.1 200") {
             break;
         }
-        assert!(begin.elapsed() < TIME_MAX * 10, "nobody is answered any more");
+        assert!(start.elapsed() < CONNECTION_TIME_MAX * 10, "nobody is answered any more");
     }
     drop(silent);
 }

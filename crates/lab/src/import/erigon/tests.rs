@@ -1,4 +1,5 @@
-//! The published reports, and lines that must be refused.
+//! Goal: the published reports are read completely, and invalid lines are rejected. Method:
+//! published reports, and made-up lines.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,8 @@ fn report(part: &str) -> Vec<Variant> {
 }
 
 fn values(variant: &Variant, key: &str, metric: Metric) -> Vec<f64> {
-    let of = |run: &crate::variant::Run| run.values.get(&(key.to_owned(), metric)).copied();
-    variant.runs.iter().filter_map(of).collect()
+    let value = |run: &crate::variant::Run| run.values.get(&(key.to_owned(), metric)).copied();
+    variant.runs.iter().filter_map(value).collect()
 }
 
 #[test]
@@ -38,7 +39,7 @@ fn every_report_is_read_whole() {
             .map(|variant| variant.runs.len() + variant.left_out.len())
             .sum::<usize>();
     }
-    // Counted with grep: lines that begin with a server's name and a bracket.
+    // The number was counted with grep: lines that begin with a server's name and a bracket.
     assert_eq!(rows, 160);
 }
 
@@ -56,13 +57,13 @@ fn two_servers_in_one_report_are_two_variants() {
     assert_eq!(variants[0].runs[0].facts.load, variants[1].runs[0].facts.load);
 }
 
-/// A mean of 7.5 ms in the first repetition, of at most 0.34 ms in the others; and a first
-/// repetition that is the fastest must stay.
+/// In one report the first repetition has a mean of 7.5 ms and the others at most 0.34 ms. In
+/// another report the first repetition is the fastest, so it is kept.
 #[test]
 fn cold_first_repetitions_are_reported_separately() {
     let variants = report("eth_getBalance");
     let cold = |variant: &Variant| {
-        variant.left_out.iter().filter(|one| one.contains(": cold caches:")).count()
+        variant.left_out.iter().filter(|run| run.contains(": cold caches:")).count()
     };
     assert_eq!((cold(&variants[0]), cold(&variants[1])), (1, 5), "{:?}", variants[1].left_out);
     assert_eq!(cold(&report("eth_call_2023-10-31-13-14-11_silk")[0]), 0);
@@ -71,7 +72,7 @@ fn cold_first_repetitions_are_reported_separately() {
 #[test]
 fn the_clients_faults_are_not_the_servers() {
     let ports = &report("eth_getBlockByNumber")[0];
-    let left_out = ports.left_out.iter().filter(|one| one.contains("local ports")).count();
+    let left_out = ports.left_out.iter().filter(|run| run.contains("local ports")).count();
     assert!(left_out > 0, "{:?}", ports.left_out);
     let failed = values(ports, "eth_getBlockByNumber at 9000/s", Metric::FailedShare);
     assert!(failed.iter().all(|share| *share == 0.0), "{failed:?}");
@@ -104,13 +105,13 @@ fn go_durations() {
 
 #[test]
 fn wrong_lines_are_named() {
-    let of = |line: &str| {
+    let fault_of = |line: &str| {
         let content = format!("{}\n{line}\n", super::HEADER);
         read(content.as_bytes(), Path::new("x.csv")).unwrap_err().to_string()
     };
-    assert_eq!(of("silk,[1. 1]"), "x.csv, line 2: 2 columns instead of 14 as in the header");
+    assert_eq!(fault_of("silk,[1. 1]"), "x.csv, line 2: 2 columns instead of 14 as in the header");
     let row = |test: &str, rate: &str, mean: &str, ratio: &str| {
-        of(&format!("silk,{test},29,{rate},1,1ms,{mean},1ms,1ms,1ms,1ms,1ms,{ratio},"))
+        fault_of(&format!("silk,{test},29,{rate},1,1ms,{mean},1ms,1ms,1ms,1ms,1ms,{ratio},"))
     };
     assert!(row("[x]", "1", "1ms", "100%").ends_with("TestNo is \"[x]\", not [level. repetition]"));
     assert!(row("[1. 1]", "0", "1ms", "100%").ends_with("Qps is \"0\", not a number above 0"));

@@ -12,30 +12,32 @@ use crate::wording::number;
 
 /// Smallest width, in cells, at which the times of the last second and of the whole run are side by
 /// side.
-const WIDE: u16 = 112;
+const BOTH_PERIODS_WIDTH_MIN: u16 = 112;
 
 /// Returns the number of lines of the complete table.
 pub(super) fn height(state: &State) -> u16 {
     u16::try_from(state.rows.len().max(1) + 1).unwrap_or(u16::MAX)
 }
 
-/// Draws the table. The last line has the number of methods that do not fit.
+/// Draws the table. If some methods do not fit, the last line has their number.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let periods: &[TimePeriod] = match state.table_period {
-        _ if area.width >= WIDE => &[TimePeriod::LastSecond, TimePeriod::WholeRun],
+        _ if area.width >= BOTH_PERIODS_WIDTH_MIN => {
+            &[TimePeriod::LastSecond, TimePeriod::WholeRun]
+        }
         TimePeriod::LastSecond => &[TimePeriod::LastSecond],
         TimePeriod::WholeRun => &[TimePeriod::WholeRun],
     };
     // Calls with HTTP 429 have their own column.
     let has_limited = state.rows.iter().any(|row| row.limited > 0);
-    let room = usize::from(area.height.saturating_sub(1));
-    let more = state.rows.len() > room;
-    let shown = if more { room.saturating_sub(1) } else { state.rows.len() };
-    let rows = state.rows.iter().take(shown);
+    let lines_max = usize::from(area.height.saturating_sub(1));
+    let is_cut = state.rows.len() > lines_max;
+    let row_count = if is_cut { lines_max.saturating_sub(1) } else { state.rows.len() };
+    let rows = state.rows.iter().take(row_count);
     let mut lines: Vec<Row<'_>> = rows.map(|row| format_row(row, periods, has_limited)).collect();
-    if more {
-        let more_text = format!("and {} more", state.rows.len() - shown);
-        lines.push(Row::new([more_text]).style(QUIET));
+    if is_cut {
+        let cut_text = format!("and {} more", state.rows.len() - row_count);
+        lines.push(Row::new([cut_text]).style(QUIET));
     }
     let mut widths = vec![
         Constraint::Fill(1),
@@ -49,6 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(table, area);
 }
 
+/// Returns the header, whose first cell names the periods of the latencies.
 fn header(periods: &[TimePeriod], has_limited: bool) -> Row<'static> {
     let mut cells = vec![Cell::new(match periods {
         [TimePeriod::LastSecond] => "ms, last second",
@@ -61,6 +64,7 @@ fn header(periods: &[TimePeriod], has_limited: bool) -> Row<'static> {
     Row::new(cells).style(QUIET)
 }
 
+/// Formats the row of a method with its latencies in these periods.
 fn format_row(row: &MethodRow, periods: &[TimePeriod], has_limited: bool) -> Row<'static> {
     let share = |count: u64| match count {
         0 => "0".to_owned(),

@@ -1,5 +1,5 @@
-//! Goal: what must be seen is on the screen at every size, and nothing overflows. Method: ratatui's
-//! test backend, as letters.
+//! Goal: the screen has the required data at every size, and nothing overflows. Method: ratatui's
+//! test backend, whose cells are compared as text.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ fn state(scene: &Scene, colour: bool) -> State {
     state
 }
 
-fn letters(state: &State, width: u16, height: u16) -> String {
+/// Draws the screen and returns its text, one line per row.
+fn screen_text(state: &State, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, state)).unwrap();
     let buffer = terminal.backend().buffer();
@@ -33,7 +34,7 @@ fn letters(state: &State, width: u16, height: u16) -> String {
 }
 
 fn check(state: &State, width: u16, height: u16, expected: Expect) {
-    expected.assert_eq(&letters(state, width, height));
+    expected.assert_eq(&screen_text(state, width, height));
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn a_usual_terminal() {
 }
 
 #[test]
-fn a_wide_terminal_shows_both_spans() {
+fn a_wide_terminal_shows_both_periods() {
     check(
         &state(&Scene::new(), true),
         120,
@@ -149,53 +150,53 @@ fn before_the_first_second() {
 }
 
 #[test]
-fn the_other_span() {
+fn the_other_period() {
     let mut state = state(&Scene::new(), true);
     state.table_period = TimePeriod::WholeRun;
-    let text = letters(&state, 80, 24);
+    let text = screen_text(&state, 80, 24);
     assert!(text.contains("ms, whole run"), "{text}");
 }
 
 #[test]
-fn methods_beyond_the_room_are_counted() {
+fn methods_that_do_not_fit_are_counted() {
     let mut state = state(&Scene::new(), true);
     let row = state.rows[1].clone();
     state.rows.extend(std::iter::repeat_n(row, 40));
-    let text = letters(&state, 80, 24);
-    let shown = text.matches("eth_blockNumber").count();
-    // All, the other method, and the ones that are not shown.
-    let more = 1 + 2 + 40 - shown - 2;
-    assert!(text.contains(&format!("and {more} more")), "{text}");
+    let text = screen_text(&state, 80, 24);
+    let shown_copies = text.matches("eth_blockNumber").count();
+    // Of the 43 rows, the totals, the other method and some of the copies are shown.
+    let hidden = 1 + 2 + 40 - shown_copies - 2;
+    assert!(text.contains(&format!("and {hidden} more")), "{text}");
 }
 
 #[test]
-fn no_size_breaks_it() {
+fn every_size_can_be_drawn() {
     let state = state(&Scene::new(), true);
     for width in [1, 2, 20, 39, 40, 41, 79, 80, 200] {
         for height in [1, 2, 5, 9, 10, 11, 19, 20, 24, 60] {
-            letters(&state, width, height);
+            screen_text(&state, width, height);
         }
     }
 }
 
 #[test]
-fn without_colours_there_is_none() {
-    let tinted = |colour| {
+fn without_colours_no_cell_is_coloured() {
+    let coloured_cells = |colour| {
         let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
         let state = state(&Scene::new(), colour);
         terminal.draw(|frame| draw(frame, &state)).unwrap();
         let buffer = terminal.backend().buffer();
         buffer.content().iter().filter(|cell| cell.fg != ratatui::style::Color::Reset).count()
     };
-    assert!(tinted(true) > 50);
-    assert_eq!(tinted(false), 0);
+    assert!(coloured_cells(true) > 50);
+    assert_eq!(coloured_cells(false), 0);
 }
 
 #[test]
-fn no_tone_is_unreadable_on_a_light_ground() {
+fn no_colour_is_unreadable_on_a_light_background() {
     for style in [QUIET, STRONG, GOOD, DOUBTFUL, BAD] {
-        let tint = style.fg.unwrap_or(Color::Reset);
+        let colour = style.fg.unwrap_or(Color::Reset);
         let pale = [Color::Yellow, Color::White, Color::Gray, Color::LightYellow, Color::LightCyan];
-        assert!(!pale.contains(&tint), "{style:?} is {tint}");
+        assert!(!pale.contains(&colour), "{style:?} is {colour}");
     }
 }

@@ -1,5 +1,5 @@
-//! Goal: lines say what went on since the last line, and what changed at once. Method: a scene,
-//! second by second.
+//! Goal: a line covers the seconds since the previous line, and changes have a line of their own.
+//! Method: a scene, second by second.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_line_every_five_seconds_and_one_for_each_change() {
         plain.update(&scene.progress());
     }
     let text = String::from_utf8(plain.out).unwrap();
-    // Every line begins with spaces, which an inline snapshot would take for its own indent.
+    // Every line begins with spaces. The bar keeps them apart from the indent of the snapshot.
     let text: String = text.lines().map(|line| format!("|{line}\n")).collect();
     expect![[r#"
         |    1.0 s  stage main/steady, 0:09 left
@@ -45,9 +45,9 @@ fn the_last_second_is_reported_even_if_short() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_no_reason_to_stop() {
-    struct Gone;
-    impl Write for Gone {
+fn a_closed_output_does_not_stop_the_run() {
+    struct ClosedOutput;
+    impl Write for ClosedOutput {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
             Err(std::io::ErrorKind::BrokenPipe.into())
         }
@@ -56,5 +56,5 @@ fn a_reader_that_is_gone_is_no_reason_to_stop() {
         }
     }
     let scene = Scene::new();
-    Plain::new(Gone).update(&scene.progress());
+    Plain::new(ClosedOutput).update(&scene.progress());
 }

@@ -1,6 +1,6 @@
-//! Goal: keys do what they say, and the terminal is as it was after every kind of end: a stop, a
-//! panic, an end in order. Method: this test program again, under `script` (of Debian's bsdutils),
-//! which gives it a terminal of its own; `stty` tells in which state that is left.
+//! Goal: keys have their documented effect, and the terminal is restored after a stop, after a
+//! panic, and after a normal end. Method: the tests run this test program again under `script` (of
+//! Debian's bsdutils), which gives it a terminal. `stty` then prints the state of that terminal.
 
 use std::io::{Read, Write};
 use std::process::{self, Stdio};
@@ -9,16 +9,18 @@ use std::time::Instant;
 use super::*;
 use crate::live::scene::Scene;
 
-/// Set where a test is to use the terminal that it runs in.
+/// Environment variable that is set in the inner test program, which uses its terminal.
 const INSIDE: &str = "WEIR_TEST_IN_TERMINAL";
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const ENTERED: &str = "\x1b[?1049h";
-const LEFT: &str = "\x1b[?1049l";
+/// Longest wait for a key. No test takes that long, even on a busy machine.
+const KEY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Escape sequence that switches to the alternate screen.
+const ENTER_SCREEN: &str = "\x1b[?1049h";
+/// Escape sequence that leaves the alternate screen.
+const LEAVE_SCREEN: &str = "\x1b[?1049l";
 
-/// Runs a test of this file in a terminal, sends keys once the screen is drawn, and gives all that
-/// was shown.
-fn in_terminal(test: &str, keys: &[u8]) -> String {
+/// Runs a test of this file in a terminal, and sends keys once the screen is drawn. Returns the
+/// output of the terminal.
+fn run_in_terminal(test: &str, keys: &[u8]) -> String {
     let program = std::env::current_exe().unwrap();
     let line = format!(
         "stty rows 24 cols 80; '{}' --exact live::screen::tests::{test} --nocapture; stty -a",
@@ -33,29 +35,29 @@ fn in_terminal(test: &str, keys: &[u8]) -> String {
         .spawn()
         .expect("script is on every Debian");
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let (mut shown, mut part, mut sent) = (Vec::new(), [0; 4096], false);
+    let (mut output, mut chunk, mut are_keys_sent) = (Vec::new(), [0; 4096], false);
     loop {
-        let bytes = stdout.read(&mut part).unwrap();
-        if bytes == 0 {
+        let length = stdout.read(&mut chunk).unwrap();
+        if length == 0 {
             break;
         }
-        shown.extend_from_slice(&part[..bytes]);
-        // The picture with figures, which follows the first one.
-        let text = String::from_utf8_lossy(&shown);
-        if !sent && ["q stop", "eth_getLogs"].iter().all(|words| text.contains(words)) {
+        output.extend_from_slice(&chunk[..length]);
+        // The first drawing has no data yet. The keys are sent after the drawing with data.
+        let text = String::from_utf8_lossy(&output);
+        if !are_keys_sent && ["q stop", "eth_getLogs"].iter().all(|words| text.contains(words)) {
             stdin.write_all(keys).unwrap();
-            sent = true;
+            are_keys_sent = true;
         }
     }
     child.wait().unwrap();
-    String::from_utf8_lossy(&shown).into_owned()
+    String::from_utf8_lossy(&output).into_owned()
 }
 
-/// What came after the screen, if the terminal is usable again.
-fn assert_given_back(shown: &str) -> &str {
-    assert_eq!(shown.matches(ENTERED).count(), 1, "{shown:?}");
-    assert_eq!(shown.matches(LEFT).count(), 1, "{shown:?}");
-    let after = shown.split(LEFT).nth(1).unwrap();
+/// Checks that the terminal is restored. Returns the output after the screen.
+fn assert_restored(shown: &str) -> &str {
+    assert_eq!(shown.matches(ENTER_SCREEN).count(), 1, "{shown:?}");
+    assert_eq!(shown.matches(LEAVE_SCREEN).count(), 1, "{shown:?}");
+    let after = shown.split(LEAVE_SCREEN).nth(1).unwrap();
     assert!(after.contains("\x1b[?25h"), "the cursor is hidden: {after:?}");
     let settings: Vec<_> = after.split_whitespace().collect();
     for setting in ["icanon", "echo", "isig"] {
@@ -64,12 +66,13 @@ fn assert_given_back(shown: &str) -> &str {
     after
 }
 
-fn inside() -> bool {
+/// Returns true in the inner test program.
+fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// A screen with something on it.
-fn shown() -> (Screen, Arc<Stop>) {
+/// Starts a screen that shows the data of a scene.
+fn start_screen() -> (Screen, Arc<Stop>) {
     let (scene, stop) = (Scene::new(), Arc::new(Stop::new()));
     let screen = Screen::start(&scene.plan, &stop).unwrap();
     screen.update(&scene.progress());
@@ -78,12 +81,12 @@ fn shown() -> (Screen, Arc<Stop>) {
 
 #[test]
 fn inside_until_stopped() {
-    if inside() {
-        let (screen, stop) = shown();
+    if is_inside() {
+        let (screen, stop) = start_screen();
         let begin = Instant::now();
         while !stop.is_requested() {
-            assert!(begin.elapsed() < PATIENCE, "no key came");
-            // Sleeps: keys come by a terminal, not by anything that could wake this thread.
+            assert!(begin.elapsed() < KEY_TIMEOUT, "no key came");
+            // Sleeps, because a key does not wake this thread.
             std::thread::park_timeout(Duration::from_millis(10));
         }
         screen.finish();
@@ -93,22 +96,22 @@ fn inside_until_stopped() {
 
 #[test]
 fn inside_a_panic_of_another_thread() {
-    if inside() {
-        let (_screen, _stop) = shown();
-        // Sleeps: the picture must be there before it is taken away.
+    if is_inside() {
+        let (_screen, _stop) = start_screen();
+        // Sleeps until the screen is drawn.
         std::thread::park_timeout(Duration::from_millis(300));
         let other = std::thread::spawn(|| panic!("on purpose"));
         assert!(other.join().is_err());
-        // Sleeps: what a broken screen would still write has time to come.
+        // Sleeps, so that a faulty screen would have time to write again.
         std::thread::park_timeout(Duration::from_millis(300));
     }
 }
 
 #[test]
 fn inside_to_the_end() {
-    if inside() {
-        let (screen, _stop) = shown();
-        // Sleeps: the picture must be there before it is taken away.
+    if is_inside() {
+        let (screen, _stop) = start_screen();
+        // Sleeps until the screen is drawn.
         std::thread::park_timeout(Duration::from_millis(300));
         screen.finish();
         println!("it ended");
@@ -117,11 +120,11 @@ fn inside_to_the_end() {
 
 #[test]
 fn q_and_ctrl_c_stop_and_give_the_terminal_back() {
-    // The first keys ask for nothing, or for the other times.
+    // The first keys have no effect, or switch to the other period.
     for keys in [&b"xTt q"[..], b"\x03"] {
-        let shown = in_terminal("inside_until_stopped", keys);
+        let shown = run_in_terminal("inside_until_stopped", keys);
         assert!(shown.contains("eth_getLogs"), "{shown:?}");
-        let after = assert_given_back(&shown);
+        let after = assert_restored(&shown);
         assert!(after.contains("it was stopped"), "{after:?}");
         assert!(after.contains("the results so far are saved"), "{after:?}");
     }
@@ -129,21 +132,21 @@ fn q_and_ctrl_c_stop_and_give_the_terminal_back() {
 
 #[test]
 fn t_shows_the_other_times() {
-    let shown = in_terminal("inside_until_stopped", b"t\x1b[Aq");
-    // Once in the line that explains the keys, once above the table.
+    let shown = run_in_terminal("inside_until_stopped", b"t\x1b[Aq");
+    // The text is in the line that explains the keys, and above the table.
     assert_eq!(shown.matches("whole run").count(), 2, "{shown:?}");
 }
 
 #[test]
 fn a_panic_leaves_a_terminal_on_which_it_can_be_read() {
-    let shown = in_terminal("inside_a_panic_of_another_thread", b"");
-    assert!(assert_given_back(&shown).contains("on purpose"), "{shown:?}");
+    let shown = run_in_terminal("inside_a_panic_of_another_thread", b"");
+    assert!(assert_restored(&shown).contains("on purpose"), "{shown:?}");
 }
 
 #[test]
 fn an_end_in_order_gives_the_terminal_back() {
-    let shown = in_terminal("inside_to_the_end", b"");
-    assert!(assert_given_back(&shown).contains("it ended"), "{shown:?}");
+    let shown = run_in_terminal("inside_to_the_end", b"");
+    assert!(assert_restored(&shown).contains("it ended"), "{shown:?}");
 }
 
 #[test]

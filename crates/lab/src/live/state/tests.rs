@@ -1,5 +1,5 @@
-//! Goal: the screen tells what was counted, and its memory does not grow with a run's length.
-//! Method: a scene with known counts; rates of many seconds.
+//! Goal: the state has the correct counts, and its memory does not grow with the length of a run.
+//! Method: a scene with known counts, and rates of many seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::*;
 use crate::live::scene::Scene;
 
 #[test]
-fn rows_tell_calls_failures_and_limits_by_method_and_of_all() {
+fn rows_have_calls_failures_and_limits_by_method_and_in_total() {
     let scene = Scene::new();
     let mut state = State::new(Arc::clone(&scene.plan), true);
     state.update(&scene.progress());
@@ -25,9 +25,9 @@ fn rows_tell_calls_failures_and_limits_by_method_and_of_all() {
             ("eth_getLogs", 3_000, 70, 30, 297),
         ]
     );
-    let all = state.rows[0].last_second.expect("there were calls");
-    assert!(all.p99.is_nan(), "a p99 of all cannot be had from those of the methods");
-    assert_eq!(all.max, 960.0);
+    let totals = state.rows[0].last_second.expect("there were calls");
+    assert!(totals.p99.is_nan(), "a p99 of all cannot be had from those of the methods");
+    assert_eq!(totals.max, 960.0);
     assert!((state.rows[0].whole_run.max - 5_500.0).abs() < 60.0, "{:?}", state.rows[0].whole_run);
     assert_eq!(state.classes[0], (Class::RpcError, 50));
     assert_eq!(state.codes, [(-32_000, 49), (-32_005, 1)]);
@@ -39,7 +39,7 @@ fn the_current_stage_is_known_at_its_edges() {
     let scenario = &scene.plan.scenarios[0];
     let name = |at_ms| {
         let stage = stage_at(scenario, Duration::from_millis(at_ms));
-        stage.map(|(stage, left)| (stage.name.clone(), left.as_millis()))
+        stage.map(|(stage, remaining)| (stage.name.clone(), remaining.as_millis()))
     };
     assert_eq!(name(0), Some(("steady".to_owned(), 10_000)));
     assert_eq!(name(10_000), Some(("climb".to_owned(), 50_000)));
@@ -56,13 +56,13 @@ fn the_rates_of_a_day_stay_small_and_correct() {
     assert!(rates.points.len() < POINTS_MAX, "{} points", rates.points.len());
     let seconds = rates.seconds();
     assert!((86_000..=86_400).contains(&seconds), "{seconds} seconds are shown");
-    let half = rates.points.len() / 2;
-    assert_eq!(rates.points[half - 2], Rates { planned: 1_000.0, started: 1_000.0 });
-    assert_eq!(rates.points[half + 2], Rates { planned: 1_000.0, started: 500.0 });
+    let middle = rates.points.len() / 2;
+    assert_eq!(rates.points[middle - 2], Rates { planned: 1_000.0, started: 1_000.0 });
+    assert_eq!(rates.points[middle + 2], Rates { planned: 1_000.0, started: 500.0 });
 }
 
 #[test]
-fn the_last_sample_of_each_host_stays_when_none_comes() {
+fn the_last_sample_of_a_host_stays_until_the_next_sample() {
     let mut scene = Scene::new();
     let mut state = State::new(Arc::clone(&scene.plan), true);
     state.update(&scene.progress());

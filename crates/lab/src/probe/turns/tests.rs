@@ -1,10 +1,10 @@
-//! Goal: calls are never closer than the rate allows. Method: invented times, and a short real wait.
+//! Goal: calls are never closer than the rate allows. Method: chosen times, and a short real wait.
 
 use super::*;
 
 #[test]
-fn a_turn_that_is_over_is_not_made_up_for() {
-    for (next, elapsed, number) in [
+fn a_missed_turn_is_skipped() {
+    for (next_number, elapsed_seconds, expected) in [
         (0, 0.000_1, 0),
         (0, 0.04, 0),
         (0, 0.06, 1),
@@ -14,13 +14,14 @@ fn a_turn_that_is_over_is_not_made_up_for() {
         (1, 3.2, 4),
         (5, 3.2, 5),
     ] {
-        assert_eq!(due(next, elapsed, 1.0), number, "{next} {elapsed}");
+        let usable = next_usable(next_number, elapsed_seconds, 1.0);
+        assert_eq!(usable, expected, "{next_number} {elapsed_seconds}");
     }
-    assert_eq!(due(0, 100.0, 100.0), 1);
+    assert_eq!(next_usable(0, 100.0, 100.0), 1);
 }
 
 #[test]
-fn waits_are_the_interval_apart_and_count_what_passed() {
+fn turns_are_intervals_apart_and_count_skipped_turns() {
     let turns = Turns::new(Instant::now(), 50.0);
     let first = turns.wait();
     let second = turns.wait();

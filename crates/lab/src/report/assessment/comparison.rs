@@ -11,33 +11,35 @@ use crate::assessment::Assessed;
 use crate::wording::assessment::AssessmentText;
 use crate::wording::number::rate;
 
-/// Returns the comparisons of capacities and runs.
+/// Returns the comparisons of capacities and runs, or a sentence if nothing is compared.
 pub(super) fn comparison(assessed: &Assessed) -> Section {
     let mut section = section("comparison", "Comparison");
     let assessment_text = AssessmentText::new(&assessed.evidence);
-    let unlike: Vec<String> = assessed
+    let not_comparable: Vec<String> = assessed
         .assessment
         .caveats
         .iter()
         .filter(|caveat| matches!(caveat, Caveat::UnlikePlans(_) | Caveat::UnlikeSystems(_)))
         .map(|caveat| assessment_text.caveat(caveat))
         .collect();
-    let has_none =
+    let has_no_comparison =
         assessed.evidence.comparisons.is_empty() && assessed.evidence.capacities.is_empty();
-    if has_none && unlike.is_empty() {
-        let none =
+    if has_no_comparison && not_comparable.is_empty() {
+        let reason =
             "Nothing is compared: the results belong to one system, or have no valid numbers.";
-        return section.on(FILES, Block::Paragraph(none.into()));
+        return section.on(FILES, Block::Paragraph(reason.into()));
     }
-    section = section.on(FILES, (!unlike.is_empty()).then(|| Block::List(List::of(unlike))));
-    section = capacities(assessed, section, assessment_text);
+    let list = (!not_comparable.is_empty()).then(|| Block::List(List::of(not_comparable)));
+    section = section.on(FILES, list);
+    section = add_capacities(assessed, section, assessment_text);
     for comparison in &assessed.evidence.comparisons {
-        section = add(section, comparison);
+        section = add_comparison(section, comparison);
     }
     section
 }
 
-fn capacities(
+/// Adds the table of compared capacities, if there are any.
+fn add_capacities(
     assessed: &Assessed,
     section: Section,
     assessment_text: AssessmentText<'_>,
@@ -62,20 +64,20 @@ fn capacities(
         .on(FILES, Block::Table(table))
 }
 
-/// Adds one comparison: its conclusions, mismatches, differences, and values per core.
-fn add(section: Section, comparison: &Labelled<CompareResult>) -> Section {
+/// Adds the conclusions, mismatches, differences and values per core of one comparison.
+fn add_comparison(section: Section, comparison: &Labelled<CompareResult>) -> Section {
     let result: &CompareResult = &comparison.result;
     let mut section = section
         .on(FILES, Block::Subheading(format!("Plan {}", comparison.label)))
         .on(FILES, Block::List(List::of(&result.conclusions)));
     let differences = result.variants.iter().skip(1);
     let differences = differences.map(|variant| compare::differences(result, &variant.name));
-    let parts = std::iter::once(compare::mismatches(result))
+    let subsections = std::iter::once(compare::mismatches(result))
         .chain(differences)
         .chain([compare::normalised_section(result)]);
-    for part in parts.flatten() {
-        section = section.on(FILES, Block::Subheading(part.title.clone()));
-        section.blocks.extend(part.only(FILES).blocks);
+    for subsection in subsections.flatten() {
+        section = section.on(FILES, Block::Subheading(subsection.title.clone()));
+        section.blocks.extend(subsection.only(FILES).blocks);
     }
     section
 }

@@ -22,7 +22,7 @@ use crate::wording::number::{WEAK_P99, bare_ms, count, percent, rate, short};
 const CHARTS_MAX: usize = 8;
 /// Maximum number of capacity searches with charts.
 const SEARCHES_MAX: usize = 4;
-/// Size of the chart of capacities in pixels.
+/// Width and height of the chart of capacities in pixels.
 const SIZE: (i32, i32) = (1000, 240);
 /// Maximum number of characters of a system's name on an axis.
 const AXIS_NAME_MAX: usize = 28;
@@ -34,8 +34,8 @@ pub(super) fn results(assessed: &Assessed) -> Section {
          figure with [too few calls](uncertain figures). A bar shows the share of the largest p99.",
     );
     if assessed.evidence.plans.is_empty() {
-        let none = "No valid load run is among the results, so there are no figures per method.";
-        section = section.on(FILES, Block::Paragraph(none.into()));
+        let no_runs = "No valid load run is among the results, so there are no figures per method.";
+        section = section.on(FILES, Block::Paragraph(no_runs.into()));
     }
     for plan in &assessed.evidence.plans {
         section = section
@@ -47,23 +47,27 @@ pub(super) fn results(assessed: &Assessed) -> Section {
     charts(assessed, section)
 }
 
-/// The values of a method, over the valid runs of a system.
+/// The values of a method over the valid runs of a system. Times and goodput are medians.
 struct MethodRow {
     runs: usize,
     calls: u64,
+    /// Successful calls per second.
     goodput: f64,
+    /// Share of calls that failed.
     failed: f64,
+    /// Share of calls that a rate limit rejected.
     limited: f64,
     p50_ms: f64,
     p95_ms: f64,
     p99_ms: f64,
 }
 
+/// Returns the runs of a system with these indexes.
 fn runs_of<'a>(system: &'a System, runs: &[usize]) -> Vec<&'a RunResult> {
     runs.iter().map(|run| &system.runs[*run].result).collect()
 }
 
-/// Summarizes a method; none if no run has calls of it.
+/// Summarizes a method over runs. Returns `None` if no run called the method.
 fn summarize(runs: &[&RunResult], row_of: &dyn Fn(&RunResult) -> Option<Row>) -> Option<MethodRow> {
     let rows: Vec<Row> =
         runs.iter().filter_map(|run| row_of(run)).filter(|row| row.calls > 0).collect();
@@ -121,15 +125,16 @@ fn methods(assessed: &Assessed, plan: &PlanRuns) -> Table {
         Column::number("p95"),
         Column::text("p99"),
     ]);
-    let mut previous = None;
+    let mut previous_method = None;
     for (method, system, row) in &rows {
+        // Only the first row of a method has the method's name.
         let label = match method {
-            _ if previous == Some(*method) => Text::default(),
+            _ if previous_method == Some(*method) => Text::default(),
             None => Text::from("all"),
             Some(method) => name(*method),
         };
-        previous = Some(*method);
-        let weak = match row.calls / (row.runs as u64) < WEAK_P99 {
+        previous_method = Some(*method);
+        let weak_mark = match row.calls / (row.runs as u64) < WEAK_P99 {
             true => Text::from(Span::Weak),
             false => Text::default(),
         };
@@ -143,13 +148,13 @@ fn methods(assessed: &Assessed, plan: &PlanRuns) -> Table {
             percent(row.limited),
             bare_ms(row.p50_ms),
             bare_ms(row.p95_ms),
-            text![Span::Bar(row.p99_ms / highest_p99.max(1e-9)), weak, bare_ms(row.p99_ms)],
+            text![Span::Bar(row.p99_ms / highest_p99.max(1e-9)), weak_mark, bare_ms(row.p99_ms)],
         ]);
     }
     table
 }
 
-/// Returns the thresholds of all runs of a plan; none if the plan has none.
+/// Returns the thresholds of all runs of a plan, or `None` if the plan has no thresholds.
 fn thresholds(assessed: &Assessed, plan: &PlanRuns) -> Option<Block> {
     let runs = plan.systems.iter().flat_map(|(index, runs)| {
         let system = &assessed.evidence.systems[*index];
@@ -192,7 +197,7 @@ fn capacities(assessed: &Assessed, section: Section) -> Section {
         Column::prose("[boundary](boundary)") =>
             capacity::describe_boundary(search.result.answer.boundary).unwrap_or("unknown"),
         Column::prose("first broken limit") =>
-            or_dash(search.result.binding.as_ref(), capacity::binding),
+            or_dash(search.result.binding.as_ref(), capacity::describe_binding),
     );
     section
         .on(FILES, Block::Subheading("Capacity".to_owned()))
@@ -218,9 +223,9 @@ fn capacity_chart(assessed: &Assessed) -> Option<Block> {
     let mut shapes = Vec::new();
     for (index, system) in with_searches().enumerate() {
         let searches = system.searches.len();
-        for (place, search) in system.searches.iter().enumerate() {
-            // Searches of one system stand side by side.
-            let offset = (place as f64 + 1.0) / (searches as f64 + 1.0) - 0.5;
+        for (search_index, search) in system.searches.iter().enumerate() {
+            // Searches of one system are side by side around the tick of the system.
+            let offset = (search_index as f64 + 1.0) / (searches as f64 + 1.0) - 0.5;
             let x = index as f64 + 1.0 + offset * 0.6;
             let (pass, fail) =
                 (search.result.answer.highest_pass, search.result.answer.lowest_fail);
@@ -234,14 +239,15 @@ fn capacity_chart(assessed: &Assessed) -> Option<Block> {
     }
     let chart =
         Chart::new("Capacity by system", SIZE, (x, Axis::up_to(highest, Scale::Number)), shapes);
-    let keys = [
+    let legend = [
         (Ink::Good, "highest pass, iterations/s".to_owned()),
         (Ink::Bad, "lowest fail".to_owned()),
     ];
-    Some(Block::Figure(chart, keys.to_vec()))
+    Some(Block::Figure(chart, legend.to_vec()))
 }
 
-/// Adds charts: probes by rate of each search, latency over time of one run by plan and system.
+/// Adds charts: the probes of each search by rate, and the latency over time of the first run of
+/// each plan and system.
 fn charts(assessed: &Assessed, mut section: Section) -> Section {
     let searches = assessed
         .evidence
@@ -278,7 +284,7 @@ fn add_blocks(section: Section, title: String, other: Section) -> Section {
 
 /// Returns the first bottleneck of each result, with its evidence.
 pub(super) fn bottlenecks(assessed: &Assessed) -> Section {
-    let mut found: Vec<(String, &Finding)> = Vec::new();
+    let mut bottlenecks: Vec<(String, &Finding)> = Vec::new();
     for system in &assessed.evidence.systems {
         let title = |label: &str| format!("{} ({label})", system.name);
         let runs = system
@@ -289,18 +295,18 @@ pub(super) fn bottlenecks(assessed: &Assessed) -> Section {
             .searches
             .iter()
             .filter_map(|search| Some((title(&search.label), search.result.bottleneck.as_ref()?)));
-        found.extend(runs.chain(searches));
+        bottlenecks.extend(runs.chain(searches));
     }
     let mut section = section("bottleneck", "Bottleneck");
-    if found.is_empty() {
-        let none = "No result names a bottleneck: no threshold broke, no method began to fail, and no \
-                    search reached a limit.";
-        return section.on(FILES, Block::Paragraph(none.into()));
+    if bottlenecks.is_empty() {
+        let reason = "No result names a bottleneck: no threshold broke, no method began to fail, \
+                      and no search reached a limit.";
+        return section.on(FILES, Block::Paragraph(reason.into()));
     }
-    for (title, finding) in found {
+    for (title, finding) in bottlenecks {
         section = section.on(FILES, Block::Subheading(title));
-        for on in [PAGE, MARKDOWN] {
-            let blocks = parts::bottleneck(Some(finding), on).map(|found| found.blocks);
+        for format in [PAGE, MARKDOWN] {
+            let blocks = parts::bottleneck(Some(finding), format).map(|section| section.blocks);
             section.blocks.extend(blocks.unwrap_or_default());
         }
     }

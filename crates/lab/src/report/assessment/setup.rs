@@ -1,4 +1,5 @@
-//! Sections about the origin of the data: scope, set-up and fingerprints, method.
+//! Sections about the origin of the data: the scope of the report, the set-up of each system, and
+//! the method of measurement.
 
 use lab_model::results::run::StageRow;
 use lab_model::results::{Fingerprint, Outcome, PlanFacts, TargetFacts};
@@ -16,17 +17,22 @@ use crate::wording::number::{bytes, count, percent, plural, rate, short, span};
 /// Maximum number of stages of a plan that the table lists.
 const STAGES_MAX: usize = 6;
 
-/// The common facts of a run and a capacity search.
+/// The facts that runs and capacity searches share.
 pub(super) struct ResultFacts<'a> {
+    /// Name of the system.
     pub(super) system: &'a str,
+    /// Label of the result.
     pub(super) label: &'a str,
     pub(super) kind: &'static str,
+    /// Start, as RFC 3339.
     pub(super) started: &'a str,
+    /// Duration in seconds.
     duration: f64,
     plan: &'a PlanFacts,
     target: &'a TargetFacts,
     machine: &'a Fingerprint,
     verdict: Text,
+    /// Description of the planned load.
     load: String,
     thresholds: Vec<String>,
     warnings: &'a [String],
@@ -34,10 +40,11 @@ pub(super) struct ResultFacts<'a> {
 
 /// Returns the facts of all results, by system.
 pub(super) fn results(assessed: &Assessed) -> Vec<ResultFacts<'_>> {
-    assessed.evidence.systems.iter().flat_map(of_system).collect()
+    assessed.evidence.systems.iter().flat_map(results_of).collect()
 }
 
-fn of_system(system: &System) -> Vec<ResultFacts<'_>> {
+/// Returns the facts of all results of a system.
+fn results_of(system: &System) -> Vec<ResultFacts<'_>> {
     let runs = system.runs.iter().map(|labelled| {
         let run = &labelled.result;
         ResultFacts {
@@ -49,8 +56,8 @@ fn of_system(system: &System) -> Vec<ResultFacts<'_>> {
             plan: &run.plan,
             target: &run.target,
             machine: &run.fingerprint,
-            verdict: outcome(run.verdict.outcome),
-            load: stages(&run.stages),
+            verdict: outcome_text(run.verdict.outcome),
+            load: describe_stages(&run.stages),
             thresholds: run.thresholds.iter().map(|threshold| threshold.text.clone()).collect(),
             warnings: &run.warnings,
         }
@@ -86,7 +93,8 @@ fn of_system(system: &System) -> Vec<ResultFacts<'_>> {
     runs.chain(searches).collect()
 }
 
-fn outcome(outcome: Outcome) -> Text {
+/// Returns the outcome of a run in colour.
+fn outcome_text(outcome: Outcome) -> Text {
     let class = match outcome {
         Outcome::Pass | Outcome::Measured => "kept",
         Outcome::Fail => "broken",
@@ -96,7 +104,7 @@ fn outcome(outcome: Outcome) -> Text {
 }
 
 /// Describes the stages of a run: `main/ramp: 20 to 100/s for 1 min`.
-fn stages(stages: &[StageRow]) -> String {
+fn describe_stages(stages: &[StageRow]) -> String {
     let describe = |stage: &StageRow| {
         let unit = if stage.model == "closed" { " workers" } else { "/s" };
         let level = match stage.level_from == stage.level_to {
@@ -115,8 +123,8 @@ fn stages(stages: &[StageRow]) -> String {
 
 /// Returns the results that the report covers.
 pub(super) fn scope(assessed: &Assessed) -> Section {
-    let all = results(assessed);
-    let table = table!(&all, |result|
+    let results = results(assessed);
+    let table = table!(&results, |result|
         Column::text("system") => result.system,
         Column::text("result") => name(result.label),
         Column::text("kind") => result.kind,
@@ -145,14 +153,15 @@ pub(super) fn scope(assessed: &Assessed) -> Section {
                     .into(),
             ),
         )
-        .on(FILES, (!all.is_empty()).then_some(Block::Table(table)))
+        .on(FILES, (!results.is_empty()).then_some(Block::Table(table)))
         .on(FILES, (!assessed.studies.is_empty()).then_some(Block::Table(studies)))
 }
 
-/// Returns the facts about targets and machines, one column for each system.
+/// Returns the facts about targets and machines, with a column per system. `None` if there are no
+/// systems.
 pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
-    type Value = fn(&ResultFacts<'_>) -> String;
-    let facts: [(&str, Value); 14] = [
+    type FactValue = fn(&ResultFacts<'_>) -> String;
+    let facts: [(&str, FactValue); 14] = [
         ("Target", |result| result.target.url.clone()),
         ("Client", |result| result.target.client.clone().unwrap_or_default()),
         ("Family, chain", |result| {
@@ -176,7 +185,7 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
         }),
     ];
     let systems: Vec<Vec<ResultFacts<'_>>> =
-        assessed.evidence.systems.iter().map(of_system).collect();
+        assessed.evidence.systems.iter().map(results_of).collect();
     let names = assessed.evidence.systems.iter().map(|system| Column {
         page_head: Text::from(&system.name),
         head: Text::from(&system.name),
@@ -185,17 +194,17 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
     let mut table = Table::new(std::iter::once(Column::text("fact")).chain(names));
     for (fact, value_of) in facts {
         let join_values = |results: &Vec<ResultFacts<'_>>| {
-            let known = results.iter().map(value_of).filter(|value| !value.is_empty());
-            distinct(known).join(" / ")
+            let values = results.iter().map(value_of).filter(|value| !value.is_empty());
+            distinct(values).join(" / ")
         };
         let values: Vec<String> = systems.iter().map(join_values).collect();
         if values.iter().all(String::is_empty) {
             continue;
         }
-        let is_unlike = values.iter().any(|value| *value != values[0]);
+        let differs = values.iter().any(|value| *value != values[0]);
         let cell = |value: &String| {
             let value: &str = if value.is_empty() { "–" } else { value };
-            if is_unlike { tone("limited", value) } else { value.into() }
+            if differs { tone("limited", value) } else { value.into() }
         };
         table.row(std::iter::once(Text::from(fact)).chain(values.iter().map(cell)).collect());
     }
@@ -208,8 +217,9 @@ pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
     (!systems.is_empty()).then_some(section)
 }
 
-/// Returns the plans, and the rules by which numbers are measured and compared.
+/// Returns the plans, and the rules of measurement and comparison.
 pub(super) fn method(assessed: &Assessed) -> Section {
+    // Each plan, with the systems that it was run against.
     let mut plans: Vec<(ResultFacts<'_>, Vec<&str>)> = Vec::new();
     for result in results(assessed) {
         let is_same = |(other, _): &&mut (ResultFacts<'_>, Vec<&str>)| {
@@ -257,7 +267,7 @@ pub(super) fn method(assessed: &Assessed) -> Section {
         .on(PAGE, plan_texts(&plans))
 }
 
-/// Returns the texts of the plans, folded.
+/// Returns the texts of the plans as a collapsed block, or `None` if no result has a text.
 fn plan_texts(plans: &[(ResultFacts<'_>, Vec<&str>)]) -> Option<Block> {
     let plans = plans.iter().map(|(result, _)| result.plan);
     let texts = plans.map(|plan| (&plan.name, &plan.text)).filter(|(_, text)| !text.is_empty());
@@ -268,18 +278,18 @@ fn plan_texts(plans: &[(ResultFacts<'_>, Vec<&str>)]) -> Option<Block> {
     (!blocks.is_empty()).then(|| Block::Fold("Texts of the plans".to_owned(), false, blocks))
 }
 
-/// Returns the warnings of all results, with the results that have them.
+/// Returns each distinct warning, with the results that have it.
 pub(super) fn warnings(assessed: &Assessed) -> Vec<Text> {
     let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
     let mut add =
-        |warning, from: String| match warnings.iter_mut().find(|(text, _)| *text == warning) {
-            Some((_, sources)) => sources.push(from),
-            None => warnings.push((warning, vec![from])),
+        |warning, source: String| match warnings.iter_mut().find(|(text, _)| *text == warning) {
+            Some((_, sources)) => sources.push(source),
+            None => warnings.push((warning, vec![source])),
         };
-    let all = results(assessed);
-    for result in &all {
-        let from = format!("{} ({})", result.system, result.label);
-        result.warnings.iter().for_each(|warning| add(warning.as_str(), from.clone()));
+    let results = results(assessed);
+    for result in &results {
+        let source = format!("{} ({})", result.system, result.label);
+        result.warnings.iter().for_each(|warning| add(warning.as_str(), source.clone()));
     }
     for comparison in &assessed.evidence.comparisons {
         let warnings = comparison.result.warnings.iter();

@@ -1,5 +1,6 @@
-//! Goal: the report of several results has every section, every link of it leads to an anchor, and
-//! names from outside stay text. Method: made-up results, read by the reader of the other pages.
+//! Goal: the report of several results has every section, each of its links leads to an anchor, and
+//! names from the input are escaped. Method: invented results, read by the reader of
+//! `page/tests.rs`.
 
 use std::collections::BTreeSet;
 
@@ -57,21 +58,21 @@ fn every_link_of_the_page_and_of_markdown_leads_to_an_anchor() {
 #[test]
 fn every_recommendation_links_to_its_finding() {
     let assessed = two_machines();
-    let given = &assessed.assessment.recommendations;
-    assert!(given.len() > 4, "{given:?}");
+    let recommendations = &assessed.assessment.recommendations;
+    assert!(recommendations.len() > 4, "{recommendations:?}");
     let page = Report::assessment(&assessed).html();
     let (_, section) = page.split_once("<h2 id=\"recommendations\">").unwrap();
     let (section, _) = section.split_once("<h2").unwrap();
-    assert_eq!(section.matches("<li>").count(), given.len());
-    for given in given {
-        let Basis::Finding(finding) = given.basis else { panic!("{given:?}") };
+    assert_eq!(section.matches("<li>").count(), recommendations.len());
+    for recommendation in recommendations {
+        let Basis::Finding(finding) = recommendation.basis else { panic!("{recommendation:?}") };
         let link = format!("href=\"#finding-{}\"", finding + 1);
         assert!(section.contains(&link), "{link}: {section}");
     }
 }
 
 #[test]
-fn the_sections_stand_in_order() {
+fn the_sections_are_in_order() {
     let report = Report::assessment(&two_machines());
     let (page, markdown) = (report.html(), report.markdown());
     let headings = [
@@ -88,9 +89,9 @@ fn the_sections_stand_in_order() {
         "Risks",
         "Next steps",
     ];
-    let positions = |text: &str, form: &dyn Fn(&str) -> String| -> Vec<usize> {
+    let positions = |text: &str, format: &dyn Fn(&str) -> String| -> Vec<usize> {
         let position = |heading: &&str| {
-            text.find(&form(heading)).unwrap_or_else(|| panic!("{heading} is missing"))
+            text.find(&format(heading)).unwrap_or_else(|| panic!("{heading} is missing"))
         };
         headings.iter().map(position).collect()
     };
@@ -102,7 +103,7 @@ fn the_sections_stand_in_order() {
 }
 
 #[test]
-fn a_difference_that_the_data_do_not_carry_is_not_called_better() {
+fn a_difference_without_enough_evidence_is_not_called_better() {
     let near = assessed([runs_on("bench-1", 1.0), runs_on("bench-2", 1.01)].concat(), Vec::new());
     let page = Report::assessment(&near).html();
     assert!(!page.contains(">better<") && !page.contains(">worse<"));
@@ -113,7 +114,7 @@ fn a_difference_that_the_data_do_not_carry_is_not_called_better() {
 }
 
 #[test]
-fn names_from_outside_stay_text() {
+fn names_from_the_input_are_escaped() {
     let evil = hostile().result;
     let input = |label: &str| Input {
         system: Some("<script>x</script>|`".to_owned()),

@@ -1,5 +1,5 @@
-//! An example of a capacity search for tests: it climbs, reaches a cliff, bisects, repeats and
-//! soaks.
+//! An example of a capacity search for tests. The search raises the rate until the target fails,
+//! then bisects, repeats probes near the boundary, and soaks.
 
 use lab_model::results::capacity::*;
 use lab_model::results::{Outcome, Quantiles};
@@ -9,7 +9,7 @@ use crate::report::example;
 /// The rate above which the imaginary target fails.
 const LIMIT: f64 = 1220.0;
 
-/// A search that ended early, with every possible doubt.
+/// Returns a search that ended early, with every possible doubt.
 pub(crate) fn doubtful() -> CapacityResult {
     let mut result = found();
     result.partial = true;
@@ -19,7 +19,7 @@ pub(crate) fn doubtful() -> CapacityResult {
     result.answer.degraded = Some("p50 at the baseline rose from 1 to 9 ms".into());
     result.answer.boundary = Boundary::Gradual;
     result.thresholds_by_default = Some("the plan has none".into());
-    result.warnings = ["few", "late", "closed", "short"].map(|one| format!("{one} <b>")).to_vec();
+    result.warnings = ["few", "late", "closed", "short"].map(|word| format!("{word} <b>")).to_vec();
     result.probes[3].outcome = ProbeOutcome::Invalid;
     result.probes[4].margin = None;
     result.settings.soak = 0.0;
@@ -27,10 +27,10 @@ pub(crate) fn doubtful() -> CapacityResult {
     result
 }
 
-/// A search that found its boundary.
+/// Returns a search that found the boundary.
 pub(crate) fn found() -> CapacityResult {
     let run = example::failing().result;
-    let plan = [
+    let kinds_and_rates = [
         (Kind::Baseline, 100.0),
         (Kind::Climb, 200.0),
         (Kind::Climb, 400.0),
@@ -48,7 +48,7 @@ pub(crate) fn found() -> CapacityResult {
         (Kind::Climb, 3200.0),
     ];
     let mut at = 0.0;
-    let probes = plan.iter().enumerate().map(|(index, (kind, rate))| {
+    let probes = kinds_and_rates.iter().enumerate().map(|(index, (kind, rate))| {
         at += 35.0;
         probe(index, *kind, *rate, at - 35.0)
     });
@@ -111,13 +111,13 @@ pub(crate) fn found() -> CapacityResult {
 }
 
 fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
-    let over = (rate / LIMIT).powi(6);
-    let broke = rate > LIMIT;
-    let p50 = 1.1 + 2.0 * over.min(40.0) + 0.05 * (index % 3) as f64;
-    let p99 = if broke { 5003.8 } else { 18.0 + 120.0 * over };
+    let overload = (rate / LIMIT).powi(6);
+    let fails = rate > LIMIT;
+    let p50 = 1.1 + 2.0 * overload.min(40.0) + 0.05 * (index % 3) as f64;
+    let p99 = if fails { 5003.8 } else { 18.0 + 120.0 * overload };
     let outcome = match () {
         () if rate > 3000.0 => ProbeOutcome::ClientLimited,
-        () if broke => ProbeOutcome::Fail,
+        () if fails => ProbeOutcome::Fail,
         () => ProbeOutcome::Pass,
     };
     let latency = Quantiles {
@@ -132,7 +132,7 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
         max_ms: p99 * 1.5,
         p99_interval_ms: (p99 * 0.9, p99 * 1.1),
     };
-    let failed = if broke { 0.004 + 0.01 * (over - 1.0).min(12.0) } else { 0.0 };
+    let failed = if fails { 0.004 + 0.01 * (overload - 1.0).min(12.0) } else { 0.0 };
     let reasons = match outcome {
         ProbeOutcome::Fail => vec![format!("eth_getLogs p(95) was {p99:.0} ms, 800 are allowed")],
         ProbeOutcome::ClientLimited => vec!["only 84 % of the scheduled iterations started".into()],
@@ -145,10 +145,10 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
         duration: 30.0,
         drained: 5.0,
         outcome,
-        run_verdict: if broke { Outcome::Fail } else { Outcome::Pass },
+        run_verdict: if fails { Outcome::Fail } else { Outcome::Pass },
         reasons,
-        margin: Some(if broke { -5.25 } else { 1.0 - over * 0.6 }),
-        rate_ended: if broke { LIMIT + (rate - LIMIT) * 0.3 } else { rate },
+        margin: Some(if fails { -5.25 } else { 1.0 - overload * 0.6 }),
+        rate_ended: if fails { LIMIT + (rate - LIMIT) * 0.3 } else { rate },
         delivered_share: if rate > 3000.0 { 0.84 } else { 0.9998 },
         backlog_growth: 0.0,
         in_flight: rate * p50 / 1000.0,

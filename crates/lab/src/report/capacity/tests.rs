@@ -1,5 +1,5 @@
-//! Goal: a search's answer stands first, with what it rests on, in every form. Method: a made-up
-//! search, and the answers that a search can end without.
+//! Goal: every report format begins with the answer of a search and has its evidence. Method: an
+//! invented search, also without some of its values.
 
 use expect_test::expect;
 
@@ -54,7 +54,7 @@ fn a_long_conclusion_is_printed_in_full() {
 }
 
 #[test]
-fn the_markdown_says_the_same() {
+fn the_markdown_has_the_answer_and_the_probes() {
     let markdown = Report::capacity(&found()).markdown();
     assert!(markdown.starts_with("## Capacity 1,200 to 1,250/s: somnia\n"), "{markdown}");
     assert_eq!(markdown.matches("| bisect |").count(), 4);
@@ -72,25 +72,25 @@ fn unknown_values_are_not_printed() {
 }
 
 #[test]
-fn doubts_are_reported_in_every_form() {
+fn doubts_are_reported_in_every_format() {
     let mut result = found();
     result.answer.monotone = false;
     result.answer.soak_held = Some(false);
     result.answer.degraded = Some("p50 at the baseline rose from 1 to 9 ms".into());
-    let forms = [
+    let reports = [
         Report::capacity(&result).text(Colour::Plain),
         Report::capacity(&result).markdown(),
         Report::capacity(&result).html(),
     ];
-    for form in forms {
+    for report in reports {
         for doubt in ["passed above one that failed", "did not hold", "from 1 to 9 ms"] {
-            assert!(form.contains(doubt), "{doubt}: {form}");
+            assert!(report.contains(doubt), "{doubt}: {report}");
         }
     }
 }
 
 #[test]
-fn the_page_is_whole_and_holds_every_probe() {
+fn the_page_is_well_formed_and_has_every_probe() {
     let mut result = found();
     result.plan.name = "<script>alert(1)</script>".into();
     result.probes[0].folder = Some("javascript:alert(1)".into());
@@ -117,10 +117,11 @@ fn a_search_without_probes_has_a_page() {
 }
 
 #[test]
-fn the_folder_holds_three_whole_files() {
+fn the_folder_has_three_complete_files() {
     let dir = tempfile::tempdir().unwrap();
     let paths = write_capacity(dir.path(), &found()).unwrap();
-    let back: CapacityResult = serde_json::from_slice(&std::fs::read(&paths[0]).unwrap()).unwrap();
-    assert_eq!(back, found());
+    let bytes = std::fs::read(&paths[0]).unwrap();
+    let read_result: CapacityResult = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(read_result, found());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
 }

@@ -1,6 +1,7 @@
 //! Axes of charts: their range, and ticks at round values.
 //!
-//! The unit of a logarithmic axis is the power of ten, so charts treat all axes as linear.
+//! Charts treat all axes as linear. The values on a logarithmic axis are exponents of ten, so
+//! callers convert their values with [`log`] or [`rarity`].
 
 use std::ops::Range;
 
@@ -41,6 +42,7 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
+    /// Formats the label of a value.
     fn write(self, value: f64) -> String {
         match self {
             Scale::Number if value >= 1e6 => format!("{}M", tidy(&short(value / 1e6))),
@@ -65,7 +67,7 @@ pub(crate) fn tidy(text: &str) -> String {
 }
 
 impl Axis {
-    /// Returns an axis with ticks at the multiples of `step`; `from` is one of them.
+    /// Returns an axis with ticks at the multiples of `step`. `from` must be such a multiple.
     pub(crate) fn stepped(from: f64, to: f64, step: f64, label: impl Fn(f64) -> String) -> Axis {
         let mut ticks = Vec::new();
         let mut at = from;
@@ -103,6 +105,7 @@ impl Axis {
         let minimum = if minimum.is_finite() && minimum > 0.0 { minimum } else { 1.0 };
         let maximum =
             if maximum.is_finite() && maximum > minimum { maximum } else { minimum * 10.0 };
+        // The ends are halves of a power of ten, at least 0.05 beyond the values.
         let start = (minimum.log10() * 2.0 - 0.1).floor() / 2.0;
         let end = ((maximum.log10() * 2.0 + 0.1).ceil() / 2.0).max(start + 1.0);
         let mut ticks = Vec::new();
@@ -111,6 +114,7 @@ impl Axis {
             ticks.push(Tick { at: power, label: Scale::Milliseconds.write(10f64.powf(power)) });
             power += 1.0;
         }
+        // A short axis also has ticks at three times the powers of ten.
         if ticks.len() < 3 {
             for power in [start.floor(), start.floor() + 1.0, start.floor() + 2.0] {
                 let position = power + 3f64.log10();
@@ -124,24 +128,30 @@ impl Axis {
         Axis { from: start, to: end, ticks }
     }
 
-    /// Returns an axis of quantiles by rarity. Each unit divides the number of calls beyond the
-    /// quantile by ten. The axis ends at the rarest quantile that `calls` resolve. [`rarity`]
-    /// converts quantiles.
+    /// Returns an axis of quantiles by [`rarity`]: 90 %, 99 % and 99.9 % have the same distance.
+    /// The axis ends at the rarest quantile that this number of calls resolves.
     pub(crate) fn quantile(calls: u64) -> Axis {
+        // The number of nines of the last quantile: 99.9 % has three.
         let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);
-        let quantiles =
-            [(0.0, "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
-        let more = [(0.9999, "99.99 %"), (0.99999, "99.999 %"), (0.999_999, "99.9999 %")];
+        let quantiles = [
+            (0.0, "0"),
+            (0.5, "50 %"),
+            (0.9, "90 %"),
+            (0.99, "99 %"),
+            (0.999, "99.9 %"),
+            (0.9999, "99.99 %"),
+            (0.99999, "99.999 %"),
+            (0.999_999, "99.9999 %"),
+        ];
         let ticks = quantiles
             .into_iter()
-            .chain(more)
             .map(|(quantile, label)| Tick { at: rarity(quantile), label: label.into() })
             .filter(|tick| tick.at <= nines + 1e-9)
             .collect();
         Axis { from: 0.0, to: nines, ticks }
     }
 
-    /// Returns the label of a tick.
+    /// Returns the label of the tick at a position, or an empty text if there is no tick.
     pub(crate) fn label(&self, at: f64) -> String {
         let is_near = |tick: &&Tick| (tick.at - at).abs() <= (self.to - self.from) * 1e-6;
         self.ticks.iter().find(is_near).map_or_else(String::new, |tick| tick.label.clone())
@@ -182,13 +192,13 @@ pub(crate) fn log(ms: f64) -> f64 {
     ms.max(1e-6).log10()
 }
 
-/// Returns the position of a quantile on [`Axis::quantile`].
+/// Returns the position of a quantile on [`Axis::quantile`]: 1 for 90 %, 2 for 99 %, 3 for 99.9 %.
 pub(crate) fn rarity(quantile: f64) -> f64 {
     -(1.0 - quantile).max(1e-12).log10()
 }
 
-/// Returns the smallest product of a factor and a power of ten that is at least `minimum`. The
-/// factors are 1 to 10, in ascending order.
+/// Returns the smallest product of a factor and a power of ten that is at least `minimum`. Factors
+/// are between 1 and 10, in ascending order.
 pub(crate) fn round_step(minimum: f64, factors: &[f64]) -> f64 {
     let power = 10f64.powf(minimum.log10().floor());
     let steps = factors.iter().map(|factor| factor * power);

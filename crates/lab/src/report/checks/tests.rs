@@ -43,7 +43,7 @@ fn read(xml: &str) -> (Vec<Element>, String) {
         match reader.read_event().unwrap() {
             Event::Start(tag) | Event::Empty(tag) => {
                 let name = tag.name().as_ref().to_owned();
-                let (_, allowed) = ALLOWED.iter().find(|(known, _)| *known == name).unwrap();
+                let (_, allowed) = ALLOWED.iter().find(|(element, _)| *element == name).unwrap();
                 let attributes = tag.attributes().map(|attribute| {
                     let attribute = attribute.unwrap();
                     let key = attribute.key.as_ref().to_owned();
@@ -127,10 +127,10 @@ fn a_search_and_a_comparison_have_their_verdicts() {
     let comparison = crate::report::compare::tests::compared();
     let checks = Checks::comparison(&comparison);
     read(&checks.junit());
-    let failed = |case: &&Case| matches!(case.outcome, CaseOutcome::Failed("worse", _));
-    let worse = comparison.differences.iter();
-    let worse = worse.filter(|row| row.verdict == ComparisonVerdict::Worse).count();
-    assert_eq!(checks.cases.iter().filter(failed).count(), worse);
+    let is_worse = |case: &&Case| matches!(case.outcome, CaseOutcome::Failed("worse", _));
+    let differences = comparison.differences.iter();
+    let worse_rows = differences.filter(|row| row.verdict == ComparisonVerdict::Worse).count();
+    assert_eq!(checks.cases.iter().filter(is_worse).count(), worse_rows);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Goal: every difference stands on the page with its verdict, and bars point the right way.
-//! Method: a made-up comparison, read by the reader of the other pages.
+//! Goal: every difference is on the page with its verdict, and bars have the right direction.
+//! Method: an invented comparison, read by the reader of `page/tests.rs`.
 
 use lab_model::results::Basis;
 use lab_model::results::compare::{Metric, Mismatch, NormalRow, SCHEMA, VariantRow};
@@ -32,7 +32,7 @@ fn difference(
     }
 }
 
-/// A comparison of two variants with one of each verdict.
+/// Returns a comparison of two variants with several verdicts.
 pub(in crate::report) fn compared() -> CompareResult {
     let variant = |name: &str| VariantRow {
         name: name.into(),
@@ -78,13 +78,13 @@ pub(in crate::report) fn compared() -> CompareResult {
 }
 
 #[test]
-fn every_difference_stands_there_with_its_verdict() {
+fn every_difference_is_on_the_page_with_its_verdict() {
     let result = compared();
     let page = Report::compare(&result).html();
     read(&page);
-    for one in &result.differences {
+    for row in &result.differences {
         for cell in
-            [difference::change(one), one.metric.as_str().into(), one.verdict.as_str().into()]
+            [difference::change(row), row.metric.as_str().into(), row.verdict.as_str().into()]
         {
             assert!(page.contains(&cell), "{cell}");
         }
@@ -98,7 +98,7 @@ fn every_difference_stands_there_with_its_verdict() {
 }
 
 #[test]
-fn bars_point_the_right_way_and_stay_within_their_field() {
+fn bars_have_the_right_direction_and_stay_within_their_width() {
     assert_eq!(bar_position(0.0), BAR_WIDTH / 2.0);
     assert!(bar_position(0.1) > BAR_WIDTH / 2.0 && bar_position(-0.1) < BAR_WIDTH / 2.0);
     assert!(
@@ -109,10 +109,10 @@ fn bars_point_the_right_way_and_stay_within_their_field() {
 }
 
 #[test]
-fn names_from_outside_do_nothing() {
+fn names_from_the_input_are_escaped() {
     let mut result = compared();
     result.variants[1].name = "<script>".into();
-    result.differences.iter_mut().for_each(|one| one.variant = "<script>".into());
+    result.differences.iter_mut().for_each(|row| row.variant = "<script>".into());
     result.differences[0].method = "</table>".into();
     assert!(!read(&Report::compare(&result).html()).elements.contains("script"));
 }

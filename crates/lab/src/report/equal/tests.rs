@@ -1,5 +1,5 @@
 //! Goal: the text and the Markdown of a comparison name each difference with its example.
-//! Method: a made-up result with markup in its values.
+//! Method: an invented result with markup in its values.
 
 use expect_test::expect;
 use lab_model::results::equal::{
@@ -9,7 +9,7 @@ use lab_model::results::equal::{
 use super::*;
 use crate::report::{Colour, Report};
 
-/// A result with a difference that counts and an allowed one.
+/// Returns a result with a difference that counts, and with an allowed difference.
 pub(in crate::report) fn different() -> EqualResult {
     let server = |url: &str, client: &str| ServerFacts {
         url: url.into(),

@@ -1,4 +1,4 @@
-//! The table of counts of a load study: a row for each plan or case and variant.
+//! The table of counts of a load study, with a row per plan (or case) and variant.
 
 use lab_model::results::load_study::{AccessLogRow, CountRow, CpuLimitKind, LoadStudyResult};
 
@@ -6,35 +6,39 @@ use super::super::document::{ALL, Block, Column, FILES, Section, Table, Text, to
 use super::super::parts::or_dash;
 use crate::wording::number::{bare_ms, percent, short};
 
-/// Formats one cell of a row.
-type Cell = fn(&CountRow) -> Text;
+/// A function that formats one cell of a row.
+type CellFormat = fn(&CountRow) -> Text;
 
 /// Maximum number of rows on the terminal.
 const ROWS_MAX: usize = 80;
 
-/// Returns the section; none if no run has counts. Columns without any value are left out.
+/// Returns the section, or `None` if no run has counts. Columns without any value are left out.
 pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
     let rows = &result.counts;
     if rows.is_empty() {
         return None;
     }
-    let any = |has: fn(&CountRow) -> bool| rows.iter().any(has);
-    let has_handshakes = any(|row| row.handshakes_full + row.handshakes_resumed > 0.0);
-    let has_log = any(|row| row.access_log.is_some());
-    // True for the columns that the table has, their heads, and the text of a row.
-    let columns: [(bool, Column, Cell); 16] = [
+    let any_row = |has_value: fn(&CountRow) -> bool| rows.iter().any(has_value);
+    let has_handshakes = any_row(|row| row.handshakes_full + row.handshakes_resumed > 0.0);
+    let has_log = any_row(|row| row.access_log.is_some());
+    // Each entry is true if the table has the column, followed by the column and its cells.
+    let columns: [(bool, Column, CellFormat); 16] = [
         (result.plans.len() > 1, Column::text("load"), |row| (&row.plan).into()),
         (true, Column::text("variant"), |row| (&row.variant).into()),
-        (any(|row| row.cpu_limit.is_some()), Column::text("CPUs"), format_cpus),
+        (any_row(|row| row.cpu_limit.is_some()), Column::text("CPUs"), format_cpus),
         (true, Column::number("requests/s"), |row| short(row.requests).into()),
         (true, Column::number("results/s"), |row| short(row.goodput).into()),
-        (any(|row| row.limited > 0.0), Column::number("429/s"), |row| short(row.limited).into()),
+        (any_row(|row| row.limited > 0.0), Column::number("429/s"), |row| {
+            short(row.limited).into()
+        }),
         (true, Column::number("failed"), |row| percent(row.failed_share).into()),
         (true, Column::number("p50 ms"), |row| bare_ms(row.p50_ms).into()),
         (true, Column::number("p95 ms"), |row| bare_ms(row.p95_ms).into()),
-        (any(|row| row.cpu_ms_per_request.is_some()), Column::number("CPU ms/request"), |row| {
-            or_dash(row.cpu_ms_per_request, short).into()
-        }),
+        (
+            any_row(|row| row.cpu_ms_per_request.is_some()),
+            Column::number("CPU ms/request"),
+            |row| or_dash(row.cpu_ms_per_request, short).into(),
+        ),
         (has_handshakes, Column::number("full TLS/s"), |row| short(row.handshakes_full).into()),
         (has_handshakes, Column::number("resumed/s"), |row| short(row.handshakes_resumed).into()),
         (has_log, Column::number("log/s"), |row| {
@@ -49,12 +53,12 @@ pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
             outcomes.join(", ").into()
         }),
     ];
-    let columns = columns.into_iter().filter(|(is_shown, ..)| *is_shown);
-    let columns = columns.map(|(_, head, cell)| (head, cell));
-    let (heads, cells): (Vec<Column>, Vec<Cell>) = columns.unzip();
-    let mut table = Table::new(heads).at_most(ROWS_MAX, "row");
+    let present = columns.into_iter().filter(|(is_present, ..)| *is_present);
+    let (columns, formats): (Vec<Column>, Vec<CellFormat>) =
+        present.map(|(_, column, format_cell)| (column, format_cell)).unzip();
+    let mut table = Table::new(columns).at_most(ROWS_MAX, "row");
     for row in rows {
-        table.row(cells.iter().map(|cell| cell(row)).collect());
+        table.row(formats.iter().map(|format_cell| format_cell(row)).collect());
     }
     let section = Section::new("counts", "Counts").nav("Counts").lead(
         "Medians over all runs, also those that the comparison leaves out. CPU is that of the target's \
@@ -64,6 +68,7 @@ pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
     Some(section.on(ALL, Block::Table(table)))
 }
 
+/// Formats the CPU limit of the servers.
 fn format_cpus(row: &CountRow) -> Text {
     match row.cpu_limit {
         None => "–".into(),
@@ -72,6 +77,7 @@ fn format_cpus(row: &CountRow) -> Text {
     }
 }
 
+/// Formats the access log's total of requests minus the generator's total.
 fn format_log_difference(row: &CountRow) -> Text {
     let Some(AccessLogRow { total, generator_total, .. }) = row.access_log else {
         return "–".into();

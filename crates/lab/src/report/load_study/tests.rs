@@ -1,5 +1,5 @@
-//! Goal: each format of the report of a load study shows the table, the verdicts and the drift, and
-//! nothing from the input breaks out of its place. Method: made-up runs, compared with goldens.
+//! Goal: each format of the report of a load study has the table, the verdicts and the drift, and
+//! text from the input is escaped. Method: invented runs, compared with goldens.
 
 use expect_test::expect_file;
 use tempfile::TempDir;
@@ -8,7 +8,7 @@ use super::super::{Colour, Report};
 use crate::study::load::tests::{analysed, runs, study};
 
 #[test]
-fn the_forms_of_a_study() {
+fn the_formats_of_a_study() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let mut result = analysed(&study, &runs(&study, 8, [1.0, 1.3, 0.5, 1.0], 1));

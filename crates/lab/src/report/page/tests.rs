@@ -1,6 +1,5 @@
-//! Goal: the page is whole, says everything, needs nothing from elsewhere, and shows what comes
-//! from outside as text. Method: pages of made-up runs, read by an XML reader that knows HTML's
-//! empty elements.
+//! Goal: the page is complete and self-contained, and text from the input never becomes markup.
+//! Method: pages of invented runs are read by an XML reader that knows HTML's empty elements.
 
 use std::collections::BTreeSet;
 
@@ -20,19 +19,20 @@ fn page_of(example: &Example) -> String {
 /// Elements that HTML does not close.
 const EMPTY: [&str; 5] = ["meta", "br", "hr", "img", "link"];
 
-/// What an HTML page holds, read strictly: the names of elements, ids and targets of links.
+/// The content of an HTML page: the names of elements, the ids, and the targets of links.
 #[derive(Default)]
-pub(in crate::report) struct Read {
+pub(in crate::report) struct PageContent {
     pub(in crate::report) elements: BTreeSet<String>,
     pub(in crate::report) ids: BTreeSet<String>,
     pub(in crate::report) links: Vec<String>,
 }
 
-pub(in crate::report) fn read(page: &str) -> Read {
+/// Reads a page. Panics if its elements are not closed in order, or if an id occurs twice.
+pub(in crate::report) fn read(page: &str) -> PageContent {
     let body = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let mut reader = quick_xml::Reader::from_str(body);
     reader.config_mut().check_end_names = false;
-    let (mut open, mut read) = (Vec::new(), Read::default());
+    let (mut open, mut read) = (Vec::new(), PageContent::default());
     loop {
         match reader.read_event().unwrap() {
             Event::Start(tag) => {
@@ -68,7 +68,7 @@ pub(in crate::report) fn read(page: &str) -> Read {
 }
 
 #[test]
-fn pages_are_well_formed_and_need_nothing_from_elsewhere() {
+fn pages_are_well_formed_and_self_contained() {
     for example in [failing(), passing(), long(), hostile()] {
         let page = page_of(&example);
         let read = read(&page);
@@ -83,7 +83,7 @@ fn pages_are_well_formed_and_need_nothing_from_elsewhere() {
         for word in ["url(", "@import", "xlink", "javascript:"] {
             assert!(!page.contains(word), "{word}");
         }
-        // What is left of colours that the style sheet should say would be wrong in the dark.
+        // A placeholder colour would be wrong in dark mode.
         assert!(!page.contains("\"#0102"), "a colour was not themed");
     }
 }
@@ -96,7 +96,7 @@ fn the_reader_of_these_tests_finds_faults() {
 }
 
 #[test]
-fn the_page_says_everything() {
+fn the_page_has_all_facts_of_the_result() {
     let mut example = failing();
     example.result.partial = true;
     let page = page_of(&example);
@@ -148,11 +148,11 @@ fn every_term_is_explained() {
     let page = page_of(&failing());
     let terms = page.matches("class=\"term\"").count();
     assert!(terms > 15, "{terms}");
-    for word in words::all() {
-        assert!(word.plain().len() > 40, "{} is explained", word.name);
-        assert!(page.contains(&format!("id=\"word-{}\"", word.id())), "{}", word.name);
+    for entry in words::entries() {
+        assert!(entry.summary().len() > 40, "{} is explained", entry.name);
+        assert!(page.contains(&format!("id=\"word-{}\"", entry.id())), "{}", entry.name);
     }
-    // A term that is not in the documentation is written without a link: none may be.
+    // A term without a glossary entry would be written without a link, so each needs an entry.
     let sources = [
         include_str!("../assessment.rs"),
         include_str!("../assessment/results.rs"),
@@ -172,7 +172,7 @@ fn every_term_is_explained() {
         let called = source.split("term(\"").skip(1).map(|part| part.split('"').next());
         let marked = source.split("](").skip(1).map(|part| part.split(')').next());
         for name in called.chain(marked).flatten() {
-            assert!(words::find(name).is_some(), "{name} is not in docs/measuring.md");
+            assert!(words::find_entry(name).is_some(), "{name} is not in docs/measuring.md");
             used += 1;
         }
     }

@@ -13,8 +13,8 @@ use super::super::document::{
 use super::over_time::WIDE;
 use crate::wording::number::{WEAK_P99, bare_ms, clock, count, percent, rate, short};
 
-/// Smallest number of calls for a certain p99.9: with fewer calls, fewer than 100 lie beyond the
-/// 99.9th percentile.
+/// Smallest number of calls for a reliable p99.9. With fewer calls, fewer than 100 are slower than
+/// the p99.9.
 const WEAK_P999: u64 = 100_000;
 /// Maximum number of methods on the terminal.
 const METHODS_MAX: usize = 9;
@@ -25,13 +25,14 @@ pub(super) fn methods(result: &RunResult) -> Section {
         std::iter::once(&result.overall).chain(&result.methods).collect();
     let selected_rows: Vec<&run::Row> =
         std::iter::once(&result.overall).chain(select_rows(&result.methods)).collect();
-    let called = result.methods.iter().filter(|row| row.calls > 0).count();
-    let mut on_terminal = table(&selected_rows).at_most(METHODS_MAX + 1, "method");
-    on_terminal.total_rows = Some(called + 1);
+    let called_methods = result.methods.iter().filter(|row| row.calls > 0).count();
+    // One more row for the totals.
+    let mut terminal_table = table(&selected_rows).at_most(METHODS_MAX + 1, "method");
+    terminal_table.total_rows = Some(called_methods + 1);
     let is_uncertain = |row: &&run::Row| (1..WEAK_P99).contains(&row.latency.count);
-    let uncertain_note = |rows: &[&run::Row], sign: Text, more: &str| {
+    let uncertain_note = |rows: &[&run::Row], sign: Text, remark: &str| {
         let min_calls = count(WEAK_P99);
-        let note = text![sign, format!(" uncertain: fewer than {min_calls} calls.{more}")];
+        let note = text![sign, format!(" uncertain: fewer than {min_calls} calls.{remark}")];
         rows.iter().any(is_uncertain).then_some(Block::Note(note))
     };
     let lead = "Latency in milliseconds from the scheduled send, all outcomes; a timeout counts with \
@@ -45,15 +46,15 @@ pub(super) fn methods(result: &RunResult) -> Section {
              [too few calls](uncertain figures).",
         )
         .on(MARKDOWN, Block::Paragraph(lead.into()))
-        .on(TERMINAL, Block::Table(on_terminal))
+        .on(TERMINAL, Block::Table(terminal_table))
         .on(FILES, Block::Table(table(&all_rows)))
         .on(TERMINAL, uncertain_note(&selected_rows, "~".into(), " A timeout counts with its full time."))
         .on(MARKDOWN, uncertain_note(&all_rows, code("~"), ""))
         .on(MARKDOWN, classes(result))
 }
 
-/// Returns the called methods in the plan's order. If there are too many, it returns those with the
-/// most failures.
+/// Returns the called methods in the plan's order. If there are more than [`METHODS_MAX`], returns
+/// the methods with the largest shares of failures.
 fn select_rows(methods: &[run::Row]) -> Vec<&run::Row> {
     let mut rows: Vec<_> = methods.iter().enumerate().filter(|(_, row)| row.calls > 0).collect();
     rows.sort_by(|(_, a), (_, b)| b.failed_share.total_cmp(&a.failed_share));
@@ -65,6 +66,7 @@ fn select_rows(methods: &[run::Row]) -> Vec<&run::Row> {
 /// Number of columns of [`quantile_columns`].
 const QUANTILES: usize = 8;
 
+/// Returns the columns of a latency distribution.
 fn quantile_columns() -> [Column; QUANTILES] {
     [
         Column::number("mean").only(PAGE),
@@ -78,6 +80,7 @@ fn quantile_columns() -> [Column; QUANTILES] {
     ]
 }
 
+/// Returns the table of these methods. On the page, each method has sub-rows for its outcomes.
 fn table(rows: &[&run::Row]) -> Table {
     let text_formats = TERMINAL | MARKDOWN;
     let first_columns = [
@@ -90,7 +93,8 @@ fn table(rows: &[&run::Row]) -> Table {
         Column::number("failed").only(text_formats),
         Column::number("429").only(text_formats),
     ];
-    // Both columns contain the failures. On the terminal the head describes the quantiles instead.
+    // Both columns contain the failures. On the terminal the head describes the quantiles to the
+    // left of it.
     let last_columns = [
         Column::text("latency in ms, all outcomes").only(TERMINAL),
         Column::text("failed as").only(MARKDOWN),
@@ -98,14 +102,14 @@ fn table(rows: &[&run::Row]) -> Table {
     let columns = first_columns.into_iter().chain(quantile_columns()).chain(last_columns);
     let mut table = Table::new(columns);
     for row in rows {
-        let ok = row.classes.iter().find(|class| class.class == Class::Ok);
-        let ok = ok.map_or(0.0, |ok| ok.calls as f64 / row.calls.max(1) as f64);
+        let ok_row = row.classes.iter().find(|class| class.class == Class::Ok);
+        let ok_share = ok_row.map_or(0.0, |ok| ok.calls as f64 / row.calls.max(1) as f64);
         let mut cells = cells![
             name(&row.method),
             count(row.calls),
             percent(row.share),
             text![Span::Bar(row.share), percent(row.share)],
-            percent(ok),
+            percent(ok_share),
             short(row.goodput),
             percent(row.failed_share),
             percent(row.limited_share),
@@ -114,15 +118,15 @@ fn table(rows: &[&run::Row]) -> Table {
         cells.extend(cells![tone("bad", failures(row)), failures(row)]);
         table.row(cells);
     }
-    table.with_sub_rows("", |index| parts(rows[index]))
+    table.with_sub_rows("", |index| outcome_rows(rows[index]))
 }
 
-/// Returns the sub-rows of a method: its outcomes if a call did not succeed, and codes of JSON-RPC
-/// errors.
-fn parts(row: &run::Row) -> Vec<Row> {
-    let mixed = row.classes.iter().any(|class| class.class != Class::Ok);
-    let outcomes = row.classes.iter().filter(|_| mixed);
-    let mut rows: Vec<Row> = outcomes.map(|class| outcome(row, class)).collect();
+/// Returns the sub-rows of a method: its outcomes unless all calls succeeded, and the codes of
+/// JSON-RPC errors.
+fn outcome_rows(row: &run::Row) -> Vec<Row> {
+    let has_other_outcomes = row.classes.iter().any(|class| class.class != Class::Ok);
+    let outcomes = row.classes.iter().filter(|_| has_other_outcomes);
+    let mut rows: Vec<Row> = outcomes.map(|class| outcome_row(row, class)).collect();
     if row.codes.iter().any(|(_, calls)| *calls > 0) {
         let mut codes = vec![Span::Small("codes of JSON-RPC errors: ".to_owned())];
         for (index, (code, calls)) in row.codes.iter().enumerate() {
@@ -135,7 +139,8 @@ fn parts(row: &run::Row) -> Vec<Row> {
     rows
 }
 
-fn outcome(row: &run::Row, class: &ClassRow) -> Row {
+/// Returns the sub-row of one outcome of a method.
+fn outcome_row(row: &run::Row, class: &ClassRow) -> Row {
     let tone_class = match class.class {
         class if class.is_failure() => "bad",
         Class::Limited => "limited",
@@ -143,6 +148,7 @@ fn outcome(row: &run::Row, class: &ClassRow) -> Row {
     };
     let share = format!("\u{2003}{}", percent(class.calls as f64 / row.calls.max(1) as f64));
     let label = text!["\u{2003}", tone(tone_class, class.class.as_str())];
+    // Empty cells belong to columns that the page does not have, or that only a method has.
     let mut cells = cells![label, count(class.calls), "", share, "", "", "", ""];
     cells.extend(quantiles(&class.latency));
     cells.extend(cells!["", ""]);
@@ -167,11 +173,12 @@ fn quantiles(quantiles: &Quantiles) -> Vec<Text> {
     cells
 }
 
+/// Formats a time in milliseconds. A mark shows that fewer than `min_calls` calls were measured.
 fn mark_if_uncertain(calls: u64, min_calls: u64, ms: f64) -> Text {
     if calls < min_calls { text![Span::Weak, bare_ms(ms)] } else { bare_ms(ms).into() }
 }
 
-/// Formats counts of failures by class, and codes of JSON-RPC errors.
+/// Formats the counts of failures by class, and up to three codes of JSON-RPC errors.
 fn failures(row: &run::Row) -> String {
     let failures = row.classes.iter().filter(|class| class.class.is_failure());
     let failures = failures.map(|class| format!("{} {}", class.class.as_str(), count(class.calls)));
@@ -182,8 +189,8 @@ fn failures(row: &run::Row) -> String {
 
 /// Returns the latency by outcome of methods with several outcomes.
 fn classes(result: &RunResult) -> Option<Block> {
-    let mixed = result.methods.iter().filter(|row| row.classes.len() > 1);
-    let rows = mixed.flat_map(|row| row.classes.iter().map(move |class| (row, class)));
+    let mixed_methods = result.methods.iter().filter(|row| row.classes.len() > 1);
+    let rows = mixed_methods.flat_map(|row| row.classes.iter().map(move |class| (row, class)));
     let table = table!(rows, |(row, class)|
         Column::text("method") => name(&row.method),
         Column::text("outcome") => class.class.as_str(),
@@ -194,11 +201,11 @@ fn classes(result: &RunResult) -> Option<Block> {
         Column::number("max") => bare_ms(class.latency.max_ms),
     );
     let summary = "Latency by outcome, of methods with several".to_owned();
-    let any = !table.groups.is_empty();
-    any.then(|| Block::Fold(summary, false, vec![Block::Table(table)]))
+    let has_rows = !table.groups.is_empty();
+    has_rows.then(|| Block::Fold(summary, false, vec![Block::Table(table)]))
 }
 
-/// Returns a chart of the latency by percentile.
+/// Returns a chart of the latency by percentile, or `None` if there was no call.
 pub(super) fn spectrum(
     result: &RunResult,
     totals: &Totals,
@@ -213,7 +220,8 @@ pub(super) fn spectrum(
     let highest_ms =
         histograms.iter().map(|(_, times)| quantile_ms(times, 1.0)).fold(0.0, f64::max);
     let calls = histograms.iter().map(|(_, times)| times.len()).max().unwrap_or(0);
-    // The colours are those of the charts over time. Methods without calls are missing there.
+    // Each method has the same colour as in the charts over time, which leave out methods without
+    // calls.
     let ink = |name: &str| {
         let called = result.methods.iter().filter(|row| row.calls > 0);
         Ink::Series(called.take_while(|row| row.method != name).count())
@@ -227,19 +235,19 @@ pub(super) fn spectrum(
     }
     let axes = (Axis::quantile(calls), Axis::log_ms(lowest_ms, highest_ms));
     let chart = Chart::new("Latency by percentile", (WIDE, 320), axes, shapes);
-    let keys = histograms.iter().map(|(name, _)| (ink(name), (*name).to_owned())).collect();
+    let legend = histograms.iter().map(|(name, _)| (ink(name), (*name).to_owned())).collect();
     let section = Section::new("spectrum", "Percentile spectrum").lead(
         "Latency of all outcomes, from the fastest to the slowest call: each step to the right is ten \
          times rarer. A curve ends at its slowest call. latency.hlog has the complete distribution.",
     );
-    Some(section.on(PAGE, Block::Figure(chart, keys)))
+    Some(section.on(PAGE, Block::Figure(chart, legend)))
 }
 
 fn quantile_ms(times: &Times, quantile: f64) -> f64 {
     times.value_at_quantile(quantile) as f64 / 1e6
 }
 
-/// Returns the points of a curve, up to the rarest quantile that the calls resolve.
+/// Returns the points of a curve. It ends at the rarest quantile that the number of calls resolves.
 fn quantile_points(times: &Times) -> Vec<(f64, f64)> {
     const STEPS: u32 = 160;
     let rarest = (times.len() as f64).log10();
@@ -293,7 +301,7 @@ pub(super) fn stages(result: &RunResult) -> Section {
     let table = table.with_sub_rows("", |index| {
         result.stages[index].methods.iter().filter(has_failures).map(sub_row).collect()
     });
-    let on = if result.stages.len() < 2 { PAGE } else { FILES };
+    let formats = if result.stages.len() < 2 { PAGE } else { FILES };
     let note = "The methods that failed are listed below their stage; methods.csv has all methods.";
     Section::new("stages", "Stages")
         .nav("Stages")
@@ -301,7 +309,7 @@ pub(super) fn stages(result: &RunResult) -> Section {
             "Planned and achieved load of each [stage](stage). A call belongs to the stage in which its \
              iteration was scheduled.",
         )
-        .on(on, Block::Table(table))
+        .on(formats, Block::Table(table))
         .on(PAGE, Block::Note(note.into()))
 }
 

@@ -9,49 +9,54 @@ use super::super::document::{
 };
 use super::super::parts::line;
 use super::super::timeline::{Point, Timeline};
-use super::over_time::{WIDE, marks, time};
+use super::over_time::{WIDE, marks, time_axis};
 use crate::wording::number::{bare_ms, bytes, count, ms, percent, plural, span};
 
 /// Returns figures and charts of the generator's own health.
 pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     let generator = &result.generator;
-    let (iterations, late) = (&generator.iterations, &generator.scheduling_delay);
+    let (iterations, delay) = (&generator.iterations, &generator.scheduling_delay);
     let (started_share, dropped) = (percent(generator.delivered_share), count(iterations.dropped));
     let (busy, waited) = (percent(generator.busy_max), span(generator.run_delay));
     let cpu = ms(generator.cpu_us_per_request / 1e3);
-    let in_short = format!(
+    let summary = format!(
         "started {started_share} of {} scheduled iterations · {dropped} dropped · sends late by {} (p99) · \
          busy at most {busy} · CPU per request {cpu} · waited {waited} for a core",
         count(iterations.scheduled),
-        ms(late.p99_ms),
+        ms(delay.p99_ms),
     );
     let not_ended = format!("{dropped} / {}", count(iterations.interrupted));
     let tiles = [
         (started_share, "[of scheduled iterations started](delivered)"),
-        (ms(late.p99_ms), "[scheduling delay, p99](scheduling delay)"),
-        (ms(late.max_ms), "[scheduling delay, maximum](scheduling delay)"),
+        (ms(delay.p99_ms), "[scheduling delay, p99](scheduling delay)"),
+        (ms(delay.max_ms), "[scheduling delay, maximum](scheduling delay)"),
         (busy, "[busy in the busiest second](busy)"),
         (waited, "[waited for a core](run delay)"),
         (cpu, "[CPU per request of its threads](CPU per request)"),
         (not_ended, "[iterations dropped / interrupted](scheduled, started, dropped)"),
         (ms(generator.iteration_time.p99_ms), "[p99 of whole iterations](iteration time)"),
     ];
-    let tiles = tiles.map(|(value, about)| ("", value, Text::marked(about))).to_vec();
-    let chart = |title: &str, value_of: fn(&Point) -> f64, scale, ink, key: &str| {
+    let tiles = tiles.map(|(value, description)| ("", value, Text::marked(description))).to_vec();
+    let chart = |title: &str, value_of: fn(&Point) -> f64, scale, ink, legend_text: &str| {
         let maximum = timeline.points.iter().map(value_of).fold(0.0, f64::max);
         let points =
             || timeline.points.iter().map(|point| (point.middle(), value_of(point))).collect();
         let mut shapes = marks(result, WIDE);
         shapes.push(Shape::Area(points(), ink, 0.12));
         shapes.push(curve(points(), ink, 15));
-        let axes = (time(result), Axis::up_to(maximum, scale));
-        Block::Figure(Chart::new(title, (WIDE, 130), axes, shapes), vec![(ink, key.to_owned())])
+        let axes = (time_axis(result), Axis::up_to(maximum, scale));
+        Block::Figure(
+            Chart::new(title, (WIDE, 130), axes, shapes),
+            vec![(ink, legend_text.to_owned())],
+        )
     };
-    let (late, busy) = (|point: &Point| point.scheduling_delay_ms, |point: &Point| point.busy);
-    let (third, seventh) = (Ink::Series(3), Ink::Series(7));
+    let delay_of = |point: &Point| point.scheduling_delay_ms;
+    let busy_of = |point: &Point| point.busy;
+    let (delay_ink, busy_ink) = (Ink::Series(3), Ink::Series(7));
+    let delay_text = "largest p99 of a second";
     let charts = vec![
-        chart("Scheduling delay", late, Scale::Milliseconds, third, "largest p99 of a second"),
-        chart("Busy", busy, Scale::Share, seventh, "busy share of a second"),
+        chart("Scheduling delay", delay_of, Scale::Milliseconds, delay_ink, delay_text),
+        chart("Busy", busy_of, Scale::Share, busy_ink, "busy share of a second"),
     ];
     Section::new("generator", "Generator")
         .nav("Generator")
@@ -61,36 +66,41 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         )
         .on(PAGE, Block::Tiles(tiles))
         .on(PAGE, Block::Card(charts))
-        .on(TERMINAL, line("generator", &in_short))
-        .on(MARKDOWN, Block::Paragraph(in_short.into()))
+        .on(TERMINAL, line("generator", &summary))
+        .on(MARKDOWN, Block::Paragraph(summary.into()))
 }
 
 /// Returns figures of connections, handshakes, statuses and bytes.
 pub(super) fn connections(result: &RunResult) -> Section {
     let (wire, traffic) = (&result.wire, &result.wire.traffic);
-    let (full, resumed) = (traffic.handshakes_full, traffic.handshakes_resumed);
+    let (full_handshakes, resumed_handshakes) =
+        (traffic.handshakes_full, traffic.handshakes_resumed);
     let (requests, opened) = (traffic.requests, traffic.connections);
     let (sent, received) = (bytes(traffic.bytes_sent as f64), bytes(traffic.bytes_received as f64));
     let failed = count(traffic.connections_failed);
     let handshakes = wire.resumption.map_or_else(String::new, |share| {
         format!(
             "; TLS handshakes {} full (p50 {}), {} resumed (p50 {}), {} resumed",
-            count(full),
+            count(full_handshakes),
             ms(wire.handshake_full.p50_ms),
-            count(resumed),
+            count(resumed_handshakes),
             ms(wire.handshake_resumed.p50_ms),
             percent(share),
         )
     });
     let (protocol, reuse) = (result.plan.protocol(), &result.plan.connections);
-    let in_short = format!(
+    let summary = format!(
         "{protocol}, {} on {} ({failed} failed){handshakes}; {sent} sent, {received} received",
         plural(requests, "request"),
         plural(opened, "connection"),
     );
     let resumption = wire.resumption.map(|share| {
-        let resumed_text =
-            format!("{} ({} of {})", percent(share), count(resumed), count(full + resumed));
+        let resumed_text = format!(
+            "{} ({} of {})",
+            percent(share),
+            count(resumed_handshakes),
+            count(full_handshakes + resumed_handshakes)
+        );
         ("[TLS sessions resumed](resumption)".to_owned(), resumed_text)
     });
     let facts = [
@@ -109,10 +119,10 @@ pub(super) fn connections(result: &RunResult) -> Section {
     let statuses =
         statuses.map(|(status, responses)| (format!("HTTP status {status}"), count(*responses)));
     let facts = facts.map(|(name, value)| (name.to_owned(), value)).into_iter();
-    let closes = wire.close_codes.iter().map(|(code, closes)| {
-        (format!("WebSockets closed by the server with code {code}"), count(*closes))
+    let close_codes = wire.close_codes.iter().map(|(code, websockets)| {
+        (format!("WebSockets closed by the server with code {code}"), count(*websockets))
     });
-    let facts = facts.chain(resumption).chain(statuses).chain(closes);
+    let facts = facts.chain(resumption).chain(statuses).chain(close_codes);
     let facts = facts.map(|(name, value)| (Text::marked(&name), value.into())).collect();
     let opening = (protocol == "WebSocket").then_some(("WebSocket opening", &wire.upgrade));
     let times = [
@@ -137,14 +147,15 @@ pub(super) fn connections(result: &RunResult) -> Section {
         .nav("Connections")
         .on(PAGE, Block::Lead(lead.into()))
         .on(PAGE, Block::Columns(vec![Block::Facts(facts), Block::Table(times)]))
-        .on(MARKDOWN, Block::Paragraph(in_short.into()))
+        .on(MARKDOWN, Block::Paragraph(summary.into()))
 }
 
-/// Returns the comparison of responses with those of a reference.
+/// Returns the comparison of responses with those of the reference node. `None` if the plan names
+/// no reference.
 pub(super) fn compared(result: &RunResult) -> Option<Section> {
     let compared = result.compared.as_ref()?;
-    let wrong = |count_: u64, text| tone(if count_ > 0 { "bad" } else { "" }, text);
-    let others = format!(
+    let wrong = |number: u64, text| tone(if number > 0 { "bad" } else { "" }, text);
+    let other_counts = format!(
         ", {} moved with the chain, {} without a response of the reference, {} skipped because the \
          reference was slower than the run. [Explanation](compared responses).",
         count(compared.moved),
@@ -156,7 +167,7 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
         code(&compared.reference),
         format!(": {} compared, ", count(compared.compared)),
         wrong(compared.wrong, format!("{} wrong", count(compared.wrong))),
-        Text::marked(&others)
+        Text::marked(&other_counts)
     ];
     let methods = table!(&compared.methods, |(method, compared_count, wrong_count)|
         Column::text("method") => method,
@@ -170,8 +181,8 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
         Column::prose("target") => code(&example.target),
         Column::prose("reference") => code(&example.reference),
     );
-    let any = !compared.examples.is_empty();
+    let has_examples = !compared.examples.is_empty();
     let section = Section::new("compared", "Compared responses").on(PAGE, Block::Lead(lead));
     let section = section.on(PAGE, Block::Table(methods));
-    Some(section.on(PAGE, any.then_some(Block::Table(examples))))
+    Some(section.on(PAGE, has_examples.then_some(Block::Table(examples))))
 }

@@ -1,7 +1,7 @@
 //! Section about host metrics, with the same time axis as the load.
 //!
-//! A chart contains metrics of one kind and one unit; `metrics/host.rs` of lab-model defines names
-//! and units.
+//! A chart contains metrics of one kind and one unit. `metrics/host.rs` of lab-model defines the
+//! names and units of metrics.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, HUES, Ink, curve};
 use super::super::document::{Block, Column, List, PAGE, Section, Text, table, tone};
 use super::super::parts::or_dash;
-use super::over_time::{WIDE, marks, marks_note, time};
+use super::over_time::{WIDE, marks, marks_note, time_axis};
 use crate::wording::number::{bytes, short, with_unit};
 
 /// Maximum number of points of a curve. A point is the maximum of its samples.
@@ -26,7 +26,7 @@ const CHARTS_MAX: usize = 40;
 /// Returns the charts of each host, and a table of the processes.
 pub(super) fn hosts(result: &RunResult) -> Section {
     let mut hosts: Vec<&str> = result.host.iter().map(|sample| sample.host.as_str()).collect();
-    // In descending order, the target comes before the generator.
+    // In descending order of names, `target` comes before `generator`.
     hosts.sort_unstable_by(|a, b| b.cmp(a));
     hosts.dedup();
     let lead = match hosts.is_empty() {
@@ -48,6 +48,7 @@ pub(super) fn hosts(result: &RunResult) -> Section {
     section
 }
 
+/// Returns a table of the watched processes, or `None` if no process was watched.
 fn processes(watched: &HostFacts) -> Option<Block> {
     let restarted =
         |was_restarted| if was_restarted { tone("bad", "was restarted") } else { Text::default() };
@@ -63,18 +64,20 @@ fn processes(watched: &HostFacts) -> Option<Block> {
     (!watched.processes.is_empty()).then_some(Block::Table(table))
 }
 
+/// Returns the list of metrics that were not sampled, or `None` if it is empty.
 fn missing(missing: &[String]) -> Option<Block> {
     let summary = format!("Missing metrics ({})", missing.len());
     let list = vec![Block::List(List::of(missing))];
     (!missing.is_empty()).then_some(Block::Fold(summary, false, list))
 }
 
-/// Identifies a chart of one host: its rank among the charts, and its title.
+/// Identifies the charts of one kind of metrics: their rank on the page, and their title.
 type Group = (usize, String);
 
-/// Curves of one host by chart; a point is a time with a value.
+/// Curves of one host by chart and metric. A point is a time in seconds and a value.
 type Curves<'a> = BTreeMap<(Group, Unit), BTreeMap<&'a str, Vec<(f64, f64)>>>;
 
+/// Returns the charts of a host. Charts without a value other than zero are left out.
 fn charts(result: &RunResult, host: &str) -> Vec<Block> {
     let mut curves: Curves<'_> = BTreeMap::new();
     for sample in result.host.iter().filter(|sample: &&HostSample| sample.host == host) {
@@ -84,22 +87,23 @@ fn charts(result: &RunResult, host: &str) -> Vec<Block> {
         }
     }
     curves.retain(|_, curves| curves.values().flatten().any(|(_, value)| *value != 0.0));
-    let left_out = curves.len().saturating_sub(CHARTS_MAX);
-    let charts = curves.iter().take(CHARTS_MAX);
-    let charts = charts.map(|(((_, title), unit), curves)| chart(result, title, *unit, curves));
+    let omitted = curves.len().saturating_sub(CHARTS_MAX);
+    let drawn = curves.iter().take(CHARTS_MAX);
+    let charts = drawn.map(|(((_, title), unit), curves)| chart(result, title, *unit, curves));
     let mut blocks: Vec<Block> = charts.collect();
     if blocks.len() > EXPANDED_CHARTS {
-        let further = blocks.split_off(EXPANDED_CHARTS);
-        let summary = format!("Further {} charts", further.len());
-        blocks.push(Block::Fold(summary, false, further));
+        let collapsed = blocks.split_off(EXPANDED_CHARTS);
+        let summary = format!("Further {} charts", collapsed.len());
+        blocks.push(Block::Fold(summary, false, collapsed));
     }
-    if left_out > 0 {
-        let note = format!("{left_out} further groups are in result.json.");
+    if omitted > 0 {
+        let note = format!("{omitted} further groups are in result.json.");
         blocks.push(Block::Note(note.into()));
     }
     blocks
 }
 
+/// Returns the heading of a host's charts.
 fn title_of(host: &str, watched: &HostFacts) -> String {
     match host {
         "generator" if watched.target_local => "This host, which also runs the target".into(),
@@ -109,7 +113,7 @@ fn title_of(host: &str, watched: &HostFacts) -> String {
     }
 }
 
-/// Kinds of metrics in the order of their charts: the prefix of a name, and the title.
+/// Kinds of metrics in the order of their charts: the prefix of a metric's name, and the title.
 const KINDS: [(&str, &str); 12] = [
     ("psi_", "Pressure (PSI): tasks waited"),
     ("cpu_", "CPU, all cores together"),
@@ -125,8 +129,8 @@ const KINDS: [(&str, &str); 12] = [
     ("", "Other"),
 ];
 
-/// Metrics without a chart: they are constant, or other metrics have the same information.
-const LEFT_OUT: [&HostMetric; 8] = [
+/// Metrics without a chart, because they are constant or repeat the information of other metrics.
+const METRICS_WITHOUT_CHART: [&HostMetric; 8] = [
     host!("cores"),
     host!("cpu_idle"),
     host!("psi_cpu_full"),
@@ -137,10 +141,11 @@ const LEFT_OUT: [&HostMetric; 8] = [
     host!("files_share"),
 ];
 
-/// Returns the chart of a metric, with its unit; none if the metric is not drawn.
+/// Returns the charts that a metric belongs to, and the metric's unit. `None` if no chart has the
+/// metric.
 fn chart_of(name: &str) -> Option<(Group, Unit)> {
-    let left_out = LEFT_OUT.iter().any(|metric| metric.name == name);
-    if left_out || name.contains(".thread.") || name.contains("limit") {
+    let is_omitted = METRICS_WITHOUT_CHART.iter().any(|metric| metric.name == name);
+    if is_omitted || name.contains(".thread.") || name.contains("limit") {
         return None;
     }
     let unit = HostMetric::of_sample(name).map_or(Unit::Count, |metric| metric.unit);
@@ -155,6 +160,7 @@ fn chart_of(name: &str) -> Option<(Group, Unit)> {
     Some(((rank, title), unit))
 }
 
+/// Draws the chart of one kind of metrics. A legend text has the maximum of its curve.
 fn chart(
     result: &RunResult,
     title: &str,
@@ -168,37 +174,40 @@ fn chart(
         _ => Scale::Number,
     };
     // If there are more curves than colours, the curves with the largest maxima are drawn.
-    let mut ranked: Vec<_> = curves
-        .iter()
-        .map(|(name, points)| (*name, points.iter().map(|p| p.1).fold(0.0_f64, f64::max), points))
-        .collect();
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-    ranked.truncate(HUES);
-    let maximum = ranked.first().map_or(0.0, |(_, maximum, _)| *maximum);
-    ranked.sort_by_key(|(name, ..)| *name);
+    let maximum_of =
+        |points: &[(f64, f64)]| points.iter().map(|(_, value)| *value).fold(0.0_f64, f64::max);
+    let mut drawn: Vec<_> =
+        curves.iter().map(|(name, points)| (*name, maximum_of(points), points)).collect();
+    drawn.sort_by(|(_, a_maximum, _), (_, b_maximum, _)| b_maximum.total_cmp(a_maximum));
+    drawn.truncate(HUES);
+    let maximum = drawn.first().map_or(0.0, |(_, maximum, _)| *maximum);
+    drawn.sort_by_key(|(name, ..)| *name);
     let mut shapes = marks(result, WIDE);
-    let mut keys = Vec::new();
-    for (index, (name, highest, points)) in ranked.iter().enumerate() {
+    let mut legend = Vec::new();
+    for (index, (name, curve_maximum, points)) in drawn.iter().enumerate() {
         shapes.push(curve(downsample(points), Ink::Series(index), 14));
         let short_name = name.rsplit('.').next().unwrap_or(name);
-        let highest = with_unit(*highest, if unit == Unit::PerSecond { Unit::Count } else { unit });
-        keys.push((Ink::Series(index), format!("{short_name} (max {highest})")));
+        let value_unit = if unit == Unit::PerSecond { Unit::Count } else { unit };
+        let maximum_text = with_unit(*curve_maximum, value_unit);
+        legend.push((Ink::Series(index), format!("{short_name} (max {maximum_text})")));
     }
     let unit = match unit {
         Unit::Share if title.starts_with("Memory") => "% of memory",
         Unit::Share => "% of the time",
         other => other.as_str(),
     };
-    let axes = (time(result), Axis::up_to(maximum, scale));
-    Block::Figure(Chart::new(format!("{title}, {unit}"), (WIDE, 150), axes, shapes), keys)
+    let axes = (time_axis(result), Axis::up_to(maximum, scale));
+    Block::Figure(Chart::new(format!("{title}, {unit}"), (WIDE, 150), axes, shapes), legend)
 }
 
 /// Reduces a curve to [`POINTS_MAX`] points, each the maximum of its samples.
 fn downsample(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
-    let highest = |samples: &[(f64, f64)]| {
-        let mean_time = samples.iter().map(|point| point.0).sum::<f64>() / samples.len() as f64;
-        (mean_time, samples.iter().map(|point| point.1).fold(f64::MIN, f64::max))
+    let merge = |samples: &[(f64, f64)]| {
+        let mean_time = samples.iter().map(|(time, _)| time).sum::<f64>() / samples.len() as f64;
+        let maximum = samples.iter().map(|(_, value)| *value).fold(f64::MIN, f64::max);
+        (mean_time, maximum)
     };
-    points.chunks(step).map(highest).filter(|(mean_time, _)| *mean_time >= 0.0).collect()
+    // Samples from before the start of the load have negative times.
+    points.chunks(step).map(merge).filter(|(mean_time, _)| *mean_time >= 0.0).collect()
 }

@@ -1,6 +1,6 @@
 //! Sections about the run over time: planned and achieved load, and the latency of each method.
 //!
-//! All these charts share one time axis and one set of marks.
+//! All these charts have the same time axis and the same marks.
 
 use lab_model::results::run::RunResult;
 
@@ -12,43 +12,48 @@ use crate::wording::number::clock;
 
 /// Width of a chart over time, in pixels.
 pub(super) const WIDE: i32 = 1000;
-/// Width of one of two charts side by side, in pixels.
+/// Width of a chart of one method, in pixels. Two of these charts are side by side.
 const HALF: i32 = 500;
-/// Height of the strip of failures, in pixels.
+/// Height of the strip above a chart that shows failures and rate limits, in pixels.
 const STRIP: i32 = 8;
-/// Maximum number of methods with a separate chart. The methods with the most failures are chosen.
+/// Maximum number of methods with a separate chart. The methods with the largest shares of failures
+/// have one.
 const METHODS_MAX: usize = 24;
 
 /// Returns the time axis of a run.
-pub(super) fn time(result: &RunResult) -> Axis {
+pub(super) fn time_axis(result: &RunResult) -> Axis {
     let last_second = result.series.last().map_or(0.0, |second| second.at);
     Axis::time(result.duration.max(last_second))
 }
 
-/// Returns the time at which the first threshold was broken; none if none was broken.
+/// Returns the time at which the first threshold was broken, or `None` if all were kept.
 pub(super) fn first_break(result: &RunResult) -> Option<f64> {
     let breaks = result.thresholds.iter().filter_map(|threshold| threshold.broken_at);
     breaks.min_by(f64::total_cmp)
 }
 
-/// Returns the marks of every chart over time: warm-up, stages, the first breach, the bottleneck.
+/// Returns the marks of every chart over time: the warm-up, the stages, the first broken threshold,
+/// and the start of the bottleneck.
 pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
-    let axis = time(result);
+    let axis = time_axis(result);
     let mut shapes = Vec::new();
     if result.plan.warmup > 0.0 {
         let x = (0.0, result.plan.warmup.min(axis.to));
         shapes.push(Shape::Band(x, Ink::Shade, 0.14));
     }
-    let mut named_to = 0.0;
+    // A stage gets a label if the label fits, and if no earlier stage with a label overlaps it.
+    let mut labelled_until = 0.0;
     for stage in &result.stages {
-        let pixels = (stage.to - stage.from) / axis.to * f64::from(width - 80);
-        let fits =
-            stage.from >= named_to && pixels >= stage.stage.chars().count() as f64 * 7.0 + 10.0;
-        if fits {
-            named_to = stage.to;
+        // The margins at the left and right of a plot are 80 pixels together (`chart.rs`).
+        let stage_pixels = (stage.to - stage.from) / axis.to * f64::from(width - 80);
+        // A character is 7 pixels wide.
+        let label_pixels = stage.stage.chars().count() as f64 * 7.0 + 10.0;
+        let has_label = stage.from >= labelled_until && stage_pixels >= label_pixels;
+        if has_label {
+            labelled_until = stage.to;
         }
-        if fits || stage.from > 0.0 {
-            let text = fits.then(|| stage.stage.clone());
+        if has_label || stage.from > 0.0 {
+            let text = has_label.then(|| stage.stage.clone());
             shapes.push(Shape::Mark(stage.from, Ink::Stage, text));
         }
     }
@@ -61,25 +66,26 @@ pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
     shapes
 }
 
-/// Explains the marks.
+/// Explains the marks of the first broken threshold and of the bottleneck.
 pub(super) fn marks_note(result: &RunResult) -> String {
     let broken = first_break(result).map(|broken_at| {
         let broken_at = clock(broken_at);
         format!(" The red line marks when the first threshold was broken ({broken_at}).")
     });
-    let began = result.bottleneck.as_ref().and_then(|finding| finding.at);
-    let began = began.map(|began_at| {
+    let bottleneck_at = result.bottleneck.as_ref().and_then(|finding| finding.at);
+    let bottleneck = bottleneck_at.map(|began_at| {
         format!(" The amber line marks when the first bottleneck began ({}).", clock(began_at))
     });
-    broken.into_iter().chain(began).collect()
+    broken.into_iter().chain(bottleneck).collect()
 }
 
 /// Returns a chart of planned and started iterations.
 pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
-    let curve_of = |curve_of: fn(&Point) -> f64| -> Vec<(f64, f64)> {
-        timeline.points.iter().map(|point| (point.middle(), curve_of(point))).collect()
+    let points_of = |value_of: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+        timeline.points.iter().map(|point| (point.middle(), value_of(point))).collect()
     };
     let started = |point: &Point| point.started;
+    // Name, values, colour, width in tenths of a pixel, and true if a curve of zeros is drawn.
     type Curve = (&'static str, fn(&Point) -> f64, Ink, u32, bool);
     let curves: [Curve; 5] = [
         ("planned", |point| point.scheduled, Ink::Plan, 22, true),
@@ -89,17 +95,17 @@ pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
         ("failed calls", |point| point.failed, Ink::Bad, 16, false),
     ];
     let mut shapes = marks(result, WIDE);
-    shapes.push(Shape::Area(curve_of(started), Ink::Series(0), 0.12));
-    let mut keys = Vec::new();
-    for (key, value, ink, width, always) in curves {
-        if always || timeline.points.iter().any(|point| value(point) > 0.0) {
-            shapes.push(curve(curve_of(value), ink, width));
-            keys.push((ink, key.to_owned()));
+    shapes.push(Shape::Area(points_of(started), Ink::Series(0), 0.12));
+    let mut legend = Vec::new();
+    for (name, value_of, ink, width, always_drawn) in curves {
+        if always_drawn || timeline.points.iter().any(|point| value_of(point) > 0.0) {
+            shapes.push(curve(points_of(value_of), ink, width));
+            legend.push((ink, name.to_owned()));
         }
     }
     let maximum =
         timeline.points.iter().map(|point| point.scheduled.max(point.started).max(point.ok));
-    let axes = (time(result), Axis::up_to(maximum.fold(0.0, f64::max), Scale::Number));
+    let axes = (time_axis(result), Axis::up_to(maximum.fold(0.0, f64::max), Scale::Number));
     let chart = Chart::new("Iterations and results per second", (WIDE, 260), axes, shapes);
     let lead = format!(
         "[Scheduled](scheduled, started, dropped) and [started](scheduled, started, dropped) iterations. \
@@ -109,9 +115,10 @@ pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
     Section::new("load", "Load: planned and achieved")
         .nav("Load")
         .lead(&lead)
-        .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, keys), timeline)))
+        .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, legend), timeline)))
 }
 
+/// Adds a note to a figure if each of its points covers several seconds.
 fn with_step_note(figure: Block, timeline: &Timeline) -> Vec<Block> {
     let note =
         format!("Each point covers {} seconds: rates are means, times are maxima.", timeline.step);
@@ -127,20 +134,20 @@ pub(super) fn latency(result: &RunResult, timeline: &Timeline) -> Section {
         row.map_or(0.0, |row| row.failed_share)
     };
     ranked.sort_by(|(_, a), (_, b)| failed_share(b).total_cmp(&failed_share(a)));
-    let left_out = ranked.len().saturating_sub(METHODS_MAX);
+    let omitted = ranked.len().saturating_sub(METHODS_MAX);
     ranked.truncate(METHODS_MAX);
     ranked.sort_by_key(|(index, _)| *index);
-    let (lowest_ms, highest_ms) = extent(timeline);
+    let (lowest_ms, highest_ms) = latency_range(timeline);
     let y = Axis::log_ms(lowest_ms, highest_ms);
-    let keys =
+    let legend =
         ranked.iter().map(|(index, series)| (Ink::Series(*index), series.method.clone())).collect();
-    let overview = Block::Figure(all_methods(result, timeline, &y), keys);
+    let overview = Block::Figure(overview_chart(result, timeline, &y), legend);
     let method_charts =
-        ranked.iter().map(|(_, series)| one_method(result, timeline, series, &y)).collect();
+        ranked.iter().map(|(_, series)| method_figure(result, timeline, series, &y)).collect();
     let note = format!(
-        "The charts are of the methods with the most failures; series.csv has {left_out} more."
+        "The charts are of the methods with the most failures; series.csv has {omitted} more."
     );
-    let note = (left_out > 0).then(|| Block::Note(Text::from(note)));
+    let note = (omitted > 0).then(|| Block::Note(Text::from(note)));
     Section::new("latency", "Latency over time")
         .nav("Latency")
         .lead(
@@ -152,7 +159,8 @@ pub(super) fn latency(result: &RunResult, timeline: &Timeline) -> Section {
         .on(PAGE, note)
 }
 
-fn extent(timeline: &Timeline) -> (f64, f64) {
+/// Returns the lowest median and the highest p99 of all methods, in milliseconds.
+fn latency_range(timeline: &Timeline) -> (f64, f64) {
     let points = || timeline.methods.iter().flat_map(|series| series.points.iter().flatten());
     let lowest_ms =
         points().map(|point| point.p50_ms).filter(|ms| *ms > 0.0).fold(f64::MAX, f64::min);
@@ -160,7 +168,8 @@ fn extent(timeline: &Timeline) -> (f64, f64) {
     (if lowest_ms == f64::MAX { 0.1 } else { lowest_ms }, highest_ms)
 }
 
-fn all_methods(result: &RunResult, timeline: &Timeline, y: &Axis) -> Chart {
+/// Draws the p99 of all methods.
+fn overview_chart(result: &RunResult, timeline: &Timeline, y: &Axis) -> Chart {
     let mut shapes = marks(result, WIDE);
     for point in &timeline.points {
         shapes.extend(strip(point.time, point.failed_share, point.limited_share));
@@ -168,11 +177,17 @@ fn all_methods(result: &RunResult, timeline: &Timeline, y: &Axis) -> Chart {
     for (index, series) in timeline.methods.iter().enumerate() {
         shapes.push(method_curve(timeline, series, |point| point.p99_ms, Ink::Series(index), 17));
     }
-    let axes = (time(result), y.clone());
+    let axes = (time_axis(result), y.clone());
     Chart::new("99th percentile by method", (WIDE, 300), axes, shapes).with_strip(STRIP)
 }
 
-fn one_method(result: &RunResult, timeline: &Timeline, series: &MethodSeries, y: &Axis) -> Block {
+/// Draws three quantiles of one method.
+fn method_figure(
+    result: &RunResult,
+    timeline: &Timeline,
+    series: &MethodSeries,
+    y: &Axis,
+) -> Block {
     let mut shapes = marks(result, HALF);
     for (point, method) in timeline.points.iter().zip(&series.points) {
         if let Some(method) = method {
@@ -188,13 +203,13 @@ fn one_method(result: &RunResult, timeline: &Timeline, series: &MethodSeries, y:
     shapes.extend(
         quantiles.map(|(_, value_of, ink)| method_curve(timeline, series, value_of, ink, 14)),
     );
-    let axes = (with_fewer_ticks(time(result)), y.clone());
+    let axes = (with_fewer_ticks(time_axis(result)), y.clone());
     let chart = Chart::new(series.method.clone(), (HALF, 190), axes, shapes);
-    let keys = quantiles.map(|(key, _, ink)| (ink, key.to_owned())).to_vec();
-    Block::Figure(chart.with_strip(STRIP), keys)
+    let legend = quantiles.map(|(name, _, ink)| (ink, name.to_owned())).to_vec();
+    Block::Figure(chart.with_strip(STRIP), legend)
 }
 
-/// Removes every second label of an axis, for charts of half the width.
+/// Removes every second label of an axis with many labels, for charts of half the width.
 fn with_fewer_ticks(mut axis: Axis) -> Axis {
     if axis.ticks.len() > 6 {
         let mut index = 0;
@@ -206,21 +221,22 @@ fn with_fewer_ticks(mut axis: Axis) -> Axis {
     axis
 }
 
+/// Draws a quantile of a method over time. Steps without calls are gaps.
 fn method_curve(
-    line: &Timeline,
+    timeline: &Timeline,
     series: &MethodSeries,
     value_of: fn(&MethodPoint) -> f64,
     ink: Ink,
     width: u32,
 ) -> Shape {
-    let points = line.points.iter().zip(&series.points);
-    let points =
-        points.map(|(step, point)| point.map(|point| (step.middle(), log(value_of(&point)))));
-    Shape::Curve(points.collect(), ink, width)
+    let points = timeline.points.iter().zip(&series.points);
+    let positions =
+        points.map(|(step, method)| method.map(|method| (step.middle(), log(value_of(&method)))));
+    Shape::Curve(positions.collect(), ink, width)
 }
 
-/// Returns the cells of the strip for one step. The opacity is at least 0.3, so small shares are
-/// visible too.
+/// Returns the cells of the strip for one step of the timeline. The opacity grows with the share.
+/// It is at least 0.3, so that small shares are visible.
 fn strip(time: (f64, f64), failed: f64, limited: f64) -> impl Iterator<Item = Shape> {
     let cell = move |share: f64, ink| {
         let opacity = 0.3 + 0.7 * share.sqrt();

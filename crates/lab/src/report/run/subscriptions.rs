@@ -7,7 +7,7 @@ use lab_model::results::subscription::SubscriptionRow;
 use super::super::document::{ALL, Block, Column, FILES, Section, Table, table, tone};
 use crate::wording::number::{bare_ms, count};
 
-/// Returns the tables of the subscriptions; none if the plan has none.
+/// Returns the tables of the subscriptions, or `None` if the plan has no subscriptions.
 pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
     let rows = &result.subscriptions;
     if rows.is_empty() {
@@ -28,11 +28,11 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
     Some(section)
 }
 
-/// Formats a quantile in milliseconds, or nothing without samples.
+/// Formats a quantile in milliseconds. Returns an empty text if there are no samples.
 fn ms(times: &Quantiles, ms: f64) -> String {
     match times.count {
         0 => String::new(),
-        // A bucket of the histogram may end above the longest time.
+        // A bucket of the histogram may end above the longest measured time.
         _ => bare_ms(ms.min(times.max_ms)),
     }
 }
@@ -74,7 +74,7 @@ fn connections(rows: &[SubscriptionRow]) -> Table {
     )
 }
 
-/// Formats the fewest and the most notifications of a connection.
+/// Formats the smallest and the largest number of notifications on one connection.
 fn per_connection(row: &SubscriptionRow) -> String {
     match (row.notifications_min, row.notifications_max) {
         (fewest, most) if fewest == most => count(most),

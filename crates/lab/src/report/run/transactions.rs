@@ -6,7 +6,7 @@ use lab_model::results::transactions::{InclusionRow, TransactionsRow};
 use super::super::document::{ALL, Block, Column, FILES, Section, Table, table, tone};
 use crate::wording::number::{bare_ms, count, span};
 
-/// Returns the tables of the transactions; none if the plan has none.
+/// Returns the tables of the transactions, or `None` if the plan sends no transactions.
 pub(super) fn transactions(result: &RunResult) -> Option<Section> {
     let row = result.transactions.as_ref()?;
     let included = row.inclusion.as_ref();
@@ -43,7 +43,7 @@ fn table(row: &TransactionsRow) -> Table {
 fn inclusion(included: &InclusionRow) -> Table {
     let time = |ms: f64| match included.time.count {
         0 => String::new(),
-        // A bucket of the histogram may end above the longest time.
+        // A bucket of the histogram may end above the longest measured time.
         _ => bare_ms(ms.min(included.time.max_ms)),
     };
     let pending = || tone(if included.pending > 0 { "bad" } else { "" }, count(included.pending));

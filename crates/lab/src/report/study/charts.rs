@@ -8,14 +8,15 @@ use super::super::document::{Block, PAGE, Section};
 use super::signed;
 use crate::wording::number::{count, short};
 
-/// Size of a chart in pixels.
+/// Width and height of a chart in pixels.
 const SIZE: (i32, i32) = (1000, 300);
-/// Line width of one of several runs, in tenths of a pixel.
+/// Line width of a run if its variant has several runs, in tenths of a pixel.
 const THIN: u32 = 9;
-/// Line width of a whole variant, in tenths of a pixel.
+/// Line width of a variant, in tenths of a pixel.
 const THICK: u32 = 19;
 
-fn keys(variants: &[VariantRow]) -> Vec<(Ink, String)> {
+/// Returns the legend of a chart: the colour of each variant.
+fn legend(variants: &[VariantRow]) -> Vec<(Ink, String)> {
     variants
         .iter()
         .enumerate()
@@ -23,10 +24,12 @@ fn keys(variants: &[VariantRow]) -> Vec<(Ink, String)> {
         .collect()
 }
 
+/// Returns the runs of all variants.
 fn runs_of(result: &StudyResult) -> impl Iterator<Item = &RunRow> {
     result.variants.iter().flat_map(|variant| &variant.runs)
 }
 
+/// Draws the height of each run over time.
 pub(super) fn height(result: &StudyResult) -> Section {
     let first_pairs = result.against.iter().filter_map(|against| against.pairs.first());
     let crosses = first_pairs.flat_map(|pair| &pair.crosses).map(|cross| {
@@ -42,15 +45,16 @@ pub(super) fn height(result: &StudyResult) -> Section {
         shapes.extend(variant.runs.iter().map(|run| curve(points(run), Ink::Series(index), width)));
     }
     let longest = runs_of(result).map(|run| run.elapsed).fold(0.0, f64::max);
-    let axes = (Axis::time(longest), Axis::up_to(most_height(result), Scale::Number));
+    let axes = (Axis::time(longest), Axis::up_to(max_height(result), Scale::Number));
     let chart = Chart::new("Height", SIZE, axes, shapes);
     Section::new("height", "Heights over time")
         .nav("Heights")
         .lead("From the start of each run.")
-        .on(PAGE, Block::Figure(chart, keys(&result.variants)))
+        .on(PAGE, Block::Figure(chart, legend(&result.variants)))
 }
 
-fn most_height(result: &StudyResult) -> f64 {
+/// Returns the largest height of any run, at least 1.
+fn max_height(result: &StudyResult) -> f64 {
     runs_of(result).map(|run| run.height as f64).fold(1.0, f64::max)
 }
 
@@ -59,8 +63,8 @@ pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Se
     let (first, other, pairs) = (&against.first, &against.other, &against.pairs);
     let width = if pairs.len() > 1 { THIN } else { THICK };
     let figure =
-        |unit: &str, x: Axis, x_end: f64, curves: Vec<Points>, write: fn(f64) -> String| {
-            let axes = (x, around_zero(&curves, write));
+        |unit: &str, x: Axis, x_end: f64, curves: Vec<Points>, format_value: fn(f64) -> String| {
+            let axes = (x, around_zero(&curves, format_value));
             let mut shapes = vec![curve(vec![(0.0, 0.0), (x_end, 0.0)], Ink::Plan, 10)];
             shapes.extend(
                 curves.into_iter().map(|points| curve(points, Ink::Series(index + 1), width)),
@@ -68,25 +72,29 @@ pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Se
             let title = format!("Lead of {other} over {first}, {unit}");
             Block::Figure(Chart::new(title, SIZE, axes, shapes), Vec::new())
         };
-    let blocks = pairs.iter();
-    let blocks =
-        blocks.map(|pair| pair.by_time.iter().map(|(elapsed, lead)| (*elapsed, -lead)).collect());
-    let blocks: Vec<Points> = blocks.collect();
-    let seconds = pairs.iter();
-    let seconds =
-        seconds.map(|pair| pair.by_height.iter().map(|lead| (lead.height, lead.seconds)).collect());
-    let last_elapsed = blocks.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
+    // The result has the leads in blocks of the first variant. The chart shows the other variant's.
+    let block_curves: Vec<Points> = pairs
+        .iter()
+        .map(|pair| pair.by_time.iter().map(|(elapsed, lead)| (*elapsed, -lead)).collect())
+        .collect();
+    let time_curves: Vec<Points> = pairs
+        .iter()
+        .map(|pair| pair.by_height.iter().map(|lead| (lead.height, lead.seconds)).collect())
+        .collect();
+    let last_elapsed = block_curves.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
     let times = Axis::time(last_elapsed);
-    let by_time = figure("in blocks over time", times, last_elapsed, blocks, in_blocks);
-    let max_height = most_height(result);
-    let (heights, seconds) = (Axis::up_to(max_height, Scale::Number), seconds.collect());
-    let by_height = figure("in time at equal height", heights, max_height * 2.0, seconds, in_time);
+    let by_time = figure("in blocks over time", times, last_elapsed, block_curves, in_blocks);
+    let max_height = max_height(result);
+    let heights = Axis::up_to(max_height, Scale::Number);
+    let by_height =
+        figure("in time at equal height", heights, max_height * 2.0, time_curves, in_time);
     let lead = format!("Above the line {other} is ahead, below it {first}.");
     let mut section = Section::new(format!("lead-{index}"), format!("Lead of {other}"));
     section.nav = (index == 0).then_some("Leads");
     section.on(PAGE, Block::Lead(lead.into())).on(PAGE, by_time).on(PAGE, by_height)
 }
 
+/// Formats a lead in blocks.
 fn in_blocks(blocks: f64) -> String {
     match blocks.abs() {
         n if n >= 1e6 => format!("{}M", tidy(&short(blocks / 1e6))),
@@ -95,25 +103,31 @@ fn in_blocks(blocks: f64) -> String {
     }
 }
 
+/// Formats a lead in time.
 fn in_time(seconds: f64) -> String {
     if seconds == 0.0 { String::from("0") } else { signed(seconds).replace('+', "") }
 }
 
 /// Returns an axis that contains zero and all values, with about six labels.
-fn around_zero(curves: &[Vec<(f64, f64)>], write: fn(f64) -> String) -> Axis {
+fn around_zero(curves: &[Vec<(f64, f64)>], format_value: fn(f64) -> String) -> Axis {
     let values = || curves.iter().flatten().map(|point| point.1).filter(|value| value.is_finite());
     let (minimum, maximum) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    let step = lead_step((maximum - minimum).max(1e-9) / 5.0, write(120.0).contains(':'));
+    let is_clock = format_value(120.0).contains(':');
+    let step = lead_step((maximum - minimum).max(1e-9) / 5.0, is_clock);
     let (start, end) =
         ((minimum / step).floor() * step, ((maximum / step).ceil() * step).max(step));
-    Axis::stepped(start, end, step, write)
+    Axis::stepped(start, end, step, format_value)
 }
 
-/// Returns the smallest round step of at least `minimum`. For times in clock format it is whole
-/// minutes or hours.
-fn lead_step(minimum: f64, clock: bool) -> f64 {
-    const CLOCK: [f64; 9] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0];
-    if let Some(step) = CLOCK.iter().find(|step| clock && minimum > 12.0 && **step >= minimum) {
+/// Returns the smallest round step of at least `minimum`. If the axis has times in clock format
+/// (`is_clock`), steps above 12 s are whole minutes or hours.
+fn lead_step(minimum: f64, is_clock: bool) -> f64 {
+    const CLOCK_STEPS: [f64; 9] =
+        [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0];
+    if is_clock
+        && minimum > 12.0
+        && let Some(step) = CLOCK_STEPS.iter().find(|step| **step >= minimum)
+    {
         return *step;
     }
     round_step(minimum, &[1.0, 2.0, 5.0, 10.0])
@@ -132,8 +146,8 @@ pub(super) fn rates(result: &StudyResult) -> Section {
                 }
                 shapes.push(Shape::Curve(steps(values_of(variant), result), ink, THICK));
             }
-            let axes = (Axis::up_to(most_height(result), Scale::Number), y);
-            Block::Figure(Chart::new(title, SIZE, axes, shapes), keys(&result.variants))
+            let axes = (Axis::up_to(max_height(result), Scale::Number), y);
+            Block::Figure(Chart::new(title, SIZE, axes, shapes), legend(&result.variants))
         };
     let highest_rates = runs_of(result).flat_map(|run| &run.bins).filter_map(|bin| bin.rate);
     let rates = Axis::up_to(highest_rates.fold(0.0, f64::max), Scale::Number);
@@ -141,7 +155,7 @@ pub(super) fn rates(result: &StudyResult) -> Section {
     let rates = figure("Blocks per second", rates, |variant| &variant.rates, |bin| bin.rate);
     let hit = |bin: &Bin| bin.hit_ratio;
     let hits = figure("Hit ratio of the page cache", shares, |variant| &variant.hit_ratios, hit);
-    let counted =
+    let has_hit_ratios =
         result.variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
     let lead = format!(
         "In bins of {} blocks. At equal height the variants process the same blocks, at equal time they do \
@@ -152,15 +166,15 @@ pub(super) fn rates(result: &StudyResult) -> Section {
         .nav("Rates")
         .on(PAGE, Block::Lead(lead.into()))
         .on(PAGE, rates)
-        .on(PAGE, counted.then_some(hits))
+        .on(PAGE, has_hit_ratios.then_some(hits))
 }
 
 type BinValue = fn(&Bin) -> Option<f64>;
 
-/// Returns the values of the bins as a step curve.
+/// Returns the values of the bins as a step curve, with a gap for each bin without a value.
 fn steps(values: &[Option<f64>], result: &StudyResult) -> Vec<Option<(f64, f64)>> {
     let width = result.bin as f64;
-    let end = most_height(result);
+    let end = max_height(result);
     let mut points = Vec::new();
     for (index, value) in values.iter().enumerate() {
         match value {

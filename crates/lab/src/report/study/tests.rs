@@ -1,5 +1,5 @@
-//! Goal: terminal, Markdown and page say the same of a study, and what comes from outside stays
-//! text. Method: the published run, and made-up variants with repeats and wicked names.
+//! Goal: terminal, Markdown and page have the same conclusions, and text from the input is escaped.
+//! Method: the published run, and invented variants with repeats and hostile names.
 
 use expect_test::expect_file;
 use serde_json::{Value, json as value};
@@ -11,7 +11,7 @@ use crate::report::{Colour, Report, write_study};
 use crate::study::tests::{faults_of, published, repeated, study};
 
 #[test]
-fn the_three_forms_say_the_same() {
+fn the_three_formats_have_the_same_conclusions() {
     let result = study(&published(), &[]);
     let (text, markdown, page) = (
         Report::study(&result).text(Colour::Plain),
@@ -19,12 +19,13 @@ fn the_three_forms_say_the_same() {
         Report::study(&result).html(),
     );
     assert!(text.starts_with("CANNOT TELL  page cache\n"), "{text}");
-    for one in &result.conclusions {
-        let words: Vec<&str> = one.text.split_whitespace().collect();
+    for conclusion in &result.conclusions {
+        let sentence = &conclusion.text;
+        let words: Vec<&str> = sentence.split_whitespace().collect();
         let output: Vec<&str> = text.split_whitespace().collect();
-        assert!(output.windows(words.len()).any(|part| part == words), "{}", one.text);
-        assert!(markdown.contains(&escape(&one.text)), "{}", one.text);
-        assert!(page.contains(&one.text), "{}", one.text);
+        assert!(output.windows(words.len()).any(|part| part == words), "{sentence}");
+        assert!(markdown.contains(&escape(sentence)), "{sentence}");
+        assert!(page.contains(sentence), "{sentence}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 200));
     let read = read(&page);
@@ -37,7 +38,7 @@ fn the_three_forms_say_the_same() {
 }
 
 #[test]
-fn repeats_are_thin_lines_and_names_are_only_text() {
+fn repeats_are_reported_and_names_are_escaped() {
     let result = study(&repeated("<b>x</b>", "a|b`c"), &[]);
     let page = Report::study(&result).html();
     assert!(!page.contains("<b>x</b>"));
@@ -48,22 +49,20 @@ fn repeats_are_thin_lines_and_names_are_only_text() {
 }
 
 #[test]
-fn the_folder_holds_everything() {
+fn the_folder_has_all_files() {
     let folder = tempfile::tempdir().unwrap();
     let variants = published();
     let result = study(&variants, &[]);
-    let written = write_study(folder.path(), &result, &variants).unwrap();
-    let names: Vec<String> = written
-        .iter()
-        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
-        .collect();
+    let paths = write_study(folder.path(), &result, &variants).unwrap();
+    let names: Vec<String> =
+        paths.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
     assert_eq!(names, ["study.json", "samples.csv", "report.md", "report.html"]);
-    let json = std::fs::read(&written[0]).unwrap();
+    let json = std::fs::read(&paths[0]).unwrap();
     let output: Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(faults_of(&output), Vec::<String>::new());
-    let back: StudyResult = serde_json::from_value(output).unwrap();
-    assert_eq!(back, result);
-    let table = std::fs::read_to_string(&written[1]).unwrap();
+    let read_result: StudyResult = serde_json::from_value(output).unwrap();
+    assert_eq!(read_result, result);
+    let table = std::fs::read_to_string(&paths[1]).unwrap();
     assert_eq!(table.lines().count(), 1 + 1286 + 1104);
     assert!(
         table
@@ -75,7 +74,7 @@ fn the_folder_holds_everything() {
 }
 
 #[test]
-fn an_empty_or_tiny_study_draws_nothing_wrong() {
+fn a_tiny_study_has_a_report() {
     let mut variants = repeated("a", "b");
     for variant in &mut variants {
         variant.runs.truncate(1);
@@ -86,50 +85,58 @@ fn an_empty_or_tiny_study_draws_nothing_wrong() {
     assert!(Report::study(&result).text(Colour::Plain).contains("cannot tell"));
 }
 
-fn without(value: &mut Value, field: &str) {
+/// Removes a field of an object.
+fn remove_field(value: &mut Value, field: &str) {
     value.as_object_mut().unwrap().remove(field).unwrap();
 }
 
 #[test]
-fn the_published_schema_is_that_of_the_types_and_refuses_anything_else() {
-    // What is published is what is meant: refresh it with `cargo xtask generate`.
+fn the_published_schema_is_up_to_date_and_rejects_other_values() {
+    // `cargo xtask generate` refreshes the published schema.
     expect_file!["../../../../../docs/study.schema.json"]
         .assert_eq(&lab_model::results::schema::closed::<StudyResult>());
 
-    let right = serde_json::to_value(study(&published(), &[500_000])).unwrap();
-    let refused = |place: &str, plant: fn(&mut Value)| {
-        let mut wrong = right.clone();
-        plant(&mut wrong);
-        assert_ne!(wrong, right, "nothing is planted at {place}");
-        let faults = faults_of(&wrong);
-        assert!(faults.iter().any(|fault| fault.starts_with(place)), "{place}: {faults:#?}");
+    let valid = serde_json::to_value(study(&published(), &[500_000])).unwrap();
+    let assert_rejected = |location: &str, plant: fn(&mut Value)| {
+        let mut invalid = valid.clone();
+        plant(&mut invalid);
+        assert_ne!(invalid, valid, "nothing is planted at {location}");
+        let faults = faults_of(&invalid);
+        let is_reported = faults.iter().any(|fault| fault.starts_with(location));
+        assert!(is_reported, "{location}: {faults:#?}");
     };
-    // A field that is missing; also one that may be null.
-    refused(": ", |all| without(all, "variants"));
-    refused(": ", |all| without(all, "question"));
-    refused("/variants/0/runs/0: ", |all| without(&mut all["variants"][0]["runs"][0], "tip"));
-    refused("/against/0/times/0/comparison", |all| {
-        without(&mut all["against"][0]["times"][0]["comparison"], "verdict");
+    // A missing field. The second one may be null, but must not be missing.
+    assert_rejected(": ", |result| remove_field(result, "variants"));
+    assert_rejected(": ", |result| remove_field(result, "question"));
+    assert_rejected("/variants/0/runs/0: ", |result| {
+        remove_field(&mut result["variants"][0]["runs"][0], "tip")
+    });
+    assert_rejected("/against/0/times/0/comparison", |result| {
+        remove_field(&mut result["against"][0]["times"][0]["comparison"], "verdict");
     });
     // A wrong type.
-    refused("/bin: ", |all| all["bin"] = value!("100000"));
-    refused("/bin: ", |all| all["bin"] = value!(-1));
-    refused("/variants/1/runs/0/height: ", |all| {
-        all["variants"][1]["runs"][0]["height"] = value!(1.5)
+    assert_rejected("/bin: ", |result| result["bin"] = value!("100000"));
+    assert_rejected("/bin: ", |result| result["bin"] = value!(-1));
+    assert_rejected("/variants/1/runs/0/height: ", |result| {
+        result["variants"][1]["runs"][0]["height"] = value!(1.5)
     });
-    refused("/variants/0/rates/0", |all| all["variants"][0]["rates"][0] = value!("fast"));
-    refused("/variants/0/runs/0/points/0", |all| {
-        all["variants"][0]["runs"][0]["points"][0] = value!([1])
+    assert_rejected("/variants/0/rates/0", |result| {
+        result["variants"][0]["rates"][0] = value!("fast")
     });
-    refused("/heights: ", |all| all["heights"] = Value::Null);
+    assert_rejected("/variants/0/runs/0/points/0", |result| {
+        result["variants"][0]["runs"][0]["points"][0] = value!([1])
+    });
+    assert_rejected("/heights: ", |result| result["heights"] = Value::Null);
     // An unknown word.
-    refused("/schema: ", |all| all["schema"] = value!("weir.study/2"));
-    refused("/source", |all| all["source"] = value!("rumour"));
-    refused("/conclusions/0/word", |all| all["conclusions"][0]["word"] = value!("maybe"));
+    assert_rejected("/schema: ", |result| result["schema"] = value!("weir.study/2"));
+    assert_rejected("/source", |result| result["source"] = value!("rumour"));
+    assert_rejected("/conclusions/0/word", |result| {
+        result["conclusions"][0]["word"] = value!("maybe")
+    });
     // An unknown field.
-    refused(": ", |all| all["more"] = value!(1));
-    refused("/variants/0: ", |all| all["variants"][0]["more"] = Value::Null);
-    refused("/variants/0/runs/0/bins/3: ", |all| {
-        all["variants"][0]["runs"][0]["bins"][3]["more"] = value!(1)
+    assert_rejected(": ", |result| result["more"] = value!(1));
+    assert_rejected("/variants/0: ", |result| result["variants"][0]["more"] = Value::Null);
+    assert_rejected("/variants/0/runs/0/bins/3: ", |result| {
+        result["variants"][0]["runs"][0]["bins"][3]["more"] = value!(1)
     });
 }

@@ -1,5 +1,6 @@
-//! Goal: a study file says what runs, and one whose variants differ in more than one setting is refused
-//! with their names. Method: small files; faults compared to the letter.
+//! Goal: a study file defines the runs. A file whose variants differ in more than one setting is
+//! rejected with the names of the settings. Method: small files, and exact comparison of the
+//! errors.
 
 use std::time::Duration;
 
@@ -66,7 +67,7 @@ fn variants_that_differ_in_more_than_one_setting_are_refused() {
 }
 
 #[test]
-fn equal_variants_must_be_meant() {
+fn equal_variants_must_be_declared() {
     let text = two("'p', '{samples}'", "'p', '{samples}'");
     expect![[r#"
         x.toml:4:1: variant: the variants are equal, so any difference between them is chance

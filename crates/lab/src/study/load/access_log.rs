@@ -1,8 +1,8 @@
-//! Counts the load generator's requests in an access log, which a server of a study writes.
+//! Counts the load generator's requests in an access log that a server of a study writes.
 //!
-//! Each line begins with the time in seconds since 1970, the HTTP status and the User-Agent: the
-//! variables `$msec $status $http_user_agent` of nginx and of the gateway. Lines of other clients,
-//! such as the calls that Weir makes before and after a run, are not counted.
+//! Each line begins with the time in seconds since 1970, the HTTP status and the User-Agent. In the
+//! log formats of nginx and of the gateway, these are `$msec $status $http_user_agent`. Lines of
+//! other clients are not counted, such as the calls that Weir makes before and after a run.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom};
@@ -13,7 +13,7 @@ use lab_engine::engine::USER_AGENT;
 use lab_model::results::load_study::AccessLogCounts;
 use lab_model::results::run::RunResult;
 
-/// Time without a new line after which the log is complete. The gateway writes lines from a queue.
+/// The log is complete if it has not grown for this time. The gateway writes lines from a queue.
 const QUIET_TIME: Duration = Duration::from_millis(200);
 /// Longest wait for the end of the log.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -26,38 +26,39 @@ pub(super) const TOO_MANY_REQUESTS: u16 = 429;
 #[derive(Debug)]
 pub(super) struct AccessLog {
     path: PathBuf,
-    start: u64,
+    /// Size before the run, in bytes.
+    start_offset: u64,
 }
 
 impl AccessLog {
-    /// Remembers the end of the log before a run.
+    /// Stores the size of the log before a run.
     pub(super) fn before_run(path: &Path) -> AccessLog {
-        AccessLog { path: path.to_owned(), start: size(path) }
+        AccessLog { path: path.to_owned(), start_offset: file_size(path) }
     }
 
     /// Counts the generator's requests since [`AccessLog::before_run`].
     ///
     /// # Errors
-    /// If the log cannot be read, or a line has another format.
+    /// Fails if the log cannot be read, or a line has another format.
     pub(super) fn count(&self, result: &RunResult) -> Result<AccessLogCounts, String> {
         let fault =
             |error: &dyn std::fmt::Display| format!("access log {}: {error}", self.path.display());
         self.wait_until_complete();
         let mut file = File::open(&self.path).map_err(|error| fault(&error))?;
-        file.seek(SeekFrom::Start(self.start)).map_err(|error| fault(&error))?;
+        file.seek(SeekFrom::Start(self.start_offset)).map_err(|error| fault(&error))?;
         let lines = BufReader::new(file).split(b'\n');
         let seconds: Vec<(f64, u64)> =
             result.series.iter().map(|second| (second.at, second.requests)).collect();
         count_lines(lines, result.started_unix, &seconds).map_err(|error| fault(&error))
     }
 
-    /// Waits until the log does not grow any more.
+    /// Waits until the log has stopped growing.
     fn wait_until_complete(&self) {
         let start = Instant::now();
-        let (mut last_size, mut last_growth) = (size(&self.path), Instant::now());
+        let (mut last_size, mut last_growth) = (file_size(&self.path), Instant::now());
         while last_growth.elapsed() < QUIET_TIME && start.elapsed() < WAIT_MAX {
             std::thread::park_timeout(POLL_INTERVAL);
-            let size = size(&self.path);
+            let size = file_size(&self.path);
             if size != last_size {
                 (last_size, last_growth) = (size, Instant::now());
             }
@@ -65,12 +66,14 @@ impl AccessLog {
     }
 }
 
-fn size(path: &Path) -> u64 {
+/// Returns the size of a file in bytes, or 0 if the file does not exist.
+fn file_size(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// Counts lines. `seconds` has the end of each second of the run, which starts at `started`, with
-/// the generator's count.
+/// Counts the generator's lines in total and by second. `started` is the start of the run in
+/// seconds since 1970. `seconds` has the end of each second of the run, since its start, and the
+/// number of requests that the generator counted in it.
 fn count_lines(
     lines: impl Iterator<Item = io::Result<Vec<u8>>>,
     started: f64,
@@ -83,7 +86,7 @@ fn count_lines(
     for line in lines {
         let line = line.map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&line);
-        let (time, status, user_agent) = parse(&text).ok_or_else(|| {
+        let (time, status, user_agent) = parse_line(&text).ok_or_else(|| {
             format!(
                 "the line {text:?} does not begin with a time, a status and a User-Agent; set the \
                  format to '$msec $status $http_user_agent'"
@@ -95,7 +98,7 @@ fn count_lines(
         counts.requests += 1;
         counts.limited += u64::from(status == TOO_MANY_REQUESTS);
         let second = seconds.partition_point(|(end, _)| *end < time - started);
-        // A line of the last instant may be later than the last second.
+        // A line may be a little later than the end of the last second. It counts for that second.
         if let Some(second) = counts.seconds.get_mut(second.min(seconds.len().saturating_sub(1))) {
             second.1 += 1;
         }
@@ -103,7 +106,8 @@ fn count_lines(
     Ok(counts)
 }
 
-fn parse(line: &str) -> Option<(f64, u16, &str)> {
+/// Returns the time, the status and the User-Agent of a line, with the text after it.
+fn parse_line(line: &str) -> Option<(f64, u16, &str)> {
     let mut words = line.splitn(3, ' ');
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?))
 }

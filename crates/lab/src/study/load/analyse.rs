@@ -1,5 +1,6 @@
-//! Turns the runs of a load study into its result. The runs of a round are pairs for the comparison
-//! of `compare.rs`; the A/A control sets the smallest difference that counts.
+//! Turns the runs of a load study into its result. `compare.rs` compares the runs of each round in
+//! pairs. The A/A control (a second run of the first variant) sets the smallest difference that
+//! counts.
 
 use lab_model::results::Outcome;
 use lab_model::results::compare::{CompareResult, Metric};
@@ -36,26 +37,26 @@ pub struct RunFacts {
 /// Identifies a run of a study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunId {
-    /// Its round, from 0.
+    /// Number of the round, from 0.
     pub round: usize,
-    /// Index of its plan.
+    /// Index of the plan or case.
     pub plan: usize,
-    /// Index of its variant.
+    /// Index of the variant.
     pub variant: usize,
 }
 
 /// A finished run.
 #[derive(Clone, Debug)]
 pub struct FinishedRun {
-    /// Its round, plan and variant.
+    /// Round, plan and variant of the run.
     pub id: RunId,
-    /// How it was made.
+    /// Time and circumstances of the run.
     pub facts: RunFacts,
-    /// Its values; none if it could not be made.
+    /// Values of the run. `None` if the run failed.
     pub run: Option<Run>,
 }
 
-/// Returns the reason if a run cannot be compared.
+/// Returns the reason why a run cannot be compared, or `None` if it can.
 pub(super) fn unusable(run: &FinishedRun) -> Option<String> {
     if let Some(fault) = &run.facts.fault {
         return Some(fault.clone());
@@ -67,7 +68,7 @@ pub(super) fn unusable(run: &FinishedRun) -> Option<String> {
     }
 }
 
-/// Returns the number of rounds of runs, which are in the order of time.
+/// Returns the number of rounds. `runs` are in the order of time.
 pub(super) fn count_rounds(runs: &[FinishedRun]) -> usize {
     runs.last().map_or(0, |run| run.id.round + 1)
 }
@@ -75,13 +76,14 @@ pub(super) fn count_rounds(runs: &[FinishedRun]) -> usize {
 /// The state of a study between two rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StudyState {
-    /// Input of the decision whether the study ends. The caller sets the elapsed time.
+    /// Input of [`rounds::end`], which decides if the study ends. The caller sets the elapsed time.
     pub(super) progress: rounds::Progress,
-    /// Largest half-width of an interval, if all are known.
+    /// Largest half-width of an interval, as a share of the value. `None` if an interval is not
+    /// known yet.
     pub(super) precision: Option<f64>,
 }
 
-/// Returns the state of a study after these runs.
+/// Returns the state of a study after `runs`.
 pub(super) fn progress(
     study: &LoadStudy,
     runs: &[FinishedRun],
@@ -90,7 +92,7 @@ pub(super) fn progress(
     let count = count_rounds(runs);
     let is_faulty =
         |round: &usize| runs.iter().any(|run| run.id.round == *round && run.facts.fault.is_some());
-    let faulty = (0..count).rev().take_while(is_faulty).count();
+    let consecutive_faulty = (0..count).rev().take_while(is_faulty).count();
     let plans: Vec<PlanResult> =
         (0..study.plans.len()).map(|plan| compare_plan(study, runs, plan, random)).collect();
     let widths: Option<Vec<f64>> = plans.iter().map(|plan| plan.precision).collect();
@@ -99,7 +101,7 @@ pub(super) fn progress(
         progress: rounds::Progress {
             rounds: count,
             usable: plans.iter().map(|plan| plan.rounds).min().unwrap_or_default(),
-            faulty,
+            faulty: consecutive_faulty,
             precise: precision.is_some_and(|width| width <= *study.file.precision),
             next_round: study.round_time(),
             ..rounds::Progress::default()
@@ -152,6 +154,7 @@ pub fn analyse(
     result
 }
 
+/// Returns the start of a run as RFC 3339.
 fn started(run: &FinishedRun) -> String {
     calendar::rfc3339(run.facts.started_unix)
 }
@@ -169,34 +172,34 @@ fn compare_plan(
     let mut left_out = Vec::new();
     let mut usable = 0;
     for round in 0..count_rounds(runs) {
-        let of_round: Vec<&FinishedRun> =
+        let round_runs: Vec<&FinishedRun> =
             runs.iter().filter(|run| run.id.round == round && run.id.plan == plan).collect();
-        let reason = of_round.iter().find_map(|run| Some((run.id.variant, unusable(run)?)));
-        if let Some((variant, reason)) = reason {
+        let unusable_run = round_runs.iter().find_map(|run| Some((run.id.variant, unusable(run)?)));
+        if let Some((variant, reason)) = unusable_run {
             let name = &study.variants[variant].name;
             left_out.push(format!("round {}: {name}: {reason}", round + 1));
             continue;
         }
         usable += 1;
-        for run in of_round {
+        for run in round_runs {
             variants[run.id.variant].runs.extend(run.run.clone());
         }
     }
-    let control = study.variants.iter().position(|variant| variant.control_of.is_some());
-    let control = control.map(|index| variants.remove(index));
-    let same = control.as_ref().map(|control| interleave(&variants[0], control));
+    let control_index = study.variants.iter().position(|variant| variant.control_of.is_some());
+    let control_variant = control_index.map(|index| variants.remove(index));
+    let same = control_variant.as_ref().map(|control| interleave(&variants[0], control));
     let options =
         Options { same: None, paired: true, anyway: study.loads_differ(), bootstrap: true };
-    let control = control.map(|control| {
-        // The control sets the floor of the other comparisons. Its own comparison has the usual
-        // floor.
-        compare(vec![variants[0].clone(), control], &options, random)
+    let control = control_variant.map(|control_variant| {
+        // The runs of the control set the floor (the smallest difference that counts) of the other
+        // comparisons. The comparison with the control itself has the default floor.
+        compare(vec![variants[0].clone(), control_variant], &options, random)
     });
     let comparison = compare(variants, &Options { same, ..options }, random);
     let metric = study.file.precision_of.metric();
-    let compared = [Some(&comparison), control.as_ref()];
+    let comparisons = [Some(&comparison), control.as_ref()];
     let widths: Option<Vec<f64>> =
-        compared.into_iter().flatten().flat_map(|result| half_widths(result, metric)).collect();
+        comparisons.into_iter().flatten().flat_map(|result| half_widths(result, metric)).collect();
     let widths = widths.filter(|widths| !widths.is_empty());
     PlanResult {
         plan: study.plans[plan].clone(),
@@ -208,16 +211,16 @@ fn compare_plan(
     }
 }
 
-/// Returns the runs of two equal variants in turn, as the comparison expects the runs of the A/A
-/// control.
+/// Returns a variant with the runs of two equal variants in turn. The comparison expects the runs
+/// of the A/A control in this form.
 fn interleave(first: &Variant, second: &Variant) -> Variant {
     let pairs = first.runs.iter().zip(&second.runs);
     let runs = pairs.flat_map(|(first, second)| [first.clone(), second.clone()]).collect();
     Variant { runs, ..Variant::named("control") }
 }
 
-/// Returns the half-width of each interval of a metric as a share of the value; none for a
-/// difference without an interval. Service times count if they replace a missing latency.
+/// Returns the half-width of each interval of a metric, as a share of the value. `None` stands for
+/// a difference without an interval. Service times count if they replace a missing latency.
 fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
     let service = match metric {
         Metric::LatencyP50 => Metric::ServiceP50,
@@ -225,29 +228,31 @@ fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
         Metric::LatencyP99 => Metric::ServiceP99,
         other => other,
     };
-    let of_metric = result
+    let metric_differences = result
         .differences
         .iter()
         .filter(|difference| [metric, service].contains(&difference.metric));
     // The interval is symmetric on the logarithmic scale.
-    let width =
+    let half_width =
         |(low, high): (f64, f64)| (low > -1.0).then(|| ((1.0 + high) / (1.0 + low)).sqrt() - 1.0);
-    of_metric.map(|difference| difference.interval.and_then(width)).collect()
+    metric_differences.map(|difference| difference.interval.and_then(half_width)).collect()
 }
 
+/// Returns the rows of the rounds with their runs.
 fn round_rows(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<RoundRow> {
     let count = count_rounds(runs);
     let row = |round: usize| {
-        let of_round = || runs.iter().filter(move |run| run.id.round == round);
+        let round_runs = || runs.iter().filter(move |run| run.id.round == round);
         RoundRow {
             round: round + 1,
-            started: of_round().next().map_or_else(String::new, started),
-            runs: of_round().map(|run| run_row(study, run)).collect(),
+            started: round_runs().next().map_or_else(String::new, started),
+            runs: round_runs().map(|run| run_row(study, run)).collect(),
         }
     };
     (0..count).map(row).collect()
 }
 
+/// Returns the row of a run.
 fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
     let RunFacts { started_unix, seconds, calibration_ms, .. } = run.facts;
     let counts = run.facts.counts.clone();
@@ -265,32 +270,35 @@ fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
     }
 }
 
-/// Returns a value over all methods. A run with a single method has no separate total.
+/// Returns the value of a metric over all methods. A run with a single method has no separate
+/// total, so the value of that method is returned.
 fn total(run: &Run, metric: Metric) -> Option<f64> {
-    let all = run.values.get(&(ALL.to_owned(), metric));
-    let only = || run.values.iter().find(|((_, key), _)| *key == metric).map(|(_, value)| value);
-    all.or_else(only).copied()
+    let over_all_methods = run.values.get(&(ALL.to_owned(), metric));
+    let of_single_method =
+        || run.values.iter().find(|((_, key), _)| *key == metric).map(|(_, value)| value);
+    over_all_methods.or_else(of_single_method).copied()
 }
 
-/// Returns the drift of the machine, and that of the baseline under each plan.
+/// Returns the drift of the machine's speed, and the drift of the first variant's median latency
+/// under each plan.
 fn drifts(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<Drift> {
     let count = count_rounds(runs);
-    let of_round = |round| runs.iter().filter(move |run: &&FinishedRun| run.id.round == round);
-    let machine: Vec<f64> = (0..count)
+    let round_runs = |round| runs.iter().filter(move |run: &&FinishedRun| run.id.round == round);
+    let calibrations: Vec<f64> = (0..count)
         .filter_map(|round| {
-            median(&of_round(round).map(|run| run.facts.calibration_ms).collect::<Vec<_>>())
+            median(&round_runs(round).map(|run| run.facts.calibration_ms).collect::<Vec<_>>())
         })
         .collect();
     let baseline = |plan: usize| -> Vec<f64> {
         let value = |round| {
-            let run = of_round(round).find(|run| run.id.plan == plan && run.id.variant == 0)?;
+            let run = round_runs(round).find(|run| run.id.plan == plan && run.id.variant == 0)?;
             total(run.run.as_ref()?, Metric::LatencyP50)
         };
         (0..count).filter_map(value).collect()
     };
-    let named = study.plans.iter().enumerate().map(|(plan, name)| {
+    let baseline_drifts = study.plans.iter().enumerate().map(|(plan, name)| {
         rounds::drift(DriftSubject::Baseline, Some(name.clone()), baseline(plan))
     });
-    let machine = rounds::drift(DriftSubject::Machine, None, machine);
-    std::iter::once(machine).chain(named).flatten().collect()
+    let machine_drift = rounds::drift(DriftSubject::Machine, None, calibrations);
+    std::iter::once(machine_drift).chain(baseline_drifts).flatten().collect()
 }

@@ -1,6 +1,7 @@
 //! Counts of each run of a load study, and their summary for each variant under each plan or case.
+//!
 //! The counts cover requests, latency, CPU of the servers, TLS handshakes and access logs. A
-//! summary holds medians of the runs, with counts as rates per second.
+//! summary has the medians over the runs. In it, counts are rates per second.
 
 use lab_model::results::load_study::{
     AccessLogCounts, AccessLogRow, CountRow, CpuLimit, RunCounts,
@@ -20,7 +21,7 @@ pub(super) fn count_run(
     access_log: Option<AccessLogCounts>,
 ) -> RunCounts {
     let processes = result.watched.processes.iter();
-    // CPU seconds of each process of the target.
+    // The CPU seconds of each process of the target. Empty if the processes were not found.
     let cpu_seconds: Vec<f64> = processes
         .filter(|process| process.role == ProcessRole::Target)
         .map(|process| process.cpu)
@@ -46,25 +47,25 @@ pub(super) fn count_run(
 /// Summarizes the runs of each variant under each plan or case. Pairs without counts are omitted.
 pub(super) fn summarize_pairs(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<CountRow> {
     let row = |(plan, variant)| {
-        let of_pair = runs.iter().filter(|run| (run.id.plan, run.id.variant) == (plan, variant));
-        let counted: Vec<(&FinishedRun, &RunCounts)> =
-            of_pair.filter_map(|run| Some((run, run.facts.counts.as_ref()?))).collect();
+        let pair_runs = runs.iter().filter(|run| (run.id.plan, run.id.variant) == (plan, variant));
+        let counted_runs: Vec<(&FinishedRun, &RunCounts)> =
+            pair_runs.filter_map(|run| Some((run, run.facts.counts.as_ref()?))).collect();
         let names = (study.plans[plan].as_str(), study.variants[variant].name.as_str());
-        (!counted.is_empty()).then(|| summarize_pair(names, &counted))
+        (!counted_runs.is_empty()).then(|| summarize_pair(names, &counted_runs))
     };
     study.pairs().filter_map(row).collect()
 }
 
-/// Summarizes the runs of one variant under one plan or case. `counted` is not empty.
+/// Summarizes the runs of one variant under one plan or case. `counted_runs` is not empty.
 #[expect(clippy::cast_precision_loss, reason = "counts of a run are below 2^53")]
 fn summarize_pair(
     (plan, variant): (&str, &str),
-    counted: &[(&FinishedRun, &RunCounts)],
+    counted_runs: &[(&FinishedRun, &RunCounts)],
 ) -> CountRow {
-    let all = || counted.iter().map(|(_, counts)| *counts);
+    let all_counts = || counted_runs.iter().map(|(_, counts)| *counts);
     // The default is never used, since there is at least one run.
     let median_of = |value: &dyn Fn(&RunCounts) -> f64| {
-        median(&all().map(value).collect::<Vec<_>>()).unwrap_or_default()
+        median(&all_counts().map(value).collect::<Vec<_>>()).unwrap_or_default()
     };
     // The clamp gives a run of 0 seconds without requests the rate 0 instead of NaN.
     let rate_of = |count: &dyn Fn(&RunCounts) -> u64| {
@@ -74,11 +75,11 @@ fn summarize_pair(
         let cpu_seconds = counts.server_cpu.filter(|_| counts.requests > 0)?;
         Some(cpu_seconds * 1_000.0 / counts.requests as f64)
     };
-    let outcomes = counted.iter().filter_map(|(run, _)| run.run.as_ref()?.facts.outcome);
+    let outcomes = counted_runs.iter().filter_map(|(run, _)| run.run.as_ref()?.facts.outcome);
     CountRow {
         plan: plan.to_owned(),
         variant: variant.to_owned(),
-        runs: counted.len(),
+        runs: counted_runs.len(),
         outcomes: distinct(outcomes),
         requests: rate_of(&|counts| counts.requests),
         goodput: median_of(&|counts| counts.goodput),
@@ -86,11 +87,13 @@ fn summarize_pair(
         failed_share: median_of(&|counts| counts.failed_share),
         p50_ms: median_of(&|counts| counts.p50_ms),
         p95_ms: median_of(&|counts| counts.p95_ms),
-        cpu_ms_per_request: median(&all().filter_map(cpu_ms_per_request).collect::<Vec<_>>()),
+        cpu_ms_per_request: median(
+            &all_counts().filter_map(cpu_ms_per_request).collect::<Vec<_>>(),
+        ),
         handshakes_full: rate_of(&|counts| counts.handshakes_full),
         handshakes_resumed: rate_of(&|counts| counts.handshakes_resumed),
-        cpu_limit: all().find_map(|counts| counts.cpu_limit),
-        access_log: summarize_access_logs(&all().collect::<Vec<_>>()),
+        cpu_limit: all_counts().find_map(|counts| counts.cpu_limit),
+        access_log: summarize_access_logs(&all_counts().collect::<Vec<_>>()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! The CPU limit of a variant's servers: the quota of a cgroup or, where no cgroup can be created,
-//! CPU affinity.
+//! Limits the CPUs of a variant's servers with the quota of a cgroup. If no cgroup can be created,
+//! CPU affinity replaces the quota.
 //!
-//! A server joins the cgroup before its program starts, so that the program sees the limit when it
-//! chooses its number of threads.
+//! A server joins the cgroup before its program starts. The program therefore sees the limit when
+//! it chooses its number of threads.
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files>
 
 use std::fs;
@@ -14,30 +14,31 @@ use lab_engine::host::own_cpu_cgroups;
 use lab_model::results::load_study::{CpuLimit, CpuLimitKind};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Period of a quota in microseconds: the kernel's default.
+/// Period of a quota in microseconds. It is the kernel's default.
 const PERIOD_US: f64 = 100_000.0;
-/// Longest wait until a cgroup has no processes.
+/// Longest wait until a cgroup has no processes and can be removed.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Interval at which a cgroup is removed again.
+/// Interval between attempts to remove a cgroup.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The shell command that joins a cgroup and becomes the server.
+/// The shell command that joins a cgroup and then becomes the server. Its arguments are the
+/// `cgroup.procs` file and the command line of the server.
 const JOIN_AND_RUN: &str = "echo $$ > \"$0\" && exec \"$@\"";
 
 /// A CPU limit for processes. Dropping it removes its cgroup.
 #[derive(Debug)]
 pub(super) struct CpuLimiter {
     cpus: f64,
-    /// None if CPU affinity is used.
+    /// Folder of the cgroup; `None` if CPU affinity is used.
     cgroup: Option<PathBuf>,
 }
 
 impl CpuLimiter {
-    /// Creates a limit of a number of CPUs. `index` distinguishes the limits of this process.
+    /// Creates a limit of this number of CPUs. `index` distinguishes the limits of this process.
     pub(super) fn new(cpus: f64, index: usize) -> CpuLimiter {
         let name = format!("weir-study-{}-{index}", std::process::id());
         let cgroup = own_cpu_cgroups().into_iter().find_map(|parent| {
             let folder = parent.join(&name);
-            create(&folder, cpus).ok()?;
+            create_cgroup(&folder, cpus).ok()?;
             Some(folder)
         });
         CpuLimiter { cpus, cgroup }
@@ -52,21 +53,21 @@ impl CpuLimiter {
         CpuLimit { cpus: self.cpus, kind }
     }
 
-    /// Starts a process under the limit. `start` gets the command line to run.
+    /// Starts a process under the limit. The limiter calls `start` with the command line to run.
     ///
     /// # Errors
-    /// If the process cannot be started, or the affinity cannot be set.
+    /// Fails if the process cannot be started, or the affinity cannot be set.
     pub(super) fn start<T: Send>(
         &self,
         command: &[String],
         start: impl FnOnce(&[String]) -> io::Result<T> + Send,
     ) -> io::Result<T> {
         if let Some(cgroup) = &self.cgroup {
-            let processes = cgroup.join("cgroup.procs").to_string_lossy().into_owned();
+            let procs_file = cgroup.join("cgroup.procs").to_string_lossy().into_owned();
             let shell = ["sh", "-c", JOIN_AND_RUN].map(str::to_owned);
-            let wrapped: Vec<String> =
-                shell.into_iter().chain([processes]).chain(command.iter().cloned()).collect();
-            return start(&wrapped);
+            let shell_command: Vec<String> =
+                shell.into_iter().chain([procs_file]).chain(command.iter().cloned()).collect();
+            return start(&shell_command);
         }
         // A process inherits the affinity of the thread that starts it.
         std::thread::scope(|scope| {
@@ -90,37 +91,36 @@ impl Drop for CpuLimiter {
     }
 }
 
-/// Creates a cgroup with a quota. A folder without the files of a CPU quota is removed again.
-fn create(folder: &Path, cpus: f64) -> io::Result<()> {
+/// Creates a cgroup with a quota. If the quota cannot be set, removes the cgroup.
+fn create_cgroup(folder: &Path, cpus: f64) -> io::Result<()> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small, above 0")]
     let (quota, period) = ((cpus * PERIOD_US) as u64, PERIOD_US as u64);
-    let version_1 = folder.join("cpu.cfs_quota_us");
-    let written = if version_1.exists() {
+    let v1_quota_file = folder.join("cpu.cfs_quota_us");
+    let v2_quota_file = folder.join("cpu.max");
+    let outcome = if v1_quota_file.exists() {
         fs::write(folder.join("cpu.cfs_period_us"), period.to_string())
-            .and_then(|()| fs::write(version_1, quota.to_string()))
+            .and_then(|()| fs::write(v1_quota_file, quota.to_string()))
+    } else if v2_quota_file.exists() {
+        fs::write(v2_quota_file, format!("{quota} {period}"))
     } else {
-        let version_2 = folder.join("cpu.max");
-        match version_2.exists() {
-            true => fs::write(version_2, format!("{quota} {period}")),
-            false => Err(io::Error::other("the cgroup has no CPU quota")),
-        }
+        Err(io::Error::other("the cgroup has no CPU quota"))
     };
-    if written.is_err() {
-        // The folder is empty of processes, so only a missing permission can keep it.
+    if outcome.is_err() {
+        // The cgroup has no processes, so the removal fails only without permission.
         let _ = fs::remove_dir(folder);
     }
-    written
+    outcome
 }
 
-/// Lets this thread run on this number of its cores only, rounded up.
+/// Restricts this thread to a number of the cores that it may use now. The number is rounded up.
 fn restrict_this_thread(cpus: f64) -> io::Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut restricted = CpuSet::new();
-    // The engine of the load generator uses the first cores.
+    // The last cores are used, because the engine of the load generator uses the first cores.
     let cores = (0..CpuSet::MAX_CPU).rev().filter(|core| allowed.is_set(*core));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small, above 0")]
     cores.take(cpus.ceil() as usize).for_each(|core| restricted.set(core));

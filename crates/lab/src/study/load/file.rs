@@ -1,8 +1,8 @@
-//! Study files of load runs: the variants, their plans and servers, and how their runs are
-//! arranged.
+//! Study files of load runs: the variants, their plans and servers, and the arrangement of the
+//! runs.
 //!
-//! The tables below declare the keys of the file; `docs/load-study-file.md` is generated from them.
-//! `file/check.rs` checks their values, and `runner.rs` runs a study.
+//! The tables below declare the keys of the file. They are also the source of
+//! `docs/load-study-file.md`. `file/check.rs` checks the values, and `runner.rs` runs a study.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -90,9 +90,9 @@ settings::string_scalar! {
         mask |text: &str| Some(format!("\"{}\"", url::mask_around_references(text)));
 }
 
-/// Checks a URL with any values in place of its placeholders, and returns it.
+/// Checks a URL, with an arbitrary port in place of each placeholder, and returns the URL.
 fn check_target(text: &str) -> Result<String, &'static str> {
-    // It is checked with the values of each case.
+    // `Checker::check_target_of_cases` checks such a URL with the values of each case.
     if placeholders::names(text).any(placeholders::is_case_value) {
         return Ok(text.to_owned());
     }
@@ -212,19 +212,19 @@ pub struct LoadStudy {
 /// One variant.
 #[derive(Clone, Debug)]
 pub struct StudyVariant {
-    /// Its name.
+    /// Name of the variant.
     pub name: String,
-    /// Index of the variant that it repeats, for the A/A control.
+    /// Index of the variant that the A/A control repeats. `None` for other variants.
     pub control_of: Option<usize>,
-    /// URL of the target with placeholders; none if the plan's target is used.
+    /// URL of the target with placeholders. `None` if the plan's target is used.
     pub target: Option<String>,
     /// File names of the plans.
     pub plan_files: Vec<String>,
     /// Values of the plans' variables.
     pub variables: Vec<(String, f64)>,
-    /// Its plans, one for each of [`LoadStudy::plans`].
+    /// The variant's plans, one for each of [`LoadStudy::plans`].
     pub plans: Vec<Plan>,
-    /// Its servers.
+    /// The variant's servers, in the order of their start.
     pub servers: Vec<ServerTable>,
 }
 
@@ -234,7 +234,7 @@ pub fn is_load_study(text: &str) -> bool {
     table.is_ok_and(|table| table.get("study").and_then(toml::Value::as_str) == Some("load"))
 }
 
-/// The text of `docs/load-study-file.md`.
+/// Returns the text of `docs/load-study-file.md`.
 pub fn reference() -> String {
     format!(
         "# Load study files\n\n<!-- Printed by `cargo xtask generate` from \
@@ -247,7 +247,7 @@ pub fn reference() -> String {
     )
 }
 
-/// The text of `docs/load-study-file.schema.json`.
+/// Returns the text of `docs/load-study-file.schema.json`.
 pub fn schema() -> String {
     let schema = settings::schema::document::<LoadStudyFile>(
         "load-study-file.schema.json",
@@ -264,8 +264,8 @@ pub fn schema() -> String {
 pub fn read(text: &str, name: &str, overrides: &[(String, f64)]) -> Result<LoadStudy, Diagnostics> {
     let environment = |name: &str| std::env::var(name).ok();
     let folder = Path::new(name).parent().unwrap_or(Path::new(""));
-    let world = ReadContext::new(folder, &environment);
-    let (file, mut report) = settings::read::<LoadStudyFile>(text, name, &world);
+    let context = ReadContext::new(folder, &environment);
+    let (file, mut report) = settings::read::<LoadStudyFile>(text, name, &context);
     let study = file.map(|file| {
         let faulty_plans = BTreeSet::new();
         let cases = Vec::new();
@@ -285,15 +285,16 @@ impl ServerTable {
         texts.chain(optional).map(String::as_str)
     }
 
-    /// Appends everything that defines the server.
-    fn write(&self, to: &mut String) {
-        to.push_str(&format!("{:?}", (&self.name, &self.command, &self.files, &self.env)));
-        self.access_log.iter().for_each(|path| to.push_str(path));
+    /// Appends the settings that define the server to the input of a hash.
+    fn write(&self, hash_input: &mut String) {
+        hash_input.push_str(&format!("{:?}", (&self.name, &self.command, &self.files, &self.env)));
+        self.access_log.iter().for_each(|path| hash_input.push_str(path));
     }
 }
 
-fn control_name(first: &str) -> String {
-    format!("{first}-control")
+/// Returns the name of the A/A control, which repeats the first variant.
+fn control_name(first_variant: &str) -> String {
+    format!("{first_variant}-control")
 }
 
 /// Returns the file names of plans without folder and extension.
@@ -305,21 +306,22 @@ fn plan_names(files: &[String]) -> Vec<String> {
     files.iter().map(name).collect()
 }
 
-/// Hashes everything that defines the runs. The limits, the name and the question of the study may
-/// change in between.
+/// Hashes the settings that define the runs. The limits, the name and the question are not
+/// included, because they may change before an interrupted study continues.
 fn hash_runs(file: &LoadStudyFile, cases: &[Case], variants: &[StudyVariant]) -> String {
-    let mut text = format!("{:?} {:?} ", file.order, file.restart);
-    cases.iter().for_each(|case| text.push_str(&format!("{case:?}")));
-    file.server.iter().for_each(|server| server.write(&mut text));
+    let mut hash_input = format!("{:?} {:?} ", file.order, file.restart);
+    cases.iter().for_each(|case| hash_input.push_str(&format!("{case:?}")));
+    file.server.iter().for_each(|server| server.write(&mut hash_input));
     for variant in variants {
         let StudyVariant { name, target, variables, plans, servers, .. } = variant;
-        text.push_str(&format!("{:?}", (name, target, variables)));
-        plans.iter().for_each(|plan| text.push_str(&plan.text));
-        servers.iter().for_each(|server| server.write(&mut text));
+        hash_input.push_str(&format!("{:?}", (name, target, variables)));
+        plans.iter().for_each(|plan| hash_input.push_str(&plan.text));
+        servers.iter().for_each(|server| server.write(&mut hash_input));
     }
-    sha256(&text)
+    sha256(&hash_input)
 }
 
+/// Returns the SHA-256 of a text in hexadecimal.
 fn sha256(text: &str) -> String {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -330,26 +332,26 @@ impl StudyVariant {
     fn masked_target(&self) -> Option<String> {
         let target = self.target.as_deref()?;
         if placeholders::names(target).any(placeholders::is_case_value) {
-            // A path after the placeholder may be a secret.
+            // The text after the first placeholder may contain a secret.
             let end = target.find('}').map_or(target.len(), |end| end + 1);
             return Some(target[..end].to_owned());
         }
-        // Only a number can stand in place of a port while the URL is masked.
-        let stand_ins: PlaceholderValues = placeholders::names(target)
+        // `mask_url` needs a valid URL, so a distinct number stands for each port meanwhile.
+        let port_numbers: PlaceholderValues = placeholders::names(target)
             .zip((1..=u16::MAX).rev())
             .map(|(name, port)| (name.to_owned(), port.to_string()))
             .collect();
-        let shown = url::mask_url(&placeholders::replace(target, &stand_ins));
-        let restore = |shown: String, (name, port): (&String, &String)| {
-            shown.replacen(&format!(":{port}"), &format!(":{{{name}}}"), 1)
+        let masked = url::mask_url(&placeholders::replace(target, &port_numbers));
+        let restore_placeholder = |masked: String, (name, port): (&String, &String)| {
+            masked.replacen(&format!(":{port}"), &format!(":{{{name}}}"), 1)
         };
-        Some(stand_ins.iter().fold(shown, restore))
+        Some(port_numbers.iter().fold(masked, restore_placeholder))
     }
 
     /// Describes the variant for the result.
     pub(super) fn facts(&self, variants: &[StudyVariant]) -> VariantFacts {
-        let mut text = String::new();
-        self.servers.iter().for_each(|server| server.write(&mut text));
+        let mut hash_input = String::new();
+        self.servers.iter().for_each(|server| server.write(&mut hash_input));
         VariantFacts {
             name: self.name.clone(),
             control_of: self.control_of.map(|index| variants[index].name.clone()),
@@ -357,7 +359,7 @@ impl StudyVariant {
             plans: distinct(self.plan_files.iter().cloned()),
             variables: self.variables.clone(),
             servers: self.servers.iter().map(|server| server.name.to_string()).collect(),
-            servers_hash: (!self.servers.is_empty()).then(|| sha256(&text)),
+            servers_hash: (!self.servers.is_empty()).then(|| sha256(&hash_input)),
         }
     }
 }
@@ -373,7 +375,7 @@ impl LoadStudy {
         }
     }
 
-    /// Returns the variants of a round in their order. Rounds count from 0.
+    /// Returns the indexes of the variants in their order in a round. Rounds count from 0.
     pub fn order(&self, round: usize) -> Vec<usize> {
         rounds::order(*self.file.order, self.variants.len(), round)
     }
@@ -391,7 +393,7 @@ impl LoadStudy {
             .flat_map(move |plan| (0..variants).map(move |variant| (plan, variant)))
     }
 
-    /// Returns true if the variants differ in their load: in plans or in the values of variables.
+    /// Returns true if the variants differ in their plans or in the values of variables.
     pub fn loads_differ(&self) -> bool {
         let load = |variant: &StudyVariant| {
             let texts = variant.plans.iter().map(|plan| plan.text.clone());
@@ -400,7 +402,7 @@ impl LoadStudy {
         self.variants.windows(2).any(|pair| load(&pair[0]) != load(&pair[1]))
     }
 
-    /// Returns the warnings of all plans, each once, with the plan's name.
+    /// Returns the distinct warnings of all plans, each with the plan's name.
     pub fn warnings(&self) -> Vec<String> {
         distinct(self.pairs().flat_map(|(plan, variant)| {
             let warnings = self.variants[variant].plans[plan].warnings.iter();

@@ -6,39 +6,40 @@
 
 use std::collections::BTreeMap;
 
-/// Prefix of the placeholders of free ports.
-const PORT: &str = "port.";
-/// Prefix of the placeholders of values of the case.
-const CASE: &str = "case.";
-/// The placeholders besides ports and values of the case.
+/// Prefix of the placeholders that stand for free ports.
+const PORT_PREFIX: &str = "port.";
+/// Prefix of the placeholders that stand for values of a case.
+const CASE_PREFIX: &str = "case.";
+/// The placeholders without a prefix.
 pub(super) const NAMES: [&str; 3] = ["dir", "variant", "weir"];
 
-/// Returns the names in braces of a text, in order.
+/// Returns the names of the placeholders in a text, in order.
 pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split('{').skip(1).filter_map(|part| part.split_once('}'));
     parts.map(|(name, _)| name).filter(|name| is_name(name))
 }
 
+/// Returns true if a text in braces is the name of a placeholder.
 fn is_name(name: &str) -> bool {
-    let allowed = |letter: char| {
+    let is_allowed = |letter: char| {
         letter.is_ascii_lowercase() || letter.is_ascii_digit() || "._-".contains(letter)
     };
-    name.starts_with(|letter: char| letter.is_ascii_lowercase()) && name.chars().all(allowed)
+    name.starts_with(|letter: char| letter.is_ascii_lowercase()) && name.chars().all(is_allowed)
 }
 
-/// Returns the name of the port, for the placeholder of a port.
+/// Returns `NAME` for the placeholder `port.NAME`, or `None` for other placeholders.
 pub(super) fn port_name(name: &str) -> Option<&str> {
-    name.strip_prefix(PORT).filter(|port| !port.is_empty())
+    name.strip_prefix(PORT_PREFIX).filter(|port| !port.is_empty())
 }
 
-/// Returns true for the placeholder of a value of the case.
+/// Returns true for the placeholder of a value of a case.
 pub(super) fn is_case_value(name: &str) -> bool {
-    name.starts_with(CASE)
+    name.starts_with(CASE_PREFIX)
 }
 
-/// Returns the name of the placeholder of a case's value.
+/// Returns the placeholder `case.NAME` of a value.
 pub(super) fn case_placeholder(value: &str) -> String {
-    format!("{CASE}{value}")
+    format!("{CASE_PREFIX}{value}")
 }
 
 /// Returns true for a placeholder that has a value in every study.
@@ -49,39 +50,40 @@ pub(super) fn is_known(name: &str) -> bool {
 /// Values of placeholders, by name.
 pub(super) type PlaceholderValues = BTreeMap<String, String>;
 
-/// Replaces the placeholders that have a value.
+/// Replaces the placeholders that have a value. Values are inserted as they are, so placeholders in
+/// them remain.
 pub(super) fn replace(text: &str, values: &PlaceholderValues) -> String {
     let mut replaced = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find('{') {
-        replaced.push_str(&rest[..start]);
-        rest = &rest[start..];
-        let name = rest[1..].split_once('}').map(|(name, _)| name);
+    let mut remaining = text;
+    while let Some(start) = remaining.find('{') {
+        replaced.push_str(&remaining[..start]);
+        remaining = &remaining[start..];
+        let name = remaining[1..].split_once('}').map(|(name, _)| name);
         match name.and_then(|name| Some((name, values.get(name)?))) {
             Some((name, value)) => {
                 replaced.push_str(value);
-                rest = &rest[name.len() + 2..];
+                remaining = &remaining[name.len() + 2..];
             }
             None => {
                 replaced.push('{');
-                rest = &rest[1..];
+                remaining = &remaining[1..];
             }
         }
     }
-    replaced.push_str(rest);
+    replaced.push_str(remaining);
     replaced
 }
 
-/// Replaces every placeholder by a port, so that the syntax of an address can be checked.
+/// Replaces every placeholder by a port number, so that the syntax of the address can be checked.
 pub(super) fn replace_by_port(text: &str) -> String {
     const ANY_PORT: &str = "1";
     let values = names(text).map(|name| (name.to_owned(), ANY_PORT.to_owned()));
     replace(text, &values.collect())
 }
 
-/// Returns the name of the placeholder of a port.
+/// Returns the placeholder `port.NAME` of a port.
 pub(super) fn port_placeholder(port: &str) -> String {
-    format!("{PORT}{port}")
+    format!("{PORT_PREFIX}{port}")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Runs a load study: round after round, until its precision or a limit is reached.
 //!
-//! This file has the order of the steps. `analysis/rounds.rs` decides the order of the variants and
-//! the end of the study, `servers.rs` starts the servers, `store.rs` keeps finished runs, and
-//! [`crate::run`] executes a run.
+//! This file defines the order of the steps. `analysis/rounds.rs` determines the order of the
+//! variants and the end of the study. `servers.rs` starts the servers, `store.rs` saves finished
+//! runs, and [`crate::run`] executes a run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,36 +31,37 @@ pub enum Event<'a> {
     Continues(usize),
     /// A round starts.
     RoundBegins {
-        /// Its number from 1; none for a warm-up round.
+        /// Number of the round, from 1. `None` for a warm-up round.
         round: Option<usize>,
-        /// Names of its variants, in order.
+        /// Names of the variants in the order of their runs.
         variants: Vec<&'a str>,
     },
     /// A run starts.
     RunBegins {
-        /// Name of its plan.
+        /// Name of the plan or case.
         plan: &'a str,
-        /// Name of its variant.
+        /// Name of the variant.
         variant: &'a str,
     },
     /// A second of a run has ended.
     Second(&'a Progress<'a>),
     /// A run has ended.
     RunEnded {
-        /// Name of its plan.
+        /// Name of the plan or case.
         plan: &'a str,
-        /// Name of its variant.
+        /// Name of the variant.
         variant: &'a str,
-        /// Its result; none if the run could not be made.
+        /// Result of the run. `None` if the run failed.
         result: Option<&'a RunResult>,
-        /// The reason if the run cannot be used.
+        /// Reason why the run cannot be compared. `None` if it can.
         left_out: Option<String>,
     },
     /// A round has ended.
     RoundEnded {
-        /// Its number, from 1.
+        /// Number of the round, from 1.
         round: usize,
-        /// The largest half-width of an interval, as a share of the value, if all are known.
+        /// Largest half-width of an interval, as a share of the value. `None` if an interval is not
+        /// known yet.
         precision: Option<f64>,
     },
 }
@@ -70,11 +71,11 @@ pub enum Event<'a> {
 pub struct LoadStudyRuns {
     /// Runs of complete rounds, in the order of time.
     pub runs: Vec<FinishedRun>,
-    /// Why no further round was run.
+    /// Reason why no further round was run.
     pub end: EndReason,
 }
 
-/// What a running study gets from its caller.
+/// The input of [`run()`] that is not part of the study.
 pub struct StudyContext<'a> {
     /// The program that replaces `{weir}`.
     pub weir_binary: &'a Path,
@@ -84,7 +85,7 @@ pub struct StudyContext<'a> {
     pub groups: &'a ProcessGroups,
     /// Writes the files of a run.
     pub write_run: WriteRun<'a>,
-    /// Source of randomness for the analysis.
+    /// Source of random numbers for the analysis.
     pub random: &'a mut dyn FnMut() -> u64,
 }
 
@@ -92,8 +93,8 @@ pub struct StudyContext<'a> {
 ///
 /// # Errors
 /// Fails if a shared server cannot be started, a result cannot be written, or a run of a warm-up
-/// round or of the first counted round cannot be made. Later runs that cannot be made are recorded,
-/// and their round is left out.
+/// round or of the first counted round fails. If a later run fails, the failure is recorded, and
+/// the analysis leaves the round out.
 pub fn run(
     study: &LoadStudy,
     store: &Store,
@@ -102,7 +103,7 @@ pub fn run(
 ) -> Result<LoadStudyRuns, StudyFault> {
     let start = Instant::now();
     let mut runs = store.load_complete_rounds(study)?;
-    let before: Duration = runs.iter().map(|run| seconds(run.facts.seconds)).sum();
+    let earlier_time: Duration = runs.iter().map(|run| to_duration(run.facts.seconds)).sum();
     let StudyContext { weir_binary, stop, groups, write_run, random } = context;
     if !runs.is_empty() {
         on_event(Event::Continues(count_rounds(&runs)));
@@ -114,40 +115,40 @@ pub fn run(
         if rounds > 0 && session.is_some() {
             on_event(Event::RoundEnded { round: rounds, precision: state.precision });
         }
-        let elapsed = before + start.elapsed();
-        let with_time = rounds::Progress { elapsed, ..state.progress };
-        if let Some(end) = rounds::end(with_time, study.limits()) {
+        let elapsed = earlier_time + start.elapsed();
+        let timed_progress = rounds::Progress { elapsed, ..state.progress };
+        if let Some(end) = rounds::end(timed_progress, study.limits()) {
             return Ok(LoadStudyRuns { runs, end });
         }
         if stop.is_requested() {
             return Ok(LoadStudyRuns { runs, end: EndReason::Interrupted });
         }
+        // The servers start only if a further round is needed.
         let session = match &mut session {
             Some(session) => session,
-            none => {
+            empty_session => {
                 let servers = Servers::start(study, store, weir_binary, stop, groups)?;
-                let session = none.insert(Session { study, store, stop, servers });
+                let session = empty_session.insert(Session { study, store, stop, servers });
                 for _ in 0..*study.file.warm_up_rounds {
-                    session.round(None, write_run, on_event)?;
+                    session.run_round(None, write_run, on_event)?;
                 }
                 session
             }
         };
-        let round = session.round(Some(rounds), write_run, on_event)?;
-        // The runs of an interrupted round stay in the folder, and are removed when the study
-        // continues.
-        if round.len() < study.plans.len() * study.variants.len() {
+        let round_runs = session.run_round(Some(rounds), write_run, on_event)?;
+        // The runs of an interrupted round stay in the folder until the study continues.
+        if round_runs.len() < study.plans.len() * study.variants.len() {
             return Ok(LoadStudyRuns { runs, end: EndReason::Interrupted });
         }
-        runs.extend(round);
+        runs.extend(round_runs);
     }
 }
 
-fn seconds(seconds: f64) -> Duration {
+fn to_duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// The servers of a study, and what its rounds need.
+/// A study whose shared servers are running.
 struct Session<'a> {
     study: &'a LoadStudy,
     store: &'a Store,
@@ -156,9 +157,9 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs a round, which counts from 0; none is a warm-up round. Returns the finished runs, which
-    /// are fewer if the study is stopped.
-    fn round(
+    /// Runs a round. `round` is its number from 0, or `None` for a warm-up round, which returns no
+    /// runs. If the study is stopped, returns the runs that were finished before.
+    fn run_round(
         &mut self,
         round: Option<usize>,
         write_run: WriteRun<'_>,
@@ -191,8 +192,8 @@ impl Session<'_> {
                 });
                 match round {
                     None | Some(0) if run.facts.fault.is_some() => {
-                        let why = run.facts.fault.unwrap_or_default();
-                        return Err(StudyFault::Operation(format!("variant {name:?}: {why}")));
+                        let reason = run.facts.fault.unwrap_or_default();
+                        return Err(StudyFault::Operation(format!("variant {name:?}: {reason}")));
                     }
                     None => {}
                     Some(_) => {
@@ -209,7 +210,7 @@ impl Session<'_> {
         Ok(finished)
     }
 
-    /// Executes a run. A run that cannot be made is finished with its fault.
+    /// Executes a run. If the run fails, the finished run has the reason.
     fn run(
         &mut self,
         id: RunId,
@@ -221,7 +222,7 @@ impl Session<'_> {
         let started_unix = unix_now();
         let prepared = self.servers.before_run(plan, variant);
         if round == 0 {
-            // A server that does not start at first will not start later.
+            // A server that does not start in the first round will not start later.
             prepared.as_ref().map_err(|fault| StudyFault::Operation(fault.to_string()))?;
         }
         let calibration_ms = machine::measure();
@@ -232,7 +233,7 @@ impl Session<'_> {
         let access_log = self.servers.access_log(plan, variant);
         let access_log = access_log.map(|path| AccessLog::before_run(&path));
         let outcome = prepared.map_err(|fault| fault.to_string()).and_then(|()| {
-            let plan = self.plan(plan, variant)?;
+            let plan = self.prepare_plan(plan, variant)?;
             let on_second = &mut |progress: &Progress<'_>| on_event(Event::Second(progress));
             let finished =
                 run::run(&plan, self.stop, on_second).map_err(|fault| fault.to_string())?;
@@ -261,7 +262,7 @@ impl Session<'_> {
     }
 
     /// Returns the plan of a run, with the variant's target.
-    fn plan(&self, plan: usize, variant: usize) -> Result<Arc<Plan>, String> {
+    fn prepare_plan(&self, plan: usize, variant: usize) -> Result<Arc<Plan>, String> {
         let target = self.servers.target(plan, variant);
         let mut plan = self.study.variants[variant].plans[plan].clone();
         if let Some(target) = target {

@@ -1,4 +1,4 @@
-//! The servers of a load study: starts them with their files, waits until they accept connections,
+//! Starts the servers of a load study with their files, waits until they accept connections,
 //! restarts them, and stops them.
 //!
 //! Servers of one variant have their own folder and their own ports. The A/A control uses the
@@ -39,19 +39,20 @@ pub(super) struct Servers<'a> {
     weir_binary: &'a Path,
     stop: &'a Stop,
     groups: &'a ProcessGroups,
-    /// Sockets that reserve the ports of all servers.
-    reserved: Vec<Socket>,
+    /// Sockets that reserve the ports of all servers until they are dropped.
+    port_reservations: Vec<Socket>,
     /// Values of the placeholders of the shared servers.
     shared_values: PlaceholderValues,
-    /// Values of the placeholders of each variant's servers.
+    /// Values of the placeholders of each variant's servers, by the index of the variant.
     values: Vec<PlaceholderValues>,
     /// The running shared servers.
     shared: Vec<Process>,
     /// Running servers by the index of the variant that owns them.
     running: BTreeMap<usize, Vec<Process>>,
-    /// CPU limits of the running servers, by the same index. They are dropped after the processes.
+    /// CPU limits of the running servers, by the same index. This field comes after `running`,
+    /// because a limit must be dropped after its processes.
     limiters: BTreeMap<usize, CpuLimiter>,
-    /// The plan or case of the previous run.
+    /// Index of the plan or case of the previous run. `None` before the first run.
     previous_plan: Option<usize>,
 }
 
@@ -70,7 +71,7 @@ impl<'a> Servers<'a> {
             weir_binary,
             stop,
             groups,
-            reserved: Vec::new(),
+            port_reservations: Vec::new(),
             shared_values: PlaceholderValues::new(),
             values: Vec::new(),
             shared: Vec::new(),
@@ -85,26 +86,28 @@ impl<'a> Servers<'a> {
         Ok(servers)
     }
 
+    /// Reserves a port for each placeholder `{port.NAME}`, and sets the values of placeholders.
     fn reserve_ports(&mut self) -> Result<(), StudyFault> {
         let weir = ("weir".to_owned(), self.weir_binary.to_string_lossy().into_owned());
-        let mut reserved = Vec::new();
-        // Returns the known values, and a reserved port for each other `{port.NAME}`.
-        let mut choose = |texts: &mut dyn Iterator<Item = &str>, known: &PlaceholderValues| {
-            let mut values = known.clone();
+        let mut port_reservations = Vec::new();
+        // Returns the existing values, and a new port for each `{port.NAME}` without a value.
+        let mut add_ports = |texts: &mut dyn Iterator<Item = &str>,
+                             existing: &PlaceholderValues| {
+            let mut values = existing.clone();
             for name in texts.flat_map(placeholders::names) {
                 if let Some(port) = placeholders::port_name(name)
                     && !values.contains_key(&placeholders::port_placeholder(port))
                 {
                     let (socket, number) = reserve_port()
                         .map_err(|error| StudyFault::Operation(format!("no free port: {error}")))?;
-                    reserved.push(socket);
+                    port_reservations.push(socket);
                     values.insert(placeholders::port_placeholder(port), number.to_string());
                 }
             }
             Ok::<_, StudyFault>(values)
         };
         let mut texts = self.study.file.server.iter().flat_map(ServerTable::texts);
-        self.shared_values = choose(&mut texts, &PlaceholderValues::from([weir]))?;
+        self.shared_values = add_ports(&mut texts, &PlaceholderValues::from([weir]))?;
         self.shared_values.insert("variant".to_owned(), String::new());
         for (index, variant) in self.study.variants.iter().enumerate() {
             // A control that shares the servers of its original also shares their values. The
@@ -115,19 +118,19 @@ impl<'a> Servers<'a> {
                 continue;
             }
             let texts = variant.servers.iter().flat_map(ServerTable::texts);
-            let of_cases = self.study.cases.iter().flat_map(|case| case.values.values());
+            let case_values = self.study.cases.iter().flat_map(|case| case.values.values());
             let mut texts =
-                texts.chain(variant.target.as_deref()).chain(of_cases.map(String::as_str));
-            let mut values = choose(&mut texts, &self.shared_values)?;
+                texts.chain(variant.target.as_deref()).chain(case_values.map(String::as_str));
+            let mut values = add_ports(&mut texts, &self.shared_values)?;
             values.insert("variant".to_owned(), variant.name.clone());
             self.values.push(values);
         }
-        self.reserved = reserved;
+        self.port_reservations = port_reservations;
         Ok(())
     }
 
-    /// Returns the index of the variant whose servers this variant uses: its own index, or for a
-    /// control that of its original.
+    /// Returns the index of the variant whose servers this variant uses. This is its own index, or
+    /// for an A/A control the index of the variant that it repeats.
     fn owner(&self, variant: usize) -> usize {
         match self.study.variants[variant].control_of {
             Some(original) if *self.study.file.restart != Restart::Run => original,
@@ -145,20 +148,20 @@ impl<'a> Servers<'a> {
         (values, folder)
     }
 
-    /// Returns the URL of a variant's target; none if the plan's target is used.
+    /// Returns the URL of a variant's target, or `None` if the plan's target is used.
     pub(super) fn target(&self, plan: usize, variant: usize) -> Option<String> {
         let target = self.study.variants[variant].target.as_deref()?;
         Some(placeholders::replace(target, &self.values_and_folder(plan, variant).0))
     }
 
-    /// Returns the access log of a variant's servers; none if none of them has one.
+    /// Returns the access log of a variant's servers, or `None` if no server has one.
     pub(super) fn access_log(&self, plan: usize, variant: usize) -> Option<PathBuf> {
         let servers = &self.study.variants[variant].servers;
         let path = servers.iter().find_map(|server| server.access_log.as_deref())?;
         Some(placeholders::replace(path, &self.values_and_folder(plan, variant).0).into())
     }
 
-    /// Returns the CPU limit of a variant's running servers.
+    /// Returns the CPU limit of a variant's running servers, or `None` if they have no limit.
     pub(super) fn cpu_limit(&self, variant: usize) -> Option<CpuLimit> {
         self.limiters.get(&self.owner(variant)).map(CpuLimiter::facts)
     }
@@ -170,12 +173,12 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Prepares a run: starts the servers of the variant if they do not run. If servers restart
-    /// before each run, those of the other variants are stopped. All servers are stopped if the
-    /// case of the previous run needs other servers.
+    /// Prepares a run: starts the servers that the run needs and that are not running. First stops
+    /// the servers of all variants if they restart before each run, or if the servers of the
+    /// previous run's case cannot serve this case.
     ///
     /// # Errors
-    /// If a server cannot be started, or a shared server has ended.
+    /// Fails if a server cannot be started, or if a running server has ended.
     pub(super) fn before_run(&mut self, plan: usize, variant: usize) -> Result<(), StudyFault> {
         check_running("", &self.study.file.server, &mut self.shared)?;
         let owner = self.owner(variant);
@@ -186,11 +189,11 @@ impl<'a> Servers<'a> {
         self.previous_plan = Some(plan);
         let owners: Vec<usize> = match restart {
             Restart::Run => vec![owner],
-            // The servers of all variants run all the time, so that no variant has the machine to
-            // itself.
+            // The servers of all variants run all the time. The conditions on the machine are then
+            // the same for all variants.
             Restart::Never | Restart::Round => {
-                let all = 0..self.study.variants.len();
-                all.filter(|index| self.owner(*index) == *index).collect()
+                let indexes = 0..self.study.variants.len();
+                indexes.filter(|index| self.owner(*index) == *index).collect()
             }
         };
         for owner in owners {
@@ -212,7 +215,7 @@ impl<'a> Servers<'a> {
         Ok(())
     }
 
-    /// Returns true if the case of a run needs other servers than the case of the previous run.
+    /// Returns true if the servers of the previous run's case cannot serve the case of a run.
     fn needs_other_servers(&self, plan: usize) -> bool {
         let case = |plan: usize| self.study.cases.get(plan);
         let previous = self.previous_plan.and_then(case);
@@ -240,6 +243,8 @@ impl<'a> Servers<'a> {
         self.await_connection(&description, &address, TARGET_READY_TIMEOUT, None)
     }
 
+    /// Starts servers one after another, and waits until each accepts connections. `variant` is the
+    /// variant's name for messages, which is empty for shared servers.
     fn start_all(
         &self,
         variant: &str,
@@ -290,10 +295,10 @@ impl<'a> Servers<'a> {
     }
 
     /// Waits until an address accepts connections. Also returns `Ok` if the user stops the study,
-    /// because the run that follows then ends at once.
+    /// because the next run then ends at once.
     ///
     /// # Errors
-    /// If the process ends before, or no connection succeeds in time.
+    /// Fails if the process ends first, or if no connection succeeds in time.
     fn await_connection(
         &self,
         description: &str,
@@ -333,7 +338,7 @@ fn check_running(
     Ok(())
 }
 
-/// Describes a server for messages. The variant of a shared server is `""`.
+/// Describes a server for messages. `variant` is empty for a shared server.
 fn describe_server(variant: &str, server: &ServerTable) -> String {
     match variant {
         "" => format!("server {:?}", server.name),
@@ -341,6 +346,7 @@ fn describe_server(variant: &str, server: &ServerTable) -> String {
     }
 }
 
+/// Adds the value of the placeholder `{dir}`.
 fn with_folder(values: &PlaceholderValues, folder: &Path) -> PlaceholderValues {
     let mut values = values.clone();
     values.insert("dir".to_owned(), folder.to_string_lossy().into_owned());
@@ -355,13 +361,14 @@ fn accepts_connections(address: &str) -> bool {
         .any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
 }
 
+/// Creates a folder, or removes its contents if it exists.
 fn empty_folder(folder: &Path) -> Result<(), StudyFault> {
     remove_folder(folder).and_then(|()| fs::create_dir_all(folder)).map_err(|error| {
         StudyFault::Operation(format!("cannot create the folder {}: {error}", folder.display()))
     })
 }
 
-/// Writes a file that only this user can read, because configurations hold secrets.
+/// Writes a file that only this user can read, because configurations may contain secrets.
 fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
     let opened =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
@@ -372,12 +379,13 @@ fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
 
 /// Reserves a port of 127.0.0.1 for a server until the socket is dropped.
 ///
-/// The socket does not listen. Linux lets a listener with `SO_REUSEADDR` bind the same port, which
-/// nearly all servers set, but chooses the port neither for port 0 nor for an outgoing connection.
-/// Another study cannot reserve it.
+/// The socket is bound but does not listen. A server that sets `SO_REUSEADDR`, as nearly all
+/// servers do, can still listen on the port. Linux does not choose the port for another socket,
+/// neither for port 0 nor for an outgoing connection. Another study cannot reserve it.
 fn reserve_port() -> std::io::Result<(Socket, u16)> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    // With the option set before, this bind could return a port that another socket reserves.
+    // The option is set after the bind. If it were set before, the bind could return a port that
+    // another socket reserves.
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
     socket.set_reuse_address(true)?;
     let address = socket.local_addr()?.as_socket();

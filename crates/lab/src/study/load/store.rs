@@ -1,10 +1,11 @@
 //! The folder of a load study: its finished runs, from which an interrupted study continues.
 //!
-//! A run is written into a temporary folder, which is renamed once it is complete. It is removed
-//! with [`RUN_FILE`] first, and a folder without that file is no run. So a run is in the folder
-//! completely or not at all, whenever the program is killed. A round counts if all its runs are
-//! there; the runs of an incomplete round are removed, and the round is run again, because runs of
-//! one round must be close in time.
+//! A run is stored completely or not at all, even if the program is killed. To store a run, its
+//! files are written into a temporary folder, which is then renamed. To remove a run, [`RUN_FILE`]
+//! is removed first, and a folder without that file is not a run.
+//!
+//! A round counts if all its runs are stored. The runs of an incomplete round are removed, and the
+//! round is run again, because the runs of a round must be close in time.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
@@ -58,10 +59,11 @@ struct State {
 pub type WriteRun<'a> =
     &'a mut dyn FnMut(&Path, &RunResult, &Totals, &[Box<str>]) -> Result<(), String>;
 
-/// The folder of a study. It is locked as long as the value exists.
+/// The folder of a study. The folder is locked until the value is dropped.
 #[derive(Debug)]
 pub struct Store {
     base: PathBuf,
+    /// Locks the folder while it is open.
     _lock: File,
 }
 
@@ -70,7 +72,7 @@ impl Store {
     /// study left running.
     ///
     /// # Errors
-    /// If the folder has the runs of another study, or another program uses it.
+    /// Fails if the folder has the runs of another study, or another program uses it.
     pub fn open(base: &Path, study: &LoadStudy) -> Result<Store, StudyFault> {
         let fault = |what: String| StudyFault::Operation(format!("{}: {what}", base.display()));
         let io_fault = |error: io::Error| fault(format!("cannot use the folder: {error}"));
@@ -115,15 +117,16 @@ impl Store {
         self.base.join("shared-servers")
     }
 
+    /// Returns the folder of a run.
     fn run_folder(&self, study: &LoadStudy, id: RunId) -> PathBuf {
         let runs = self.base.join(RUNS_FOLDER).join(&study.variants[id.variant].name);
         runs.join(&study.plans[id.plan]).join(label(id.round))
     }
 
-    /// Writes a finished run.
+    /// Stores a finished run. `result` is `None` if the run failed.
     ///
     /// # Errors
-    /// If a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(super) fn write_run(
         &self,
         study: &LoadStudy,
@@ -149,10 +152,11 @@ impl Store {
         fs::rename(&unfinished, &folder).map_err(io_fault)
     }
 
-    /// Reads the runs of all complete rounds, and removes those of the incomplete round after them.
+    /// Reads the runs of all complete rounds, and removes the runs of the incomplete round after
+    /// them.
     ///
     /// # Errors
-    /// If a finished run cannot be read.
+    /// Fails if a finished run cannot be read.
     pub(super) fn load_complete_rounds(
         &self,
         study: &LoadStudy,
@@ -183,29 +187,30 @@ impl Store {
             let id = RunId { round, plan, variant };
             let folder = self.run_folder(study, id);
             if folder.join(RUN_FILE).exists() {
-                let read = read_run(&folder, id).map_err(|error| {
+                let run = read_run(&folder, id).map_err(|error| {
                     let advice = "remove the folder of the study to begin again";
                     StudyFault::Operation(format!("{}: {error}; {advice}", folder.display()))
                 })?;
-                runs.push(read);
+                runs.push(run);
             }
         }
         runs.sort_by(|a, b| a.facts.started_unix.total_cmp(&b.facts.started_unix));
         Ok(runs)
     }
 
-    /// Registers a process, so that a later study in this folder can stop it if this one is killed.
+    /// Registers a process. If this study is killed, the next study in this folder stops the
+    /// process.
     pub(super) fn add_process(&self, id: u32) {
         let Some(start) = start_time(id) else { return };
         let path = self.base.join(PROCESSES_FILE);
         let file = fs::OpenOptions::new().append(true).create(true).open(path);
-        // If the file cannot be written, only one thing is lost: a process would keep running after
-        // this study was killed.
+        // An error is ignored. Its only effect is that the process keeps running if this study is
+        // killed.
         let _ = file.and_then(|mut file| writeln!(file, "{id} {start}"));
     }
 
-    /// Kills the processes that a killed study left running. A process is recognised by its id and
-    /// its start time.
+    /// Kills the processes that a killed study left running. The id and the start time identify a
+    /// process.
     fn kill_processes(&self) {
         let path = self.base.join(PROCESSES_FILE);
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -220,35 +225,38 @@ impl Store {
         while start.elapsed() < KILL_TIMEOUT && running.iter().any(is_running) {
             std::thread::park_timeout(POLL_INTERVAL);
         }
-        // It fails if the file is missing, because no server was started.
+        // The file is missing if no server was started.
         let _ = fs::remove_file(path);
     }
 }
 
-/// Name of a round's folder, and its label in results. Rounds count from 0, labels from 1.
+/// Returns the name of a round's folder, which is also the round's label in results. `round` counts
+/// from 0, and labels count from 1.
 pub(super) fn label(round: usize) -> String {
     format!("round-{:03}", round + 1)
 }
 
+/// Fails if the state file of the folder belongs to another study or to another version.
 fn check_state(bytes: &[u8], expected: &State) -> Result<(), String> {
-    let found: State = serde_json::from_slice(bytes)
+    let stored: State = serde_json::from_slice(bytes)
         .map_err(|error| format!("{STATE_FILE} is damaged: {error}"))?;
-    if found.schema != expected.schema || found.weir != expected.weir {
+    if stored.schema != expected.schema || stored.weir != expected.weir {
         return Err(format!(
             "its runs were made by weir {} ({}), and this is weir {}: choose another folder",
-            found.weir, found.schema, expected.weir
+            stored.weir, stored.schema, expected.weir
         ));
     }
-    if found.hash != expected.hash {
+    if stored.hash != expected.hash {
         return Err(format!(
             "it has runs of the study {:?} with other variants, plans, order or restarts: choose \
              another folder, or remove this one",
-            found.name
+            stored.name
         ));
     }
     Ok(())
 }
 
+/// Reads a finished run from its folder.
 fn read_run(folder: &Path, id: RunId) -> Result<FinishedRun, String> {
     let bytes = fs::read(folder.join(RUN_FILE)).map_err(|error| format!("{RUN_FILE}: {error}"))?;
     let facts: RunFacts =
@@ -256,9 +264,9 @@ fn read_run(folder: &Path, id: RunId) -> Result<FinishedRun, String> {
     let run = match &facts.fault {
         Some(_) => None,
         None => {
-            let read =
+            let variants =
                 import::read_file(&folder.join(RESULT_FILE)).map_err(|error| error.to_string())?;
-            read.into_iter().next().and_then(|variant| variant.runs.into_iter().next())
+            variants.into_iter().next().and_then(|variant| variant.runs.into_iter().next())
         }
     };
     Ok(FinishedRun { id, facts, run })
@@ -273,7 +281,7 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// Removes a run, or what a killed study left of it.
+/// Removes a run, or the files of a run whose removal was interrupted.
 fn remove_run(folder: &Path) -> io::Result<()> {
     match fs::remove_file(folder.join(RUN_FILE)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -281,7 +289,7 @@ fn remove_run(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the start time of a process in clock ticks since the boot; none if it has ended.
+/// Returns the start time of a process in clock ticks since the boot, or `None` if it has ended.
 fn start_time(id: u32) -> Option<u64> {
     let stat = procfs::process::Process::new(i32::try_from(id).ok()?).ok()?.stat().ok()?;
     (stat.state != 'Z').then_some(stat.starttime)

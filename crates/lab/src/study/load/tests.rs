@@ -1,6 +1,6 @@
-//! Goal: planted differences are found, equal variants are not called different, unusable rounds are
-//! left out, and the folder of a study gives back what was written. Method: runs with made-up values
-//! and noise that the variants of a round share.
+//! Goal: planted differences are found, equal variants are not called different, unusable rounds
+//! are left out, and stored runs are read back. Method: runs with invented values and with noise
+//! that the variants of a round share.
 
 use lab_model::results::compare::Metric;
 use lab_model::results::load_study::{
@@ -22,7 +22,7 @@ use crate::variant::Run;
 
 const METHODS: [&str; 3] = ["eth_call", "eth_getLogs", "eth_chainId"];
 
-/// A study of three variants under two plans.
+/// Returns a study of three variants under two plans.
 pub(crate) fn study(folder: &TempDir, keys: &str) -> LoadStudy {
     let plan = "[[scenario]]\nmix = 'x'\nmodel = 'closed'\nstages = [{ duration = '10s', workers = 1 }]\n\
                 [[mix.x.calls]]\nmethod = 'eth_chainId'\n";
@@ -44,15 +44,16 @@ const NOISE: f64 = 0.02;
 /// Width of the noise of a noisy target, as a share.
 const HIGH_NOISE: f64 = 0.3;
 /// Share of the runs of a noisy target in which a method takes twice as long.
-const OUTLIERS: f64 = 0.05;
+const OUTLIER_SHARE: f64 = 0.05;
 
-/// A run with latencies around these factors of 10, 20 and 30 ms, and the noise of its round.
+/// Returns a run with median latencies around 10, 20 and 30 ms. `level` is the factor of the round,
+/// `factor` that of the variant's first method, and `width` the width of the noise.
 fn run(random: &mut StdRng, level: f64, factor: f64, width: f64) -> Run {
     let mut run = Run::new("round", Tool::Weir);
     run.facts.outcome = Some(Outcome::Measured);
     for (index, method) in METHODS.iter().enumerate() {
         let noise = 1.0 + width * (random.random::<f64>() - 0.5);
-        let is_outlier = width >= HIGH_NOISE && random.random::<f64>() < OUTLIERS;
+        let is_outlier = width >= HIGH_NOISE && random.random::<f64>() < OUTLIER_SHARE;
         let noise = if is_outlier { 2.0 * noise } else { noise };
         let p50 = 10.0 * (index + 1) as f64 * level * noise;
         let p50 = if index == 0 { p50 * factor } else { p50 };
@@ -68,7 +69,8 @@ fn run(random: &mut StdRng, level: f64, factor: f64, width: f64) -> Run {
     run
 }
 
-/// Runs of rounds. The first method of each variant is slower by its factor; the control is last.
+/// Returns the runs of a number of rounds. The first method of each variant is slower by the
+/// variant's factor. The last factor is that of the A/A control.
 pub(crate) fn runs(
     study: &LoadStudy,
     rounds: usize,
@@ -86,26 +88,27 @@ fn runs_with_noise(
     seed: u64,
 ) -> Vec<FinishedRun> {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut all = Vec::new();
+    let mut runs = Vec::new();
     for round in 0..rounds {
         let level = 1.0 + 0.3 * random.random::<f64>();
         for plan in 0..study.plans.len() {
             for variant in study.order(round) {
                 let facts = RunFacts {
-                    started_unix: 1_700_000_000.0 + 20.0 * all.len() as f64,
+                    started_unix: 1_700_000_000.0 + 20.0 * runs.len() as f64,
                     seconds: 13.0,
                     calibration_ms: 5.0 + 0.01 * round as f64,
                     fault: None,
                     counts: None,
                 };
                 let run = Some(run(&mut random, level, factors[variant], width));
-                all.push(FinishedRun { id: RunId { round, plan, variant }, facts, run });
+                runs.push(FinishedRun { id: RunId { round, plan, variant }, facts, run });
             }
         }
     }
-    all
+    runs
 }
 
+/// Analyses a study, and checks that the result fits the published schema.
 pub(crate) fn analysed(study: &LoadStudy, runs: &[FinishedRun]) -> LoadStudyResult {
     let mut random = StdRng::seed_from_u64(1);
     let result = analyse(study, runs, EndReason::RoundsMax, &mut || random.random());
@@ -118,19 +121,19 @@ pub(crate) fn analysed(study: &LoadStudy, runs: &[FinishedRun]) -> LoadStudyResu
     result
 }
 
-/// The verdicts of a variant about latencies of a method.
-fn words(
+/// Returns the verdicts about the median latency of a method.
+fn verdicts(
     result: &LoadStudyResult,
     plan: usize,
     variant: &str,
     method: &str,
 ) -> Vec<ComparisonVerdict> {
-    let all = result.plans[plan].comparison.differences.iter();
-    let own = all.filter(|one| one.variant == variant && one.method == method);
-    own.filter(|one| one.metric == Metric::LatencyP50).map(|one| one.verdict).collect()
+    let differences = result.plans[plan].comparison.differences.iter();
+    let of_method = differences.filter(|row| row.variant == variant && row.method == method);
+    of_method.filter(|row| row.metric == Metric::LatencyP50).map(|row| row.verdict).collect()
 }
 
-/// The result of a study in which the variant "slow" is slower and "cached" is faster.
+/// Returns the result of a study in which the variant "slow" is slower and "cached" is faster.
 pub(crate) fn planted_difference() -> LoadStudyResult {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
@@ -142,10 +145,10 @@ fn a_planted_difference_is_found_in_its_method_only() {
     let result = planted_difference();
     for plan in 0..2 {
         assert_eq!(result.plans[plan].rounds, 8);
-        assert_eq!(words(&result, plan, "slow", "eth_call"), [ComparisonVerdict::Worse]);
-        assert_eq!(words(&result, plan, "cached", "eth_call"), [ComparisonVerdict::Better]);
+        assert_eq!(verdicts(&result, plan, "slow", "eth_call"), [ComparisonVerdict::Worse]);
+        assert_eq!(verdicts(&result, plan, "cached", "eth_call"), [ComparisonVerdict::Better]);
         for method in &METHODS[1..] {
-            let found = words(&result, plan, "slow", method);
+            let found = verdicts(&result, plan, "slow", method);
             assert!(
                 !found.contains(&ComparisonVerdict::Worse)
                     && !found.contains(&ComparisonVerdict::Better),
@@ -154,10 +157,12 @@ fn a_planted_difference_is_found_in_its_method_only() {
         }
     }
     let change = |variant: &str| {
-        let all = &result.plans[0].comparison.differences;
-        let one =
-            all.iter().find(|one| one.variant == variant && one.method == "eth_call").unwrap();
-        (one.change, one.interval.unwrap())
+        let differences = &result.plans[0].comparison.differences;
+        let row = differences
+            .iter()
+            .find(|row| row.variant == variant && row.method == "eth_call")
+            .unwrap();
+        (row.change, row.interval.unwrap())
     };
     let (slower, (low, high)) = change("slow");
     assert!((0.27..0.33).contains(&slower) && low < 0.3 && high > 0.3, "{slower} {low} {high}");
@@ -166,8 +171,8 @@ fn a_planted_difference_is_found_in_its_method_only() {
     assert!(text.contains("direct does not differ from itself"), "{text}");
 }
 
-/// The power that a study of the default length must have: twenty studies for each planted
-/// difference.
+/// A study with the smallest number of rounds must find most planted differences. The test runs
+/// twenty studies for each difference.
 #[test]
 fn planted_differences_are_found_and_their_intervals_cover_them() {
     let folder = TempDir::new().unwrap();
@@ -204,13 +209,13 @@ fn forty_studies_of_equal_variants_call_at_most_two_differences() {
         let mut called = 0;
         for seed in 0..40 {
             let result = analysed(&study, &runs_with_noise(&study, 6, [1.0; 4], width, seed));
-            let differs = |one: &lab_model::results::compare::Difference| {
-                matches!(one.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
+            let differs = |row: &lab_model::results::compare::Difference| {
+                matches!(row.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
             };
             let plan = &result.plans[0];
-            let all = plan.comparison.differences.iter();
+            let differences = plan.comparison.differences.iter();
             let control = plan.control.iter().flat_map(|control| &control.differences);
-            called += usize::from(all.chain(control).any(differs));
+            called += usize::from(differences.chain(control).any(differs));
         }
         assert!(called <= 2, "noise {width}: {called} of 40 studies call a difference");
     }
@@ -224,11 +229,12 @@ fn a_control_that_differs_raises_the_floor_and_is_reported() {
     let text = result.conclusions.join("\n");
     assert!(text.contains("A/A control: direct differs from itself in eth_call"), "{text}");
     assert_eq!(
-        words(&result, 0, "slow", "eth_call"),
+        verdicts(&result, 0, "slow", "eth_call"),
         [ComparisonVerdict::CannotTell],
         "below the A/A difference"
     );
-    assert!(result.warnings.iter().any(|one| one.contains("the A/A control differs")), "{text}");
+    let warns = result.warnings.iter().any(|warning| warning.contains("the A/A control differs"));
+    assert!(warns, "{text}");
 }
 
 #[test]
@@ -236,13 +242,13 @@ fn a_round_with_an_unusable_run_is_left_out_for_all() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let mut runs = runs(&study, 7, [1.0; 4], 1);
-    let place =
+    let index =
         runs.iter().position(|run| run.id == RunId { round: 2, plan: 0, variant: 1 }).unwrap();
-    runs[place].run.as_mut().unwrap().facts.outcome = Some(Outcome::ClientLimited);
-    let place =
+    runs[index].run.as_mut().unwrap().facts.outcome = Some(Outcome::ClientLimited);
+    let index =
         runs.iter().position(|run| run.id == RunId { round: 6, plan: 1, variant: 0 }).unwrap();
-    runs[place].run = None;
-    runs[place].facts.fault = Some("connection refused".to_owned());
+    runs[index].run = None;
+    runs[index].facts.fault = Some("connection refused".to_owned());
     let result = analysed(&study, &runs);
     assert_eq!((result.plans[0].rounds, result.plans[1].rounds), (6, 6));
     assert_eq!(result.plans[0].left_out, ["round 3: slow: the load generator was its limit"]);
@@ -265,7 +271,7 @@ fn the_precision_is_reached_with_more_rounds() {
     assert!(many.precision.unwrap() < few.precision.unwrap());
 }
 
-/// Writes only the result.
+/// Stores runs as failed runs, which have no result files.
 fn store_rounds(store: &Store, study: &LoadStudy, runs: &[FinishedRun]) -> Result<(), StudyFault> {
     for run in runs {
         let faulty = FinishedRun {
@@ -278,7 +284,7 @@ fn store_rounds(store: &Store, study: &LoadStudy, runs: &[FinishedRun]) -> Resul
 }
 
 #[test]
-fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
+fn complete_rounds_are_read_and_an_incomplete_round_is_removed() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let out = folder.path().join("out");
@@ -289,18 +295,18 @@ fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
     store_rounds(&store, &study, &all[..all.len() - 1]).unwrap();
     drop(store);
     let store = Store::open(&out, &study).unwrap();
-    let taken = store.load_complete_rounds(&study).unwrap();
-    let place = |run: &FinishedRun| run.id;
-    let two: Vec<_> = all.iter().filter(|run| run.id.round < 2).map(place).collect();
-    assert_eq!(taken.iter().map(place).collect::<Vec<_>>(), two);
+    let read_runs = store.load_complete_rounds(&study).unwrap();
+    let id_of = |run: &FinishedRun| run.id;
+    let complete: Vec<_> = all.iter().filter(|run| run.id.round < 2).map(id_of).collect();
+    assert_eq!(read_runs.iter().map(id_of).collect::<Vec<_>>(), complete);
     assert!(!out.join("runs/direct/reads/round-003").exists(), "it belongs to no complete round");
     assert!(out.join("runs/direct/reads/round-002/run.json").exists());
     drop(store);
-    // Another study does not use the folder, but other limits do.
+    // A study with other limits can use the folder. Another study cannot.
     let longer = self::study(&folder, "rounds_max = 80");
     assert_eq!(
         Store::open(&out, &longer).unwrap().load_complete_rounds(&longer).unwrap().len(),
-        two.len()
+        complete.len()
     );
     let other = self::study(&folder, "order = 'latin-square'");
     let fault = Store::open(&out, &other).unwrap_err().to_string();
@@ -309,7 +315,7 @@ fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
 
 /// A study may be killed while it removes the runs of an incomplete round.
 #[test]
-fn a_run_that_was_removed_in_part_is_no_run() {
+fn a_partly_removed_run_does_not_count() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let out = folder.path().join("out");
@@ -325,15 +331,15 @@ fn a_run_that_was_removed_in_part_is_no_run() {
     assert_eq!(store.load_complete_rounds(&study).unwrap().len(), all.len());
 }
 
-/// A killed study leaves its finished runs, and perhaps a part of the next one.
+/// A killed study leaves its finished runs, and perhaps a part of the next run.
 #[test]
-fn a_study_that_is_cut_at_any_instant_counts_each_round_once() {
+fn a_study_that_is_killed_after_any_run_counts_each_round_once() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let all = runs(&study, 3, [1.0; 4], 1);
     assert!(all.len() > 20);
-    let place = |run: &FinishedRun| run.id;
-    let places: Vec<_> = all.iter().map(place).collect();
+    let id_of = |run: &FinishedRun| run.id;
+    let ids: Vec<_> = all.iter().map(id_of).collect();
     for cut in 0..=all.len() {
         let out = folder.path().join(format!("out-{cut}"));
         let store = Store::open(&out, &study).unwrap();
@@ -346,14 +352,14 @@ fn a_study_that_is_cut_at_any_instant_counts_each_round_once() {
         std::fs::write(unfinished.join("run.part"), "{").unwrap();
 
         let store = Store::open(&out, &study).unwrap();
-        let taken = store.load_complete_rounds(&study).unwrap();
+        let read_runs = store.load_complete_rounds(&study).unwrap();
         let complete = cut / (all.len() / 3) * (all.len() / 3);
-        assert_eq!(taken.iter().map(place).collect::<Vec<_>>(), places[..complete], "cut {cut}");
+        assert_eq!(read_runs.iter().map(id_of).collect::<Vec<_>>(), ids[..complete], "cut {cut}");
         store_rounds(&store, &study, &all[complete..]).unwrap();
         drop(store);
         let store = Store::open(&out, &study).unwrap();
         let finished = store.load_complete_rounds(&study).unwrap();
-        assert_eq!(finished.iter().map(place).collect::<Vec<_>>(), places, "cut {cut}");
+        assert_eq!(finished.iter().map(id_of).collect::<Vec<_>>(), ids, "cut {cut}");
         let starts = |runs: &[FinishedRun]| -> Vec<f64> {
             runs.iter().map(|run| run.facts.started_unix).collect()
         };
@@ -376,7 +382,8 @@ fn the_published_schema_refuses_a_wrong_word() {
     assert!(!jsonschema::validator_for(&schema).unwrap().is_valid(&value));
 }
 
-/// Gives every run the counts of 1,000 requests in 10 s, with this number of lines in the log.
+/// Sets the counts of every run to 1,000 requests in 10 s, with this number of lines in the access
+/// log.
 fn with_counts(mut runs: Vec<FinishedRun>, lines: u64, kind: CpuLimitKind) -> Vec<FinishedRun> {
     for run in &mut runs {
         run.facts.counts = Some(RunCounts {

@@ -1,4 +1,4 @@
-//! Builds a run from samples: checks their order and bounds their number.
+//! Builds a run from samples. The builder checks the order of the samples and limits their number.
 
 use lab_model::results::study::Accesses;
 
@@ -9,23 +9,22 @@ use crate::wording::number::count;
 /// Memory limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunLimits {
-    /// Maximum number of samples, at least two. Beyond it neighbours are merged.
+    /// Maximum number of samples, at least two. At this number, neighbouring samples are merged.
     pub(crate) samples: usize,
-    /// Maximum number of blocks that were not delivered.
+    /// Maximum number of stored timeouts of blocks.
     pub(crate) timeouts: usize,
     /// Maximum number of announced heights.
     pub(crate) announced: usize,
 }
 
 impl RunLimits {
-    /// Stores the samples of 28 hours at one per second.
+    /// Allows the samples of 28 hours at one per second.
     pub(crate) const DEFAULT: RunLimits =
         RunLimits { samples: 100_000, timeouts: 10_000, announced: 10_000 };
 }
 
-/// Maximum number of blocks by which a height may fall. It falls because of a reorg, or because of
-/// a load balancer in front of several nodes. A larger fall means that the samples come from a
-/// different sync.
+/// Maximum number of blocks by which a height may fall. Reorgs cause such falls, and so do load
+/// balancers in front of several nodes. After a larger fall, the samples belong to another sync.
 const FALL_MAX: u64 = 64;
 
 /// Builds a run.
@@ -33,18 +32,23 @@ const FALL_MAX: u64 = 64;
 pub(crate) struct RunBuilder {
     limits: RunLimits,
     samples: Vec<Sample>,
-    /// Original samples per stored sample.
+    /// Number of original samples per stored sample.
     stride: usize,
-    /// A merged sample that is not stored yet, and the number of its original samples.
+    /// A sample that is not stored yet, and the number of original samples that it merges.
     pending: Option<(Sample, usize)>,
+    /// The last original sample.
     last_sample: Option<Sample>,
     /// The last cumulative counters.
     counters: Option<Accesses>,
+    /// Number of samples whose height was below the previous height.
     falls: u64,
+    /// Number of restarts of the cumulative counters.
     restarts: u64,
+    /// Heights that peers announced, each higher than the one before.
     announced: Vec<Announced>,
     timeouts: Vec<Timeout>,
-    timeouts_more: u64,
+    /// Number of timeouts beyond the limit.
+    timeouts_omitted: u64,
     notes: Vec<String>,
 }
 
@@ -65,13 +69,13 @@ impl RunBuilder {
             restarts: 0,
             announced: Vec::new(),
             timeouts: Vec::new(),
-            timeouts_more: 0,
+            timeouts_omitted: 0,
             notes: Vec::new(),
         }
     }
 
-    /// Adds a sample. A height that falls by at most [`FALL_MAX`] is replaced by the previous one;
-    /// two samples of the same instant are merged.
+    /// Adds a sample. The previous height replaces a height that falls by at most [`FALL_MAX`]. Two
+    /// samples of the same instant are merged.
     ///
     /// # Errors
     /// Fails if the sample is older than the last one, or if its height is far below the last
@@ -105,18 +109,19 @@ impl RunBuilder {
         Ok(())
     }
 
+    /// Stores a sample with the correct order and height, or merges it with neighbouring samples.
     fn store(&mut self, sample: Sample) {
-        let same_instant = |previous: &Sample| previous.at >= sample.at;
+        let is_same_instant = |previous: &Sample| previous.at >= sample.at;
         self.pending = match self.pending.take() {
             Some((previous, merged_count)) => {
                 Some((merge_samples(previous, sample), merged_count + 1))
             }
-            None if self.samples.last().is_some_and(same_instant) => {
+            None if self.samples.last().is_some_and(is_same_instant) => {
                 self.samples.pop().map(|previous| (merge_samples(previous, sample), self.stride))
             }
             None => Some((sample, 1)),
         };
-        // The first sample is never merged, because times are relative to it.
+        // The first sample is never merged, because all times are relative to its time.
         if self.samples.is_empty()
             || self.pending.is_some_and(|(_, merged_count)| merged_count >= self.stride)
         {
@@ -133,14 +138,14 @@ impl RunBuilder {
         }
     }
 
-    /// Converts cumulative counters to accesses since the previous sample. The counters restart
-    /// with the process.
+    /// Converts cumulative counters to accesses since the previous sample. If a counter is below
+    /// its previous value, the process was restarted and all counters began at zero.
     pub(crate) fn since_last(&mut self, counters: Accesses) -> Accesses {
         let previous = self.counters.replace(counters).unwrap_or_default();
-        let fell = counters.hit < previous.hit
+        let is_restarted = counters.hit < previous.hit
             || counters.miss < previous.miss
             || counters.spill < previous.spill;
-        if fell {
+        if is_restarted {
             self.restarts += 1;
             return counters;
         }
@@ -151,7 +156,7 @@ impl RunBuilder {
         }
     }
 
-    /// Adds a height that a peer announced.
+    /// Adds a height that a peer announced, unless a peer announced that height or more before.
     pub(crate) fn announce(&mut self, at: f64, height: u64) {
         let last_announced = self.announced.last().map_or(0, |announced| announced.height);
         if height > last_announced && self.announced.len() < self.limits.announced {
@@ -159,20 +164,20 @@ impl RunBuilder {
         }
     }
 
-    /// Adds a block that was not delivered in time.
+    /// Adds the timeout of a block that a peer did not deliver.
     pub(crate) fn timeout(&mut self, timeout: Timeout) {
         match self.timeouts.len() < self.limits.timeouts {
             true => self.timeouts.push(timeout),
-            false => self.timeouts_more += 1,
+            false => self.timeouts_omitted += 1,
         }
     }
 
-    /// Adds a remark for the report.
+    /// Adds a note for the report.
     pub(crate) fn note(&mut self, text: String) {
         self.notes.push(text);
     }
 
-    /// Returns the run; none without a sample.
+    /// Returns the run, or `None` if it has no sample.
     pub(crate) fn finish(mut self, label: &str) -> Option<SyncRun> {
         self.samples.extend(self.pending.take().map(|(sample, _)| sample));
         let first = self.samples.first()?;
@@ -189,9 +194,9 @@ impl RunBuilder {
         if self.restarts > 0 {
             notes.push(format!("its counters restarted {} times", count(self.restarts)));
         }
-        if self.timeouts_more > 0 {
-            let more = count(self.timeouts_more);
-            notes.push(format!("{more} more blocks that peers did not deliver"));
+        if self.timeouts_omitted > 0 {
+            let omitted = count(self.timeouts_omitted);
+            notes.push(format!("{omitted} more blocks that peers did not deliver"));
         }
         Some(SyncRun {
             label: label.to_owned(),

@@ -1,7 +1,7 @@
 //! Invariants of reading a run from arbitrary bytes, as functions for fuzzers.
 //!
-//! `fuzz/src/study_log.rs` calls them for any time, and the tests below for a second in every
-//! check. They are not part of the crate's interface.
+//! `fuzz/src/study_log.rs` calls these functions without a time limit, and the tests below for one
+//! second. The functions are not part of the crate's interface.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::study::read::{Form, Limits, LogFormat, RunLimits, read};
 /// Limits that are small enough for inputs to reach them.
 const TIGHT: Limits =
     Limits { line_bytes: 4_000, run: RunLimits { samples: 8, timeouts: 3, announced: 3 } };
-/// The same limit of lines, without merged samples.
+/// Limits with the same length of a line. They allow so many samples that no samples are merged.
 const ROOMY: Limits = Limits { line_bytes: TIGHT.line_bytes, run: RunLimits::DEFAULT };
 /// Largest length of an error or a note, in bytes, because people read them.
 const MESSAGE_BYTES_MAX: usize = 1_000;
@@ -31,40 +31,49 @@ pub(crate) fn study_log(bytes: &[u8]) {
     let forms = [Form::PocketcoinLog, Form::Table, Form::Samples].into_iter().chain(line_logs);
     for form in forms {
         let whole = run_of(bytes, form, ROOMY, bytes.len().max(1));
-        for piece in [1, 7, 64] {
-            let cut = run_of(bytes, form, ROOMY, piece);
-            assert_eq!(comparable(&cut), comparable(&whole), "differs in chunks of {piece} bytes");
+        for chunk_bytes in [1, 7, 64] {
+            let cut = run_of(bytes, form, ROOMY, chunk_bytes);
+            assert_eq!(
+                comparable(&cut),
+                comparable(&whole),
+                "differs in chunks of {chunk_bytes} bytes"
+            );
         }
         let lines = bytes.split(|byte| *byte == b'\n').count();
-        let joined = run_of(bytes, form, TIGHT, bytes.len().max(1));
-        match (&whole, &joined) {
-            (Ok(whole), Ok(joined)) => {
+        let merged = run_of(bytes, form, TIGHT, bytes.len().max(1));
+        match (&whole, &merged) {
+            (Ok(whole), Ok(merged)) => {
                 assert_sound(whole, lines, RunLimits::DEFAULT);
-                assert_sound(joined, lines, TIGHT.run);
-                assert_joined(whole, joined);
+                assert_sound(merged, lines, TIGHT.run);
+                assert_merged(whole, merged);
             }
-            (Err(whole), Err(joined)) => {
-                assert_eq!(whole.to_string(), joined.to_string(), "two different errors");
+            (Err(whole), Err(merged)) => {
+                assert_eq!(whole.to_string(), merged.to_string(), "two different errors");
                 assert_message(whole, lines);
             }
-            _ => panic!("only one fails: {:?} and {:?}", comparable(&whole), comparable(&joined)),
+            _ => panic!("only one fails: {:?} and {:?}", comparable(&whole), comparable(&merged)),
         }
     }
 }
 
 /// Reads bytes in chunks of `piece` bytes.
-fn run_of(bytes: &[u8], form: Form, limits: Limits, piece: usize) -> Result<SyncRun, StudyFault> {
-    read(Path::new("fuzz"), &mut BufReader::with_capacity(piece, bytes), form, limits)
+fn run_of(
+    bytes: &[u8],
+    form: Form,
+    limits: Limits,
+    chunk_bytes: usize,
+) -> Result<SyncRun, StudyFault> {
+    read(Path::new("fuzz"), &mut BufReader::with_capacity(chunk_bytes, bytes), form, limits)
 }
 
-/// A result that can be compared.
+/// Converts a result to a form that can be compared.
 fn comparable(read: &Result<SyncRun, StudyFault>) -> Result<&SyncRun, String> {
     read.as_ref().map_err(ToString::to_string)
 }
 
-/// A run must be ordered and within its limits.
-fn assert_sound(course: &SyncRun, lines: usize, limits: RunLimits) {
-    let SyncRun { label: _, origin, samples, announced, timeouts, notes } = course;
+/// Asserts that a run is ordered and within its limits.
+fn assert_sound(run: &SyncRun, lines: usize, limits: RunLimits) {
+    let SyncRun { label: _, origin, samples, announced, timeouts, notes } = run;
     assert!(!samples.is_empty(), "a run without samples");
     assert!(samples.len() <= limits.samples, "{} samples", samples.len());
     assert!(samples.len() <= lines, "{} samples of {lines} lines", samples.len());
@@ -81,20 +90,20 @@ fn assert_sound(course: &SyncRun, lines: usize, limits: RunLimits) {
     assert!(notes.iter().all(|note| note.len() < MESSAGE_BYTES_MAX), "a note repeats the file");
 }
 
-/// Merging must not change the first and last sample, and must not lose accesses.
-fn assert_joined(whole: &SyncRun, joined: &SyncRun) {
-    assert_eq!(whole.samples.first(), joined.samples.first(), "the first sample changed");
-    let last = |course: &SyncRun| {
-        course.samples.last().map(|last| Sample { accesses: None, ..*last }).unwrap_or_default()
+/// Asserts that merging did not change the first and last sample, and lost no accesses.
+fn assert_merged(whole: &SyncRun, merged: &SyncRun) {
+    assert_eq!(whole.samples.first(), merged.samples.first(), "the first sample changed");
+    let last = |run: &SyncRun| {
+        run.samples.last().map(|last| Sample { accesses: None, ..*last }).unwrap_or_default()
     };
-    assert_eq!(last(whole), last(joined), "the last sample changed");
-    let accesses = |course: &SyncRun| {
-        course.samples.iter().filter_map(|sample| sample.accesses).reduce(Accesses::plus)
+    assert_eq!(last(whole), last(merged), "the last sample changed");
+    let accesses = |run: &SyncRun| {
+        run.samples.iter().filter_map(|sample| sample.accesses).reduce(Accesses::plus)
     };
-    assert_eq!(accesses(whole), accesses(joined), "accesses were lost or made up");
+    assert_eq!(accesses(whole), accesses(merged), "accesses were lost or made up");
 }
 
-/// An error must name an existing line and be short.
+/// Asserts that an error names an existing line and is short.
 fn assert_message(fault: &StudyFault, lines: usize) {
     assert!(fault.to_string().len() < MESSAGE_BYTES_MAX, "an error repeats the file: {fault}");
     match fault {
@@ -106,7 +115,7 @@ fn assert_message(fault: &StudyFault, lines: usize) {
     }
 }
 
-/// Seeds: valid and invalid files of each format.
+/// Returns valid and invalid files of each format, which the fuzzers mutate.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         "2021-12-13T23:20:52Z Statistic for last 60s:\n{\n \"General\": {\n  \"Version\": \"0.20.15\",\n  \"Height\": 0,\n  \"PeersALL\": 8\n },\n \"SQL\": {\n  \"MemoryUsed\": 5620328,\n  \"CacheUsed\": 5261904,\n  \"CacheHit\": 1313668,\n  \"CacheMiss\": 3390,\n  \"CacheSpill\": 2\n }\n}\n2021-12-13T23:20:55Z New outbound peer connected: version: 70015, blocks=1481438, peer=2\n2021-12-13T23:20:57Z Timeout downloading block 4a5e1e from peer=3, disconnecting\n2021-12-13T23:21:52Z Statistic for last 60s:\n{\n \"General\": {\n  \"Height\": 3837\n }\n}\n",
@@ -133,8 +142,8 @@ pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! A second of fuzzing in every check, of the readers and of the analysis; tests that violated
-    //! invariants are detected.
+    //! Goal: the invariants hold, and a violation is detected. Method: one second of fuzzing of the
+    //! readers and of the analysis, and planted violations.
 
     use std::panic::catch_unwind;
     use std::time::{Duration, Instant};
@@ -143,14 +152,14 @@ mod tests {
     use crate::analysis::sync::VariantRuns;
 
     #[test]
-    fn seeds_are_the_files_that_they_look_like() {
+    fn seeds_are_read_in_the_expected_formats() {
         let counts: Vec<[usize; 3]> = seeds()
             .iter()
             .map(|seed| {
                 study_log(seed);
                 [Form::PocketcoinLog, Form::Table, Form::Samples].map(|form| {
                     let read = run_of(seed, form, ROOMY, 64);
-                    read.map_or(0, |course| course.samples.len())
+                    read.map_or(0, |run| run.samples.len())
                 })
             })
             .collect();
@@ -170,19 +179,19 @@ mod tests {
             spoil(&mut wrong);
             let judge = || {
                 assert_sound(&wrong, 20, RunLimits::DEFAULT);
-                assert_joined(&right, &wrong);
+                assert_merged(&right, &wrong);
             };
             assert!(catch_unwind(judge).is_err(), "{what} is accepted");
         };
-        broken("a time that stands", |course| course.samples[2].at = course.samples[1].at);
-        broken("a height that falls", |course| course.samples[2].height = 1);
-        broken("more samples than lines", |course| {
-            course.samples = (0..21)
-                .map(|at| Sample { at: course.origin + f64::from(at), ..Sample::default() })
+        broken("a time that stands", |run| run.samples[2].at = run.samples[1].at);
+        broken("a height that falls", |run| run.samples[2].height = 1);
+        broken("more samples than lines", |run| {
+            run.samples = (0..21)
+                .map(|at| Sample { at: run.origin + f64::from(at), ..Sample::default() })
                 .collect();
         });
-        broken("a lost access", |course| {
-            course.samples[0].accesses = Some(Accesses::default());
+        broken("a lost access", |run| {
+            run.samples[0].accesses = Some(Accesses::default());
         });
         let fault =
             |line, bytes| StudyFault::Line { path: "x".into(), line, what: "y".repeat(bytes) };
@@ -198,13 +207,13 @@ mod tests {
         assert!(tried > 100, "only {tried} inputs in a second");
     }
 
-    /// Every run that is read can be analysed and reported; `study` validates it by the schema.
-    fn analysed(bytes: &[u8]) {
+    /// Analyses and reports the runs that can be read. `study` checks the result by the schema.
+    fn analyse_and_report(bytes: &[u8]) {
         let read = [Form::PocketcoinLog, Form::Table, Form::Samples]
             .map(|form| run_of(bytes, form, ROOMY, 64));
-        for course in read.into_iter().flatten() {
+        for run in read.into_iter().flatten() {
             let variant =
-                |name: &str| VariantRuns { name: name.into(), runs: vec![course.clone(); 2] };
+                |name: &str| VariantRuns { name: name.into(), runs: vec![run.clone(); 2] };
             let result = crate::study::tests::study(&[variant("a"), variant("b")], &[]);
             let text = crate::report::Report::study(&result).text(crate::report::Colour::Plain);
             assert!(text.len() < 100_000, "{} bytes of text", text.len());
@@ -215,7 +224,7 @@ mod tests {
     #[test]
     fn every_run_that_is_read_can_be_analysed_and_reported() {
         let start = Instant::now();
-        let tried = wire::fuzz::mutate_all(&seeds(), analysed, 7, &mut |tried| {
+        let tried = wire::fuzz::mutate_all(&seeds(), analyse_and_report, 7, &mut |tried| {
             tried < 20 || start.elapsed() < Duration::from_secs(1)
         });
         assert!(tried >= 20);

@@ -10,9 +10,11 @@ use serde::Deserialize;
 use super::{Lines, RunBuilder, StudyFault, excerpt, parse_instant};
 use crate::analysis::sync::Sample;
 
-/// The year of the first sample of a log without years. It is a leap year.
+/// The year that is assumed for the first sample of a log without years. It is a leap year, so
+/// 29 February is valid.
 const FIRST_YEAR: i16 = 2000;
 
+/// The formats of `log_formats.toml`.
 static FORMATS: LazyLock<Formats> = LazyLock::new(|| {
     toml::from_str(include_str!("log_formats.toml")).expect("a test reads the shipped formats")
 });
@@ -32,13 +34,14 @@ pub struct LogFormat {
     line: Vec<LineFormat>,
 }
 
-/// A line that announces a block.
+/// The format of a line that announces a block.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LineFormat {
+    /// Regular expression with the groups `height`, `time` and, in some formats, `cache_mib`.
     pattern: String,
     /// The compiled pattern. It is compiled at its first use, because every command of the program
-    /// lists the formats.
+    /// loads the formats.
     #[serde(skip)]
     compiled: OnceLock<Regex>,
     /// True if the times have no year.
@@ -47,6 +50,7 @@ struct LineFormat {
 }
 
 impl LineFormat {
+    /// Returns the compiled pattern.
     fn regex(&self) -> &Regex {
         let compile = || Regex::new(&self.pattern).expect("a test reads a log of each format");
         self.compiled.get_or_init(compile)
@@ -60,15 +64,16 @@ impl LogFormat {
     }
 }
 
+/// Reads the samples of a log. Lines that announce no block are ignored.
 pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilder, StudyFault> {
-    let mut run = lines.run();
-    let mut clock = Clock { year: FIRST_YEAR, last: None };
+    let mut run = lines.new_run();
+    let mut clock = YearlessClock { year: FIRST_YEAR, last: None };
     while let Some(line) = lines.next()? {
-        let found = format
+        let matching_format = format
             .line
             .iter()
             .find_map(|line_format| Some((line_format, line_format.regex().captures(line)?)));
-        let Some((line_format, captures)) = found else { continue };
+        let Some((line_format, captures)) = matching_format else { continue };
         let sample = parse_sample(line_format, &captures, &mut clock);
         let added = sample.and_then(|sample| run.push(sample));
         added.map_err(|what| lines.fault(what))?;
@@ -79,10 +84,11 @@ pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilde
     Ok(run)
 }
 
+/// Parses the sample of a line that matches a format.
 fn parse_sample(
     format: &LineFormat,
     captures: &Captures<'_>,
-    clock: &mut Clock,
+    clock: &mut YearlessClock,
 ) -> Result<Sample, String> {
     let group = |name: &str| captures.name(name).map_or("", |found| found.as_str());
     let height = group("height").replace(',', "");
@@ -95,21 +101,21 @@ fn parse_sample(
     Ok(Sample { at, height, used, ..Sample::default() })
 }
 
-/// Adds years to times without one.
-struct Clock {
+/// Adds years to times without years.
+struct YearlessClock {
     year: i16,
-    /// The last time, in the year [`Clock::year`].
+    /// The last time, in the year [`YearlessClock::year`]. `None` before the first time.
     last: Option<DateTime>,
 }
 
-impl Clock {
-    /// Returns the seconds since 1970 of a time such as `01-31|23:59:59.999`. A year begins after
-    /// December.
+impl YearlessClock {
+    /// Returns the seconds since 1970 of a time such as `01-31|23:59:59.999`. A time in January
+    /// after a time in December begins the next year.
     fn parse_time(&mut self, text: &str) -> Result<f64, String> {
         let parse = |year: i16| {
-            let full = format!("{year}-{}", text.replace('|', "T"));
+            let text_with_year = format!("{year}-{}", text.replace('|', "T"));
             let fault = |_| format!("{:?} is not a time such as 01-31|23:59:59.999", excerpt(text));
-            full.parse::<DateTime>().map_err(fault)
+            text_with_year.parse::<DateTime>().map_err(fault)
         };
         let mut time = parse(self.year)?;
         if self.last.is_some_and(|last| last.month() == 12 && time.month() == 1) {

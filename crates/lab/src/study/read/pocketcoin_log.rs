@@ -1,10 +1,10 @@
-//! Reads `debug.log` of Pocketcoin nodes. A line announces a statistic. A JSON object follows on
-//! several lines; the first and the last line are a single brace. The counters of the object cover
-//! the interval since the previous statistic.
+//! Reads `debug.log` of Pocketcoin nodes.
 //!
-//! The format is that of `src/statistic.hpp` of pocketnetteam/pocketnet.core at v0.20.15. Other
-//! lines are ignored, except those about peers' heights and about blocks that peers did not
-//! deliver.
+//! A line announces a statistic. A JSON object follows on several lines; the first and the last
+//! line are a single brace. The counters of the object cover the interval since the previous
+//! statistic. The reader also uses the lines about peers' heights and about blocks that peers did
+//! not deliver. It ignores all other lines. `src/statistic.hpp` of pocketnetteam/pocketnet.core at
+//! v0.20.15 defines the format.
 
 use lab_model::results::study::Accesses;
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use super::{Lines, RunBuilder, StudyFault, parse_instant};
 use crate::analysis::sync::{Sample, Timeout};
 use crate::wording::number::count;
 
+/// A statistic.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Record {
@@ -39,23 +40,27 @@ struct Sql {
     cache_spill: Option<u64>,
 }
 
-/// An incomplete statistic.
-struct Open {
+/// A statistic whose lines are not all read yet.
+struct OpenStatistic {
+    /// Time of the line that announced it, in seconds since 1970.
     at: f64,
+    /// Number of that line.
     line: u64,
+    /// JSON text so far.
     text: String,
 }
 
+/// Reads the statistics of a log. Incomplete and invalid statistics are counted in a note.
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
-    let mut run = lines.run();
-    let (mut open, mut broken): (Option<Open>, u64) = (None, 0);
+    let mut run = lines.new_run();
+    let (mut open, mut broken): (Option<OpenStatistic>, u64) = (None, 0);
     let max_bytes = lines.limits.line_bytes;
     while let Some(line) = lines.next()? {
         if let Some(mut statistic) = open.take() {
-            let stamp = split_timestamp(line);
-            // If a line inside an object has a time, the object is incomplete, for example after a
-            // restart.
-            if stamp.is_none() && statistic.text.len() + line.len() < max_bytes {
+            let timestamp = split_timestamp(line);
+            // A line with a time inside the object means that the object is incomplete, for example
+            // after a restart.
+            if timestamp.is_none() && statistic.text.len() + line.len() < max_bytes {
                 statistic.text.push_str(line);
                 statistic.text.push('\n');
                 if line != "}" {
@@ -64,9 +69,9 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
                 }
                 match serde_json::from_str::<Record>(&statistic.text) {
                     Ok(record) => {
-                        let number = statistic.line;
+                        let line = statistic.line;
                         run.push(to_sample(statistic.at, &record)).map_err(|what| {
-                            StudyFault::Line { path: lines.path.to_owned(), line: number, what }
+                            StudyFault::Line { path: lines.path.to_owned(), line, what }
                         })?;
                     }
                     Err(_) => broken += 1,
@@ -75,41 +80,43 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
             }
             broken += 1;
         }
-        let Some((at, words)) = split_timestamp(line) else { continue };
-        if words.starts_with("Statistic for last") {
-            open = Some(Open { at, line: lines.number, text: String::new() });
-        } else if let Some(details) = words.strip_prefix("New outbound peer connected: ") {
+        let Some((at, message)) = split_timestamp(line) else { continue };
+        if message.starts_with("Statistic for last") {
+            open = Some(OpenStatistic { at, line: lines.number, text: String::new() });
+        } else if let Some(details) = message.strip_prefix("New outbound peer connected: ") {
             if let Some(height) = number_after(details, "blocks=") {
                 run.announce(at, height);
             }
-        } else if let Some(details) = words.strip_prefix("Timeout downloading block ") {
+        } else if let Some(details) = message.strip_prefix("Timeout downloading block ") {
             let peer = number_after(details, "peer=").unwrap_or(0);
             run.timeout(Timeout { at, peer });
         }
     }
-    if broken + u64::from(open.is_some()) > 0 {
-        let broken = broken + u64::from(open.is_some());
+    // A statistic that is still open at the end is incomplete.
+    broken += u64::from(open.is_some());
+    if broken > 0 {
         run.note(format!("{} statistics were incomplete or invalid", count(broken)));
     }
     Ok(run)
 }
 
-/// Returns the time at the start of a line, and the rest of the line. None for lines without a
-/// time.
+/// Splits a line into its time, in seconds since 1970, and its message. Returns `None` if the line
+/// does not begin with a time.
 fn split_timestamp(line: &str) -> Option<(f64, &str)> {
-    let (stamp, words) = line.split_once(' ')?;
-    let looks_like = stamp.len() >= 20 && stamp.as_bytes().get(10) == Some(&b'T');
-    Some((parse_instant(stamp).ok().filter(|_| looks_like)?, words))
+    let (timestamp, message) = line.split_once(' ')?;
+    // Times in the log have the form `2024-10-02T08:00:01Z`.
+    let looks_like_time = timestamp.len() >= 20 && timestamp.as_bytes().get(10) == Some(&b'T');
+    Some((parse_instant(timestamp).ok().filter(|_| looks_like_time)?, message))
 }
 
-/// Returns the number after a mark.
-fn number_after(text: &str, mark: &str) -> Option<u64> {
-    let (_, after_mark) = text.split_once(mark)?;
-    let digits =
-        after_mark.len() - after_mark.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    after_mark[..digits].parse().ok()
+/// Returns the number after a key such as `peer=`.
+fn number_after(text: &str, key: &str) -> Option<u64> {
+    let (_, value) = text.split_once(key)?;
+    let digits = value.len() - value.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    value[..digits].parse().ok()
 }
 
+/// Converts a statistic to a sample.
 fn to_sample(at: f64, record: &Record) -> Sample {
     let sql = record.sql.as_ref();
     let accesses = sql.filter(|sql| sql.cache_hit.is_some()).map(|sql| Accesses {

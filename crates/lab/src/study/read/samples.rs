@@ -1,5 +1,5 @@
-//! Reads sample files: JSON lines with one object per second and one at the end. Counters are
-//! cumulative.
+//! Reads sample files: JSON lines with one object per second and one object at the end. Counters
+//! are cumulative.
 
 use lab_model::results::study::Accesses;
 use serde::{Deserialize, Serialize};
@@ -42,15 +42,15 @@ pub struct SampleLine {
 }
 
 impl SampleLine {
-    /// Converts the line to a sample; none while there is no height.
+    /// Converts the line to a sample. Returns `None` if the line has no height.
     ///
     /// # Errors
-    /// Fails if its time is invalid.
+    /// Fails if the time is invalid.
     fn to_sample(&self, run: &mut RunBuilder) -> Result<Option<Sample>, String> {
         let at = parse_instant(&self.time)?;
         let Some(height) = self.height else { return Ok(None) };
-        let accesses = self.page_cache_hit.is_some() || self.page_cache_miss.is_some();
-        let accesses = accesses.then(|| {
+        let has_counters = self.page_cache_hit.is_some() || self.page_cache_miss.is_some();
+        let accesses = has_counters.then(|| {
             run.since_last(Accesses {
                 hit: self.page_cache_hit.unwrap_or(0),
                 miss: self.page_cache_miss.unwrap_or(0),
@@ -70,8 +70,9 @@ impl SampleLine {
     }
 }
 
+/// Reads the samples of a file.
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
-    let mut run = lines.run();
+    let mut run = lines.new_run();
     while let Some(text) = lines.next()? {
         if text.trim().is_empty() {
             continue;
@@ -80,16 +81,16 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
             serde_json::from_str::<SampleLine>(text).map_err(|error| (error, excerpt(text)));
         let line = match parsed {
             Ok(line) => line,
-            // The writer was stopped in the middle of a line.
+            // The program that writes the file was stopped in the middle of a line.
             Err(_) if !lines.ends_with_break => {
                 run.note("its last line is incomplete".to_owned());
                 break;
             }
-            Err((error, first)) => {
-                // The error may quote a whole string.
+            Err((error, line_start)) => {
+                // The error may quote a long string of the line.
                 let error = truncate(&error.to_string(), 200);
                 let what = format!(
-                    "not a sample: {error}; the line begins with {first:?}; a sample is a JSON object with \
+                    "not a sample: {error}; the line begins with {line_start:?}; a sample is a JSON object with \
                      at least time and height"
                 );
                 return Err(lines.fault(what));

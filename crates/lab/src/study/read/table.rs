@@ -1,5 +1,5 @@
-//! Reads CSV tables: a header, then a row for each sample. Columns are identified by name; other
-//! columns are ignored.
+//! Reads CSV tables with a header and a row for each sample. The following columns are identified
+//! by name, and other columns are ignored.
 //!
 //! | column | meaning |
 //! | --- | --- |
@@ -15,13 +15,17 @@ use lab_model::results::study::Accesses;
 use super::{Lines, RunBuilder, StudyFault, excerpt, parse_instant};
 use crate::analysis::sync::Sample;
 
+/// Removes spaces, quotes and a byte order mark.
 fn trim_cell(cell: &str) -> &str {
     cell.trim().trim_matches('"').trim_start_matches('\u{feff}').trim()
 }
 
+/// Reads the samples of a table.
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
-    let (mut start, mut columns): (f64, Option<Vec<String>>) = (0.0, None);
-    let mut run = lines.run();
+    // The start in seconds since 1970, for tables with a column `seconds`.
+    let mut start = 0.0;
+    let mut columns: Option<Vec<String>> = None;
+    let mut run = lines.new_run();
     while let Some(line) = lines.next()? {
         if let Some(comment) = line.strip_prefix('#') {
             if let Some(text) = comment.trim().strip_prefix("start ") {
@@ -44,7 +48,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     Ok(run)
 }
 
-/// Returns the names of the columns, in lower case.
+/// Returns the names of the columns in lower case. Fails if a required column is missing.
 fn parse_header(line: &str) -> Result<Vec<String>, String> {
     let columns: Vec<String> =
         line.split(',').map(|name| trim_cell(name).to_ascii_lowercase()).collect();
@@ -64,35 +68,42 @@ fn parse_header(line: &str) -> Result<Vec<String>, String> {
     }
 }
 
+/// Parses a row. `start` is added to the column `seconds`.
 fn parse_row(
     line: &str,
     columns: &[String],
     start: f64,
     run: &mut RunBuilder,
 ) -> Result<Sample, String> {
-    let cells = line.split(',').count();
-    if cells != columns.len() {
-        return Err(format!("the row has {cells} cells, but the header has {}", columns.len()));
+    let cell_count = line.split(',').count();
+    if cell_count != columns.len() {
+        return Err(format!(
+            "the row has {cell_count} cells, but the header has {}",
+            columns.len()
+        ));
     }
     let mut sample = Sample { at: f64::NAN, ..Sample::default() };
-    let (mut since, mut total): (Option<Accesses>, Option<Accesses>) = (None, None);
+    // Accesses since the previous row, or cumulative accesses.
+    let (mut since_previous, mut cumulative): (Option<Accesses>, Option<Accesses>) = (None, None);
     for (cell, column) in line.split(',').zip(columns) {
         let cell = trim_cell(cell);
         if cell.is_empty() && !["time", "seconds", "height"].contains(&column.as_str()) {
             continue;
         }
-        let integer = |what: &str| parse_integer(cell, what);
+        let integer = |name: &str| parse_integer(cell, name);
         match column.as_str() {
             "time" => sample.at = parse_instant(cell)?,
             "seconds" => sample.at = start + parse_seconds(cell)?,
             "height" => sample.height = integer("height")?,
             "used" | "cacheused" | "page_cache_used" => sample.used = Some(integer("used")?),
-            "hit" | "cachehit" => since.get_or_insert_default().hit = integer("hit")?,
-            "miss" | "cachemiss" => since.get_or_insert_default().miss = integer("miss")?,
-            "spill" | "cachespill" => since.get_or_insert_default().spill = integer("spill")?,
-            "page_cache_hit" => total.get_or_insert_default().hit = integer(column)?,
-            "page_cache_miss" => total.get_or_insert_default().miss = integer(column)?,
-            "page_cache_spill" => total.get_or_insert_default().spill = integer(column)?,
+            "hit" | "cachehit" => since_previous.get_or_insert_default().hit = integer("hit")?,
+            "miss" | "cachemiss" => since_previous.get_or_insert_default().miss = integer("miss")?,
+            "spill" | "cachespill" => {
+                since_previous.get_or_insert_default().spill = integer("spill")?;
+            }
+            "page_cache_hit" => cumulative.get_or_insert_default().hit = integer(column)?,
+            "page_cache_miss" => cumulative.get_or_insert_default().miss = integer(column)?,
+            "page_cache_spill" => cumulative.get_or_insert_default().spill = integer(column)?,
             "memory" | "memoryused" => sample.memory = Some(integer("memory")?),
             "disk" => sample.disk = Some(integer("disk")?),
             "peers" | "peersall" => sample.peers = Some(integer("peers")?),
@@ -100,12 +111,13 @@ fn parse_row(
             _ => {}
         }
     }
-    sample.accesses = since.or_else(|| total.map(|total| run.since_last(total)));
+    sample.accesses =
+        since_previous.or_else(|| cumulative.map(|cumulative| run.since_last(cumulative)));
     Ok(sample)
 }
 
-fn parse_integer(cell: &str, what: &str) -> Result<u64, String> {
-    let fault = || format!("{what} {:?} is not an integer of 0 or more", excerpt(cell));
+fn parse_integer(cell: &str, name: &str) -> Result<u64, String> {
+    let fault = || format!("{name} {:?} is not an integer of 0 or more", excerpt(cell));
     cell.parse().map_err(|_| fault())
 }
 

@@ -1,5 +1,5 @@
-//! Goal: each form of file gives the samples that it holds, and what is wrong is told by line.
-//! Method: small files in a folder of their own.
+//! Goal: each file format is read correctly, and errors name the line. Method: small files in a
+//! temporary folder.
 
 use std::fmt::Write as _;
 
@@ -16,6 +16,7 @@ fn read_text(text: &str, form: Form) -> Result<SyncRun, String> {
     read_run(&path, form).map_err(message)
 }
 
+/// Returns the lines of a statistic.
 fn record(minute: u64, height: u64) -> String {
     format!(
         "2021-12-13T23:{minute:02}:52Z Statistic for last 60s:\n{{\n \"General\": {{\n  \"Version\": \
@@ -36,27 +37,27 @@ fn a_log_of_a_node_among_its_other_lines() {
         "2021-12-13T23:20:56Z New outbound peer connected: version: 70015, blocks=5000, peer=3\n";
     log += &record(21, 3_837);
     log += "2021-12-13T23:21:57Z Timeout downloading block 4a5e1e from peer=3, disconnecting\n";
-    // A record that a restart cut off, and bytes that are no text.
+    // A statistic that a restart interrupted, and characters that are not printable.
     log += "2021-12-13T23:22:52Z Statistic for last 60s:\n{\n \"General\": {\n";
     log += "2021-12-13T23:22:58Z Shutdown: done\n\u{fffd}\u{1}\n";
     log += &record(23, 10_209);
-    let course = read_text(&log, Form::PocketcoinLog).unwrap();
-    let heights: Vec<u64> = course.samples.iter().map(|sample| sample.height).collect();
+    let run = read_text(&log, Form::PocketcoinLog).unwrap();
+    let heights: Vec<u64> = run.samples.iter().map(|sample| sample.height).collect();
     assert_eq!(heights, [0, 3_837, 10_209]);
-    let second = course.samples[1];
+    let second = run.samples[1];
     assert_eq!(second.accesses, Some(Accesses { hit: 1_313_668, miss: 3_390, spill: 2 }));
     assert_eq!(
         (second.used, second.memory, second.peers),
         (Some(5_261_904), Some(5_620_328), Some(8))
     );
     assert_eq!(
-        course.announced_max(),
+        run.announced_max(),
         Some(1_481_438),
         "peers that are behind say nothing of the tip"
     );
-    assert_eq!(course.timeouts.len(), 1);
-    assert_eq!(course.timeouts[0].peer, 3);
-    assert_eq!(course.notes, ["1 statistics were incomplete or invalid"]);
+    assert_eq!(run.timeouts.len(), 1);
+    assert_eq!(run.timeouts[0].peer, 3);
+    assert_eq!(run.notes, ["1 statistics were incomplete or invalid"]);
     let none = read_text("2021-12-13T23:19:50Z no stat\n", Form::PocketcoinLog).unwrap_err();
     assert_eq!(none, "FILE: it has no statistic: the node must log category stat (debug=stat)");
 }
@@ -120,18 +121,18 @@ fn tables_by_the_names_of_their_columns() {
     let node = "time,Height,CacheUsed,CacheHit,CacheMiss,CacheSpill,MemoryUsed,PeersALL\r\n\
                 2021-12-13T23:20:52Z,0,244584,0,0,0,480976,0\r\n\
                 2021-12-13T23:21:52Z,3837,5261904,1313668,3390,0,5620328,8\r\n";
-    let course = read_text(node, Form::Table).unwrap();
-    assert_eq!(course.samples.len(), 2);
-    assert_eq!(course.accesses(), Some(Accesses { hit: 1_313_668, miss: 3_390, spill: 0 }));
-    // Our own counters only grow.
-    let own = "page_cache_hit,height,time,blocks,page_cache_miss\n\
+    let run = read_text(node, Form::Table).unwrap();
+    assert_eq!(run.samples.len(), 2);
+    assert_eq!(run.accesses(), Some(Accesses { hit: 1_313_668, miss: 3_390, spill: 0 }));
+    // Cumulative counters, as Weir writes them.
+    let cumulative = "page_cache_hit,height,time,blocks,page_cache_miss\n\
                5,1,2026-11-22T15:00:00.123Z,1,1\n15,2,2026-11-22T15:00:01.123Z,2,1\n";
-    let course = read_text(own, Form::Table).unwrap();
-    assert_eq!(course.samples[1].accesses, Some(Accesses { hit: 10, miss: 0, spill: 0 }));
+    let run = read_text(cumulative, Form::Table).unwrap();
+    assert_eq!(run.samples[1].accesses, Some(Accesses { hit: 10, miss: 0, spill: 0 }));
     let seconds = "# start 2021-12-13T23:20:52Z\nseconds,height\n0,0\n60.5,7\n";
-    let course = read_text(seconds, Form::Table).unwrap();
-    assert_eq!(course.samples[1].at - course.samples[0].at, 60.5);
-    assert_eq!(crate::analysis::calendar::rfc3339(course.origin), "2021-12-13T23:20:52.000Z");
+    let run = read_text(seconds, Form::Table).unwrap();
+    assert_eq!(run.samples[1].at - run.samples[0].at, 60.5);
+    assert_eq!(crate::analysis::calendar::rfc3339(run.origin), "2021-12-13T23:20:52.000Z");
 }
 
 #[test]
@@ -162,41 +163,41 @@ fn faults_of_tables_name_line_and_cell() {
 
 #[test]
 fn a_reorg_is_read_and_reported() {
-    let course = read_text("seconds,height\n0,1000\n1,990\n2,1010\n", Form::Table).unwrap();
-    let heights: Vec<u64> = course.samples.iter().map(|sample| sample.height).collect();
+    let run = read_text("seconds,height\n0,1000\n1,990\n2,1010\n", Form::Table).unwrap();
+    let heights: Vec<u64> = run.samples.iter().map(|sample| sample.height).collect();
     assert_eq!(heights, [1_000, 1_000, 1_010]);
     assert_eq!(
-        course.notes,
+        run.notes,
         ["its height fell 1 times by up to 64 blocks (reorgs), which was ignored"]
     );
 }
 
 #[test]
-fn samples_of_our_own() {
+fn sample_files_are_read() {
     let lines = "{\"time\":\"2026-11-22T15:00:00.123Z\",\"height\":5,\"blocks\":5,\"logs\":9,\
                  \"page_cache_used\":100,\"page_cache_hit\":7,\"page_cache_miss\":1,\"page_cache_spill\":0,\
                  \"memory\":4096,\"disk\":8192,\"done\":false}\n\n\
                  {\"time\":\"2026-11-22T15:00:01Z\",\"height\":6,\"page_cache_hit\":9,\"done\":true}\n";
-    let course = read_text(lines, Form::Samples).unwrap();
-    let first = course.samples[0];
+    let run = read_text(lines, Form::Samples).unwrap();
+    let first = run.samples[0];
     assert_eq!(
         (first.height, first.used, first.memory, first.disk),
         (5, Some(100), Some(4096), Some(8192))
     );
-    // The second line knows fewer counters: they restarted.
-    assert_eq!(course.samples[1].accesses, Some(Accesses { hit: 9, miss: 0, spill: 0 }));
-    assert_eq!(course.notes, ["its counters restarted 1 times"]);
+    // The second line lacks a counter, which then counts as zero, so the counters restarted.
+    assert_eq!(run.samples[1].accesses, Some(Accesses { hit: 9, miss: 0, spill: 0 }));
+    assert_eq!(run.notes, ["its counters restarted 1 times"]);
 
-    // As long as there is no block there is no height, and what its cache did counts later.
+    // Lines without a height give no sample. Their counters count for the next sample.
     let late = "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":null,\"page_cache_hit\":4}\n\
                 {\"time\":\"2026-11-22T15:00:01Z\",\"height\":3,\"page_cache_hit\":9}\n";
-    let course = read_text(late, Form::Samples).unwrap();
-    assert_eq!(course.samples.len(), 1);
-    assert_eq!(course.accesses().map(|all| all.hit), Some(9));
+    let run = read_text(late, Form::Samples).unwrap();
+    assert_eq!(run.samples.len(), 1);
+    assert_eq!(run.accesses().map(|accesses| accesses.hit), Some(9));
 
     let cut = "{\"time\":\"2026-11-22T15:00:00Z\",\"height\":5}\n{\"time\":\"2026-11";
-    let course = read_text(cut, Form::Samples).unwrap();
-    assert_eq!((course.samples.len(), course.notes.len()), (1, 1));
+    let run = read_text(cut, Form::Samples).unwrap();
+    assert_eq!((run.samples.len(), run.notes.len()), (1, 1));
 
     let check = |text: &str, message: &str| {
         let fault = read_text(text, Form::Samples).unwrap_err();
@@ -229,21 +230,21 @@ fn a_fault_does_not_repeat_a_line_that_is_long() {
 }
 
 #[test]
-fn very_many_samples_are_joined() {
+fn very_many_samples_are_merged() {
     let mut text = String::from("seconds,height,hit,miss,spill\n");
     for second in 0..250_000 {
         writeln!(text, "{second},{second},3,1,0").unwrap();
     }
-    let course = read_text(&text, Form::Table).unwrap();
-    assert!(course.samples.len() <= 100_000 && course.samples.len() >= 50_000);
-    assert_eq!((course.first().height, course.last().height), (0, 249_999));
-    let all = course.accesses().unwrap();
-    assert_eq!((all.hit, all.miss), (750_000, 250_000), "nothing is lost by joining");
-    assert!(course.notes[0].contains("samples were merged"), "{:?}", course.notes);
+    let run = read_text(&text, Form::Table).unwrap();
+    assert!(run.samples.len() <= 100_000 && run.samples.len() >= 50_000);
+    assert_eq!((run.first().height, run.last().height), (0, 249_999));
+    let accesses = run.accesses().unwrap();
+    assert_eq!((accesses.hit, accesses.miss), (750_000, 250_000), "nothing is lost by joining");
+    assert!(run.notes[0].contains("samples were merged"), "{:?}", run.notes);
 }
 
 #[test]
-fn wild_numbers_are_analysed_without_harm() {
+fn extreme_numbers_can_be_analysed() {
     let most = u64::MAX;
     let text = format!(
         "seconds,height,hit,miss,spill\n0,0,{most},{most},1\n1e300,{most},{most},{most},1\n"
@@ -267,12 +268,12 @@ fn missing_data_is_reported() {
 
 proptest::proptest! {
     #[test]
-    fn nothing_that_is_read_does_harm(
+    fn arbitrary_text_gives_an_ordered_run_or_an_error(
         text in "([a-z{}:\",#0-9.\\-\n ]{0,40}|time,height\n|seconds,height,hit\n|\\{\n|\\}\n|2021-12-13T23:20:52Z |                 Statistic for last 60s:\n|[0-9]{1,20},[0-9]{1,20}\n|\\{\"time\":\"2026-11-22T15:00:00Z\",\"height\":[0-9]{1,20}\\}\n){0,20}"
     ) {
         for form in [Form::PocketcoinLog, Form::Table, Form::Samples] {
-            if let Ok(course) = read_text(&text, form) {
-                assert!(course.samples.windows(2).all(|pair| {
+            if let Ok(run) = read_text(&text, form) {
+                assert!(run.samples.windows(2).all(|pair| {
                     pair[0].at <= pair[1].at && pair[0].height <= pair[1].height
                 }));
             }

@@ -1,5 +1,5 @@
-//! A process with its own process group: starts it, samples its resource usage, and stops it by its
-//! id.
+//! A process with its own process group. This module starts the process, samples the resource usage
+//! of the group, and stops the group by its id.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read};
@@ -13,17 +13,18 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Maximum number of stored lines of a process's standard error.
-const LINES_KEPT: usize = 5;
+const LAST_LINES_MAX: usize = 5;
 /// Maximum length of a stored line, in bytes.
 const LINE_BYTES_MAX: u64 = 400;
 /// Time between SIGTERM and SIGKILL.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a stop checks if the processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Maximum number of entries, at all depths, of a folder for its disk space to be counted.
+/// Maximum number of entries of a folder at all depths. The disk space of a larger folder is not
+/// counted, because this would take too long.
 const ENTRIES_MAX: usize = 20_000;
 
-/// Resource usage of a process group and its folder.
+/// Resource usage of a process group and its folder. `None` stands for an unknown value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::study) struct Usage {
     /// Memory of the group's processes, in bytes.
@@ -34,7 +35,7 @@ pub(in crate::study) struct Usage {
     pub(in crate::study) disk: Option<u64>,
 }
 
-/// The running process groups. The program kills all of them when it exits.
+/// The ids of the running process groups. The program kills all groups when it exits.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessGroups(Arc<Mutex<Vec<u32>>>);
 
@@ -45,12 +46,13 @@ impl ProcessGroups {
     }
 }
 
-/// A process with its children. Dropping it stops them.
+/// A process with its children. Dropping the value stops all of them.
 pub(in crate::study) struct Process {
     groups: ProcessGroups,
     child: Child,
-    /// The last lines of its standard error.
+    /// The last lines of standard error.
     last_lines: Arc<Mutex<VecDeque<String>>>,
+    /// `None` while the process runs.
     ended: Option<ExitStatus>,
 }
 
@@ -76,11 +78,11 @@ impl Process {
         let last_lines = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(stderr) = child.stderr.take() {
             let last_lines = Arc::clone(&last_lines);
-            // The thread ends with the last process that holds the other end of the pipe.
+            // The thread ends when all processes have closed the other end of the pipe.
             std::thread::Builder::new()
                 .name("study-stderr".to_owned())
                 .spawn(move || store_last_lines(stderr, &last_lines))
-                // Without the thread the pipe is closed, and only the output is lost.
+                // If the thread cannot start, only the output is lost.
                 .ok();
         }
         Ok(Process { groups: groups.clone(), child, last_lines, ended: None })
@@ -91,17 +93,19 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns the exit status; none while the process runs.
+    /// Returns the exit status, or `None` while the process runs. When the process has ended, kills
+    /// the rest of its group.
     pub(in crate::study) fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
             if self.ended.is_some() {
-                // The children of the process must not run beside the next run. The last lines of
-                // output may still be in the pipe.
+                // The children of the process must not continue during the next run.
                 signal(self.child.id(), Signal::KILL);
                 self.groups.0.lock().retain(|id| *id != self.child.id());
-                let begun = Instant::now();
-                while begun.elapsed() < POLL_INTERVAL * 10
+                // The last lines of output may still be in the pipe. The wait ends when the thread
+                // that reads them has dropped its reference.
+                let wait_start = Instant::now();
+                while wait_start.elapsed() < POLL_INTERVAL * 10
                     && Arc::strong_count(&self.last_lines) > 1
                 {
                     std::thread::park_timeout(POLL_INTERVAL);
@@ -111,7 +115,8 @@ impl Process {
         self.ended
     }
 
-    /// Returns the exit status with the last lines of standard error; none while the process runs.
+    /// Describes the exit status with the last lines of standard error. `None` while the process
+    /// runs.
     pub(in crate::study) fn exit_reason(&mut self) -> Option<String> {
         let status = self.exit_status()?;
         let lines: Vec<String> = self.last_lines.lock().iter().cloned().collect();
@@ -121,14 +126,14 @@ impl Process {
         })
     }
 
-    /// Sends SIGTERM, waits for the grace period, then sends SIGKILL.
+    /// Sends SIGTERM. If the process has not ended after [`STOP_TIMEOUT`], sends SIGKILL.
     pub(in crate::study) fn stop(&mut self) {
         if self.exit_status().is_some() {
             return;
         }
         self.terminate();
-        let begun = Instant::now();
-        while begun.elapsed() < STOP_TIMEOUT && self.exit_status().is_none() {
+        let stop_start = Instant::now();
+        while stop_start.elapsed() < STOP_TIMEOUT && self.exit_status().is_none() {
             std::thread::park_timeout(POLL_INTERVAL);
         }
         if self.ended.is_none() {
@@ -145,7 +150,7 @@ impl Process {
         }
     }
 
-    /// Returns the resource usage of its group and of a folder.
+    /// Returns the resource usage of the process group and of a folder.
     pub(in crate::study) fn usage(&self, folder: &Path) -> Usage {
         let (memory, cpu) = group_usage(self.child.id()).unzip();
         Usage { memory, cpu, disk: disk_usage(folder) }
@@ -158,10 +163,10 @@ impl Drop for Process {
     }
 }
 
-/// Signals a process group, whose id is that of its first process.
+/// Sends a signal to a process group. The id of the group is the id of its first process.
 pub(in crate::study) fn signal(id: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
-        // A group without members needs no signal.
+        // The error of a group that has already ended is ignored.
         let _ = kill_process_group(pid, signal);
     }
 }
@@ -179,7 +184,7 @@ fn store_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
         let text = String::from_utf8_lossy(&line).trim().to_owned();
         if !text.is_empty() {
             let mut last_lines = last_lines.lock();
-            if last_lines.len() >= LINES_KEPT {
+            if last_lines.len() >= LAST_LINES_MAX {
                 last_lines.pop_front();
             }
             last_lines.push_back(text);
@@ -187,36 +192,38 @@ fn store_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// Returns the memory in bytes and the CPU seconds of all processes of a group.
+/// Returns the memory in bytes and the CPU seconds of all processes of a group. `None` if the group
+/// has no process.
 fn group_usage(id: u32) -> Option<(u64, f64)> {
     let id = i32::try_from(id).ok()?;
-    let (ticks, page) = (procfs::ticks_per_second(), procfs::page_size());
+    let (ticks_per_second, page_bytes) = (procfs::ticks_per_second(), procfs::page_size());
     let stats =
         procfs::process::all_processes().ok()?.flatten().filter_map(|process| process.stat().ok());
     let group_stats = stats.filter(|stat| stat.pgrp == id);
-    let sums = group_stats.fold((0, 0, false), |(memory, cpu, _), stat| {
-        (memory + stat.rss * page, cpu + stat.utime + stat.stime, true)
-    });
+    let (memory_bytes, cpu_ticks, has_process) =
+        group_stats.fold((0, 0, false), |(memory, cpu, _), stat| {
+            (memory + stat.rss * page_bytes, cpu + stat.utime + stat.stime, true)
+        });
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process are few")]
-    sums.2.then(|| (sums.0, sums.1 as f64 / ticks as f64))
+    has_process.then(|| (memory_bytes, cpu_ticks as f64 / ticks_per_second as f64))
 }
 
-/// Returns the disk space of a folder in bytes; none if it has too many entries to count every
-/// second.
+/// Returns the disk space of a folder in bytes. `None` if it has more than [`ENTRIES_MAX`] entries.
 fn disk_usage(folder: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
-    const BLOCK: u64 = 512;
+    /// Unit of `st_blocks` in bytes.
+    const BLOCK_BYTES: u64 = 512;
     let (mut bytes, mut entries) = (0, 0);
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        // Files may appear and disappear meanwhile, so errors are ignored.
+        // Errors are ignored, because the process may remove files at the same time.
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             entries += 1;
             if entries > ENTRIES_MAX {
                 return None;
             }
             let Ok(metadata) = entry.metadata() else { continue };
-            bytes += metadata.blocks() * BLOCK;
+            bytes += metadata.blocks() * BLOCK_BYTES;
             if metadata.is_dir() {
                 folders.push(entry.path());
             }

@@ -1,4 +1,4 @@
-//! What the client says of servers that are not what they should be, against real sockets.
+//! Goal: the client describes faulty servers in detail. Method: fake servers on real sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -12,31 +12,35 @@ use lab_model::samples;
 use super::{Client, Reply};
 use crate::target::Reason;
 
-/// A server that reads a request's head and body and says the same to each.
+/// A server that sends one response per connection.
 pub(crate) struct Fake {
     port: u16,
-    /// Not joined: it ends with the test's process, and waits in `accept` until then.
+    /// The thread is not joined. It waits in `accept` until the test's process ends.
     _thread: JoinHandle<()>,
 }
 
 impl Fake {
-    pub(crate) fn saying(answer: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static) -> Fake {
+    /// Starts a server. `response_to` returns the bytes to send for a request. For `None` the
+    /// server closes the connection.
+    pub(crate) fn responding(
+        response_to: impl Fn(&str) -> Option<Vec<u8>> + Send + 'static,
+    ) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { continue };
-                let mut seen = Vec::new();
+                let mut request = Vec::new();
                 let mut chunk = [0; 4096];
-                // Requests of the client end with the brace of their body; a handshake has none.
-                while !seen.ends_with(b"}") && !seen.starts_with(&[0x16]) {
+                // A request ends with the brace of its body. A TLS handshake begins with 0x16.
+                while !request.ends_with(b"}") && !request.starts_with(&[0x16]) {
                     match stream.read(&mut chunk) {
-                        Ok(length) if length > 0 => seen.extend_from_slice(&chunk[..length]),
+                        Ok(length) if length > 0 => request.extend_from_slice(&chunk[..length]),
                         _ => break,
                     }
                 }
-                if let Some(answer) = answer(&String::from_utf8_lossy(&seen)) {
-                    let _closed = stream.write_all(&answer);
+                if let Some(response) = response_to(&String::from_utf8_lossy(&request)) {
+                    let _closed = stream.write_all(&response);
                 }
             }
         });
@@ -55,15 +59,16 @@ impl Fake {
     }
 }
 
-/// An HTTP answer that closes.
+/// Returns an HTTP response after which the connection closes.
 pub(crate) fn http(status: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
         .into_bytes()
 }
 
-fn always(answer: Vec<u8>) -> Fake {
-    Fake::saying(move |_| Some(answer.clone()))
+/// Starts a server that sends the same response to every request.
+fn always(response: Vec<u8>) -> Fake {
+    Fake::responding(move |_| Some(response.clone()))
 }
 
 #[test]
@@ -78,12 +83,12 @@ fn results_and_errors_are_replies_whatever_the_status() {
 
 #[test]
 fn the_call_is_sent_to_the_path_with_the_headers_of_the_target() {
-    let fake = Fake::saying(|request| {
-        let seen = request.to_ascii_lowercase();
-        let right = request.starts_with("POST /v1/key HTTP/1.1\r\n")
-            && seen.contains("authorization: bearer x\r\n")
-            && seen.contains("content-type: application/json\r\n");
-        let result = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{right}}}"#);
+    let fake = Fake::responding(|request| {
+        let lower_case = request.to_ascii_lowercase();
+        let is_correct = request.starts_with("POST /v1/key HTTP/1.1\r\n")
+            && lower_case.contains("authorization: bearer x\r\n")
+            && lower_case.contains("content-type: application/json\r\n");
+        let result = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{is_correct}}}"#);
         Some(http("200 OK", &result))
     });
     let mut target = fake.target();
@@ -154,31 +159,31 @@ fn faults_of_certificates_are_reported_in_words() {
         (CertificateError::Other(OtherError(std::sync::Arc::new(other))), "of an authority"),
     ];
     for (fault, words) in cases {
-        let output = super::tls_fault(&Error::InvalidCertificate(fault));
+        let output = super::describe_tls_error(&Error::InvalidCertificate(fault));
         assert!(output.contains(words) && output.contains("--insecure"), "{output}");
         assert!(!output.contains("OtherError") && !output.contains("http://"), "{output}");
     }
 }
 
 #[test]
-fn a_server_that_closes_without_a_word_is_distinguished_from_one_that_hangs() {
-    assert_eq!(Fake::saying(|_| None).call(), Err(Reason::Closed));
+fn a_server_that_closes_without_a_complete_response_is_reported() {
+    assert_eq!(Fake::responding(|_| None).call(), Err(Reason::Closed));
     assert_eq!(always(b"HTTP/1.1 200 OK\r\n".to_vec()).call(), Err(Reason::Closed));
 }
 
 #[test]
-fn a_rate_limit_is_waited_for() {
-    let asked = std::sync::atomic::AtomicU32::new(0);
-    let fake = Fake::saying(move |_| {
-        let first = asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
-        let answer = http("200 OK", r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#);
-        Some(if first { http("429 Too Many Requests", "slow down") } else { answer })
+fn a_call_above_the_rate_limit_is_retried() {
+    let requests = std::sync::atomic::AtomicU32::new(0);
+    let fake = Fake::responding(move |_| {
+        let is_first = requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        let response = http("200 OK", r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#);
+        Some(if is_first { http("429 Too Many Requests", "slow down") } else { response })
     });
     assert_eq!(fake.call(), Ok(Reply::Result("0x1".into())));
 }
 
 #[test]
-fn a_file_of_anchors_that_is_none_is_named() {
+fn a_missing_ca_file_is_named() {
     let target = always(Vec::new()).target();
     let tls = Tls { ca: Some("/nowhere/ca.pem".into()), ..Tls::default() };
     let fault = Client::new(&target, &tls).err().unwrap();
@@ -186,8 +191,8 @@ fn a_file_of_anchors_that_is_none_is_named() {
 }
 
 #[test]
-fn a_target_that_hangs_is_given_up() {
-    // A listener that accepts by its backlog and never answers.
+fn a_target_that_hangs_times_out() {
+    // The kernel accepts the connection for this listener, but nobody responds.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut target = samples::open(1.0, 1, &["eth_chainId"]).target;
     target.point_at(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
@@ -197,15 +202,16 @@ fn a_target_that_hangs_is_given_up() {
     assert_eq!(fault.reason, Reason::Silent { after: Duration::from_secs(5) });
 }
 
-/// A server of WebSockets. The answer to a call is a message or, without one, the end of the
-/// connection. An empty message is not sent.
+/// Starts a server of WebSockets and returns a client for it. `handshake` returns the response to a
+/// `Sec-WebSocket-Key`. `response_to` returns the message for a call on a connection with this
+/// index. For `None` the server closes the connection, and it does not send an empty message.
 fn websocket_server(
     handshake: impl Fn(&str) -> String + Send + Sync + 'static,
-    answer: impl Fn(usize, &str) -> Option<String> + Send + Sync + 'static,
+    response_to: impl Fn(usize, &str) -> Option<String> + Send + Sync + 'static,
 ) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for (connection, stream) in listener.incoming().enumerate() {
             let mut stream = stream.unwrap();
@@ -224,7 +230,8 @@ fn websocket_server(
                 stream.read_exact(&mut call).unwrap();
                 let key = header[2..].iter().cycle();
                 call.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
-                let Some(text) = answer(connection, std::str::from_utf8(&call).unwrap()) else {
+                let Some(text) = response_to(connection, std::str::from_utf8(&call).unwrap())
+                else {
                     break;
                 };
                 if !text.is_empty() {
@@ -239,7 +246,8 @@ fn websocket_server(
     Client::new(&target, &Tls::default()).unwrap()
 }
 
-fn switch(key: &str) -> String {
+/// Returns the response that opens a WebSocket.
+fn accept_upgrade(key: &str) -> String {
     let digest = aws_lc_rs::digest::digest(
         &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY,
         format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes(),
@@ -254,7 +262,7 @@ fn switch(key: &str) -> String {
 #[test]
 fn calls_over_a_websocket_use_one_connection_until_the_server_closes_it() {
     let calls = std::sync::atomic::AtomicUsize::new(0);
-    let client = websocket_server(switch, move |connection, call| {
+    let client = websocket_server(accept_upgrade, move |connection, call| {
         assert!(call.contains("eth_chainId"), "{call}");
         // The first connection ends with the third call, which needs a second connection.
         let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -269,7 +277,7 @@ fn calls_over_a_websocket_use_one_connection_until_the_server_closes_it() {
 #[test]
 fn a_call_over_a_websocket_that_times_out_is_not_repeated() {
     let calls = std::sync::atomic::AtomicUsize::new(0);
-    let client = websocket_server(switch, move |_, _| {
+    let client = websocket_server(accept_upgrade, move |_, _| {
         let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let result = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{call}}}"#);
         Some(if call == 1 { String::new() } else { result })

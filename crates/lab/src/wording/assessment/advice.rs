@@ -1,4 +1,4 @@
-//! Sentences of recommendations, risks and next steps.
+//! Writes the recommendations, risks and next steps of an assessment.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -47,6 +47,7 @@ impl Display for Advice {
     }
 }
 
+/// Returns a recommendation against a bottleneck with this cause.
 fn relief(cause: Cause) -> &'static str {
     match cause {
         Cause::Connection => {

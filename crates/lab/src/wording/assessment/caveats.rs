@@ -1,4 +1,5 @@
-//! Sentences of caveats: what may not be concluded, and why.
+//! Writes the caveats of an assessment. A caveat names a conclusion that the results do not
+//! support, and the reason.
 
 use lab_model::results::Finding;
 use lab_model::results::capacity::CapacityResult;
@@ -77,7 +78,7 @@ impl AssessmentText<'_> {
             ),
             Caveat::FewCalls { sources, methods } => format!(
                 "The p99 of {} is uncertain in {}, because each method has fewer than {} calls.",
-                listed(methods),
+                join_names(methods),
                 self.list(sources),
                 count(CALLS_MIN)
             ),
@@ -116,13 +117,13 @@ impl AssessmentText<'_> {
             ),
             Caveat::Refused { comparison } => {
                 let comparison = &self.evidence.comparisons[*comparison];
-                let refused = comparison.result.mismatches.iter();
-                let refused = refused.filter(|mismatch| mismatch.weight == Weight::Refuse);
-                let what: Vec<String> = refused.map(|mismatch| mismatch.what.clone()).collect();
+                let mismatches = comparison.result.mismatches.iter();
+                let fatal = mismatches.filter(|mismatch| mismatch.weight == Weight::Refuse);
+                let facts: Vec<String> = fatal.map(|mismatch| mismatch.what.clone()).collect();
                 format!(
                     "The variants of {} may not be compared, because they differ in {}.",
                     comparison.label,
-                    listed(&what)
+                    join_names(&facts)
                 )
             }
             Caveat::CannotTell { comparison, variant, figures, total } => format!(
@@ -164,19 +165,22 @@ impl AssessmentText<'_> {
         }
     }
 
+    /// Returns the result of a run, or `None` if the source is another kind of result.
     fn run(&self, source: Source) -> Option<&RunResult> {
         let Source::Run { system, run } = source else { return None };
         Some(&self.evidence.systems[system].runs[run].result)
     }
 
+    /// Returns the result of a capacity search, or `None` if the source is another kind of result.
     fn search(&self, source: Source) -> Option<&CapacityResult> {
         let Source::Search { system, search } = source else { return None };
         Some(&self.evidence.systems[system].searches[search].result)
     }
 
+    /// Returns the first bottleneck of a run or a capacity search.
     fn bottleneck(&self, source: Source) -> Option<&Finding> {
-        let of_run = self.run(source).and_then(|run| run.bottleneck.as_ref());
-        of_run.or(self.search(source).and_then(|search| search.bottleneck.as_ref()))
+        let run_bottleneck = self.run(source).and_then(|run| run.bottleneck.as_ref());
+        run_bottleneck.or(self.search(source).and_then(|search| search.bottleneck.as_ref()))
     }
 
     /// Returns the highest passing rate of a capacity search.
@@ -185,7 +189,8 @@ impl AssessmentText<'_> {
         rate(pass.unwrap_or(0.0))
     }
 
-    /// Returns the first reason of the verdict of the first run.
+    /// Returns the first reason of the verdict of the first run, after a colon. Returns an empty
+    /// text if there is no run or no reason.
     fn reason(&self, sources: &[Source]) -> String {
         let run = sources.iter().find_map(|source| self.run(*source));
         let reason = run.and_then(|run| run.verdict.reasons.first());
@@ -197,19 +202,20 @@ impl AssessmentText<'_> {
         let labels: Vec<String> =
             sources.iter().map(|source| self.label(*source).to_owned()).collect();
         let system = sources.first().map_or("", |source| self.system_name_of_source(*source));
-        format!("{system} ({})", listed(&labels))
+        format!("{system} ({})", join_names(&labels))
     }
 }
 
-/// Joins names with commas; further names are counted.
-fn listed(names: &[String]) -> String {
+/// Joins names with commas. Only the number of names beyond [`LISTED_MAX`] is written.
+fn join_names(names: &[String]) -> String {
     join_first(names, LISTED_MAX, ", ")
 }
 
+/// Describes the facts in which plans or systems differ.
 fn differ_in(facts: &[Fact], subject: &str) -> String {
     let names: Vec<String> = facts.iter().map(ToString::to_string).collect();
     match names.is_empty() {
         true => format!("{subject} differ"),
-        false => format!("{subject} differ in {}", listed(&names)),
+        false => format!("{subject} differ in {}", join_names(&names)),
     }
 }

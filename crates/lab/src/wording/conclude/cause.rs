@@ -1,46 +1,46 @@
-//! Conclusions from page cache counters: whether a cold cache explains a slow start, whether a
-//! block costs both variants the same work, and which variant reads less. A bin is a range of block
-//! heights.
+//! Draws conclusions from page cache counters. They answer three questions: Does a cold cache
+//! explain a slow start? Does a block cost both variants the same work? Which variant reads less? A
+//! bin is a range of block heights.
 
 use lab_model::results::study::{About, Conclusion, RunRow, VariantRow};
 
 use super::conclusion;
 use crate::wording::number::{count, percent, short};
 
-/// Ratios of the rates of two variants from which the start of the slower one is slow. The second
-/// is used if the first bin does not reach the first ratio.
-const SLOW: [f64; 2] = [1.5, 1.1];
-/// Relative difference of accesses per block up to which the work is the same.
-const SAME_WORK: f64 = 0.05;
-/// Minimum share of bins with the same work at which the work is the same overall.
-const SAME_BINS: f64 = 0.8;
-/// Ratio of reads per block from which a difference is reported.
-const FEWER: f64 = 1.25;
+/// Smallest ratios of the rates of two variants in the bins of a slow start. The second ratio is
+/// used if the first bin does not reach the first ratio.
+const SLOW_RATIOS: [f64; 2] = [1.5, 1.1];
+/// Largest relative difference of accesses per block at which the work is the same.
+const SAME_WORK_MAX: f64 = 0.05;
+/// Smallest share of bins with the same work at which the work is the same overall.
+const SAME_BINS_MIN: f64 = 0.8;
+/// Smallest ratio of reads per block that is reported as a difference.
+const FEWER_READS_RATIO: f64 = 1.25;
 
-/// Checks if a cold cache explains a slow start of `slow` compared with `quick`: its hit ratio
-/// would be lower at the start than later.
+/// Checks if a cold cache explains a slow start of `slow` compared with `quick`. In that case its
+/// hit ratio is lower at the start than later. `None` if `slow` has no slow start.
 pub(super) fn explain_slow_start(
     bin: u64,
     slow: &VariantRow,
     quick: &VariantRow,
 ) -> Option<Conclusion> {
     let rates = |index: usize| value_at(&slow.rates, index).zip(value_at(&quick.rates, index));
-    let start_bins = SLOW.into_iter().find_map(|factor| {
+    let start_bins = SLOW_RATIOS.into_iter().find_map(|factor| {
         let is_slower =
             |index: &usize| rates(*index).is_some_and(|(slow, quick)| quick >= factor * slow);
         let bins = (0..slow.rates.len()).take_while(is_slower).count();
         (bins > 0).then_some(bins)
     })?;
-    // A variant that is slower all the way has no slow start.
+    // If a variant is slower in all bins, its start is not the reason.
     let is_faster = |index| rates(index).is_some_and(|(slow, quick)| slow > quick);
     if !(start_bins..slow.rates.len()).any(is_faster) {
         return None;
     }
     let (start_low, start_high) = range_of(slow.hit_ratios.iter().take(start_bins))?;
     let (later_low, later_high) = range_of(slow.hit_ratios.iter().skip(start_bins))?;
-    let times = rate_over(quick, start_bins)? / rate_over(slow, start_bins)?;
-    let begin = format!(
-        "below {} {} is {times:.1} times slower than {}",
+    let rate_ratio = rate_over(quick, start_bins)? / rate_over(slow, start_bins)?;
+    let observation = format!(
+        "below {} {} is {rate_ratio:.1} times slower than {}",
         count(start_bins as u64 * bin),
         slow.name,
         quick.name
@@ -49,31 +49,30 @@ pub(super) fn explain_slow_start(
     let (low, high) = (percent(start_low), percent(start_high));
     let text = if start_low >= later_high {
         format!(
-            "{begin}, although its hit ratio is highest there ({low} or more, {later}): cache warm-up \
+            "{observation}, although its hit ratio is highest there ({low} or more, {later}): cache warm-up \
              is not the cause of its slow start"
         )
     } else if start_high < later_low {
         format!(
-            "{begin}, and its hit ratio is lowest there (at most {high}, {later}): cache warm-up may \
+            "{observation}, and its hit ratio is lowest there (at most {high}, {later}): cache warm-up may \
              be the cause of its slow start"
         )
     } else {
         format!(
-            "{begin} at hit ratios that it also has later ({low} to {high}, {later}): cannot tell \
+            "{observation} at hit ratios that it also has later ({low} to {high}, {later}): cannot tell \
              whether cache warm-up is the cause of its slow start"
         )
     };
     Some(conclusion(About::Cause, text))
 }
 
-/// Returns the lowest and the highest of the known values; none if none is known.
+/// Returns the lowest and the highest of the known values, or `None` if no value is known.
 fn range_of<'a>(values: impl Iterator<Item = &'a Option<f64>> + Clone) -> Option<(f64, f64)> {
     let known = values.flatten().copied();
     known.clone().reduce(f64::min).zip(known.reduce(f64::max))
 }
 
-/// Returns the rate of a variant over its first bins: the sum of blocks of all runs ÷ the sum of
-/// seconds.
+/// Returns the blocks per second of a variant over its first bins and all its runs.
 fn rate_over(variant: &VariantRow, bins: usize) -> Option<f64> {
     let first_bins = || variant.runs.iter().flat_map(|run| run.bins.iter().take(bins));
     let blocks: f64 = first_bins().map(|bin| bin.blocks as f64).sum();
@@ -81,13 +80,13 @@ fn rate_over(variant: &VariantRow, bins: usize) -> Option<f64> {
     (seconds > 0.0).then(|| blocks / seconds)
 }
 
-/// Returns the value of a bin, if there is one.
+/// Returns the value of a bin, or `None` if it is unknown.
 fn value_at(values: &[Option<f64>], index: usize) -> Option<f64> {
     values.get(index).copied().flatten()
 }
 
-/// Checks if a block costs both variants the same number of page accesses. Only then is a
-/// difference of rates a difference of speed.
+/// Checks if a block costs both variants the same number of page accesses. If it does not, the
+/// variants may differ in their rates because they do different work.
 pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
     let pairs = a.pages_per_block.iter().zip(&b.pages_per_block).enumerate();
     let differences: Vec<(usize, f64)> = pairs
@@ -99,9 +98,9 @@ pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion>
     let same_work: Vec<f64> = differences
         .iter()
         .map(|(_, difference)| *difference)
-        .filter(|difference| *difference <= SAME_WORK)
+        .filter(|difference| *difference <= SAME_WORK_MAX)
         .collect();
-    let within = percent(same_work.iter().copied().fold(0.0, f64::max));
+    let largest_same = percent(same_work.iter().copied().fold(0.0, f64::max));
     let total = differences.len();
     let (index, largest) = differences.iter().copied().max_by(|x, y| x.1.total_cmp(&y.1))?;
     let bin = a.runs.first().and_then(|run| run.bins.get(index))?;
@@ -113,46 +112,48 @@ pub(super) fn compare_work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion>
     );
     let text = match () {
         () if same_work.len() == total => format!(
-            "the work per block is the same: page accesses per block agree within {within} in every \
+            "the work per block is the same: page accesses per block agree within {largest_same} in every \
              bin, so differences in blocks/s are real"
         ),
-        () if same_work.len() as f64 >= SAME_BINS * total as f64 => format!(
-            "the work per block is the same: page accesses per block agree within {within} in {} of {total} \
+        () if same_work.len() as f64 >= SAME_BINS_MIN * total as f64 => format!(
+            "the work per block is the same: page accesses per block agree within {largest_same} in {} of {total} \
              bins ({farthest}), so differences in blocks/s are real there",
             same_work.len()
         ),
         () => format!(
             "the work per block is not the same: page accesses per block agree within {} in {} of {total} bins \
              only ({farthest}), so differences in blocks/s may come from different work",
-            percent(SAME_WORK),
+            percent(SAME_WORK_MAX),
             same_work.len()
         ),
     };
     Some(conclusion(About::Work, text))
 }
 
-/// Names the variant that reads fewer pages per block, and states if it is faster there.
+/// Names the variant that reads fewer pages per block, and states if it is faster in the bins where
+/// it reads less. `faster` is true for the bins in which variant `a` is faster.
 pub(super) fn compare_reads(
     bin: u64,
     a: &VariantRow,
     b: &VariantRow,
     faster: &[Option<bool>],
 ) -> Option<Conclusion> {
-    let total = |variant: &VariantRow| {
-        let known = variant.runs.iter().filter_map(|run| run.accesses);
-        let pages: f64 = known.map(|accesses| accesses.miss as f64).sum();
-        // Blocks are counted until the tip, as accesses are.
+    let pages_per_block = |variant: &VariantRow| {
+        let accesses = variant.runs.iter().filter_map(|run| run.accesses);
+        let pages: f64 = accesses.map(|accesses| accesses.miss as f64).sum();
+        // The accesses are counted until the tip, so blocks are counted until the tip too.
         let last_height = |run: &RunRow| run.tip.map_or(run.height, |tip| tip.height);
         let blocks: f64 =
             variant.runs.iter().map(|run| (last_height(run) - run.height_first) as f64).sum();
         (blocks > 0.0 && variant.runs.iter().all(|run| run.accesses.is_some()))
             .then(|| pages / blocks)
     };
-    let (pages_a, pages_b) = (total(a)?, total(b)?);
-    let a_less = pages_a < pages_b;
-    let (less, more) = if a_less { (a, b) } else { (b, a) };
-    let (fewest_pages, most_pages) = if a_less { (pages_a, pages_b) } else { (pages_b, pages_a) };
-    if most_pages < FEWER * fewest_pages.max(f64::MIN_POSITIVE) {
+    let (pages_a, pages_b) = (pages_per_block(a)?, pages_per_block(b)?);
+    let a_reads_less = pages_a < pages_b;
+    let (less, more) = if a_reads_less { (a, b) } else { (b, a) };
+    let (fewest_pages, most_pages) =
+        if a_reads_less { (pages_a, pages_b) } else { (pages_b, pages_a) };
+    if most_pages < FEWER_READS_RATIO * fewest_pages.max(f64::MIN_POSITIVE) {
         return Some(conclusion(
             About::Cause,
             format!(
@@ -163,25 +164,25 @@ pub(super) fn compare_reads(
             ),
         ));
     }
-    let fewer = |index: &usize| {
+    let reads_fewer = |index: &usize| {
         let misses =
             value_at(&less.misses_per_block, *index).zip(value_at(&more.misses_per_block, *index));
-        misses.is_some_and(|(less, more)| FEWER * less < more)
+        misses.is_some_and(|(less, more)| FEWER_READS_RATIO * less < more)
     };
-    let bins: Vec<usize> = (0..faster.len()).filter(fewer).collect();
-    let agree = bins.iter().filter(|index| faster[**index] == Some(a_less)).count();
-    let times = if fewest_pages > 0.0 {
+    let bins: Vec<usize> = (0..faster.len()).filter(reads_fewer).collect();
+    let faster_bins = bins.iter().filter(|index| faster[**index] == Some(a_reads_less)).count();
+    let factor = if fewest_pages > 0.0 {
         format!("{} times ", short(most_pages / fewest_pages))
     } else {
         String::new()
     };
     let slower_bins: Vec<String> = bins
         .iter()
-        .filter(|index| faster[**index] == Some(!a_less))
+        .filter(|index| faster[**index] == Some(!a_reads_less))
         .map(|index| count(*index as u64 * bin))
         .collect();
     let mut text = format!(
-        "{} reads {times}fewer pages per block than {} ({} compared with {})",
+        "{} reads {factor}fewer pages per block than {} ({} compared with {})",
         less.name,
         more.name,
         short(fewest_pages),
@@ -189,9 +190,9 @@ pub(super) fn compare_reads(
     );
     if !bins.is_empty() {
         let bin_count = bins.len();
-        text += &format!(", and is faster in {agree} of the {bin_count} bins where it does");
+        text += &format!(", and is faster in {faster_bins} of the {bin_count} bins where it does");
     }
-    if !slower_bins.is_empty() && agree > 0 {
+    if !slower_bins.is_empty() && faster_bins > 0 {
         text += &format!(
             "; in those that begin at {} it is slower nevertheless: reading is not the limit there",
             slower_bins.join(", ")

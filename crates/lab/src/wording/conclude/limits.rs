@@ -1,13 +1,15 @@
-//! Limits of the data: the chain tip, runs that stop below it, and stalls.
+//! Writes the limits of the data: the chain tip, runs that stop below the tip, and stalls.
 
 use lab_model::results::study::{About, Against, Conclusion, RunRow, StudyResult};
 
 use super::conclusion;
 use crate::wording::number::{clock, count, join_first, plural, span};
 
-/// Largest number of runs that a sentence names.
+/// Maximum number of runs that a sentence names.
 const NAMED_MAX: usize = 4;
 
+/// Returns all runs with their names for sentences. If a variant has only one run, that run has the
+/// name of the variant.
 fn runs_with_names(result: &StudyResult) -> impl Iterator<Item = (String, &RunRow)> {
     let runs = result
         .variants
@@ -19,23 +21,22 @@ fn runs_with_names(result: &StudyResult) -> impl Iterator<Item = (String, &RunRo
     })
 }
 
-/// Names the variant that reached the tip first, and its lead.
+/// Names the variant that reached the tip first, and its lead. `None` if the lead is unknown.
 pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     let lead = against.tip?;
     let (first, other) = (&against.first, &against.other);
     let text = match lead.seconds {
         0.0 => format!("{first} and {other} reached the tip after {}", clock(lead.first)),
         seconds => {
-            let first_ahead = (first, lead.first, other, lead.other);
-            let (early, sooner, late, later) = match seconds > 0.0 {
-                true => first_ahead,
+            let (leader, leader_time, follower, follower_time) = match seconds > 0.0 {
+                true => (first, lead.first, other, lead.other),
                 false => (other, lead.other, first, lead.first),
             };
             format!(
-                "{early} reached the tip {} before {late}: after {} and {}",
+                "{leader} reached the tip {} before {follower}: after {} and {}",
                 span(seconds.abs()),
-                clock(sooner),
-                clock(later)
+                clock(leader_time),
+                clock(follower_time)
             )
         }
     };
@@ -46,20 +47,20 @@ pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
 /// above it.
 pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
-    let arrived: Vec<String> = runs_with_names(result)
+    let runs_at_tip: Vec<String> = runs_with_names(result)
         .filter_map(|(name, run)| {
             let tip = run.tip?;
             Some(format!("{name} at {} after {}", count(tip.height), clock(tip.elapsed)))
         })
         .collect();
-    if !arrived.is_empty() {
+    if !runs_at_tip.is_empty() {
         let text = format!(
             "at the tip a run only waits for new blocks, so its analysis ends there: {}",
-            join_first(&arrived, NAMED_MAX, "; ")
+            join_first(&runs_at_tip, NAMED_MAX, "; ")
         );
         conclusions.push(conclusion(About::Tip, text));
     }
-    let above: Vec<u64> = result
+    let heights_above_tip: Vec<u64> = result
         .heights
         .iter()
         .copied()
@@ -69,8 +70,8 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
             times.any(|time| time.height == *height && time.above_tip)
         })
         .collect();
-    if !above.is_empty() {
-        let heights: Vec<String> = above.into_iter().map(count).collect();
+    if !heights_above_tip.is_empty() {
+        let heights: Vec<String> = heights_above_tip.into_iter().map(count).collect();
         let text = format!(
             "target above the tip: {} did not exist yet when a run could have reached it; times to it \
              depend on the block time",
@@ -78,34 +79,35 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         );
         conclusions.push(conclusion(About::Tip, text));
     }
-    // An announcement in one log holds for all runs, because they sync the same chain.
+    // A height that one log announces applies to all runs, because they sync the same chain.
     let announced = runs_with_names(result).filter_map(|(_, run)| run.announced).max();
-    let halted: Vec<String> = runs_with_names(result)
+    let runs_below: Vec<String> = runs_with_names(result)
         .filter(|(_, run)| run.tip.is_none())
         .filter_map(|(name, run)| {
             let below = announced?.checked_sub(run.height).filter(|below| *below > 0)?;
             Some(format!("{name} ends at {}, {} blocks below it", count(run.height), count(below)))
         })
         .collect();
-    if let Some(announced) = announced.filter(|_| !halted.is_empty()) {
+    if let Some(announced) = announced.filter(|_| !runs_below.is_empty()) {
         let text = format!(
             "peers announced {} at most: {}",
             count(announced),
-            join_first(&halted, NAMED_MAX, "; ")
+            join_first(&runs_below, NAMED_MAX, "; ")
         );
         conclusions.push(conclusion(About::Tip, text));
     }
     conclusions
 }
 
-/// Describes the stalls of each run.
+/// Describes the stalls of each run: first the stalls that ended, then the stall at the end of the
+/// data.
 pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
     for (name, run) in runs_with_names(result) {
-        let closed: Vec<_> = run.stalls.iter().filter(|stall| !stall.open).collect();
-        let seconds: f64 = closed.iter().map(|stall| stall.seconds).sum();
-        if let Some(longest) = closed.iter().max_by(|x, y| x.seconds.total_cmp(&y.seconds)) {
-            let with_timeouts = closed.iter().filter(|stall| stall.timeouts > 0).count();
+        let ended: Vec<_> = run.stalls.iter().filter(|stall| !stall.open).collect();
+        let seconds: f64 = ended.iter().map(|stall| stall.seconds).sum();
+        if let Some(longest) = ended.iter().max_by(|x, y| x.seconds.total_cmp(&y.seconds)) {
+            let with_timeouts = ended.iter().filter(|stall| stall.timeouts > 0).count();
             let cause = match (with_timeouts, run.timeouts) {
                 (0, 0) => "the log reports no block that a peer did not deliver".to_owned(),
                 (0, _) => "none coincides with a block that a peer did not deliver".to_owned(),
@@ -113,13 +115,13 @@ pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
                     "{with_timeouts} coincide with blocks that peers did not deliver: network events"
                 ),
             };
-            let taken = match result.stalls_subtracted {
+            let treatment = match result.stalls_subtracted {
                 true => "subtracted from its times",
                 false => "included in its times",
             };
             let text = format!(
-                "{name} had {}, {} together, the longest of {} at {}; {cause}; they are {taken}",
-                plural((closed.len() + run.stalls_more) as u64, "stall"),
+                "{name} had {}, {} together, the longest of {} at {}; {cause}; they are {treatment}",
+                plural((ended.len() + run.stalls_more) as u64, "stall"),
                 span(seconds),
                 span(longest.seconds),
                 count(longest.height),

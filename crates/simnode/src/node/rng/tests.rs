@@ -5,7 +5,7 @@ use super::{Latency, NodeRng};
 fn sorted(latency: Latency) -> Vec<f64> {
     let mut rng = NodeRng::new(7);
     let mut times: Vec<_> =
-        (0..10_000).map(|_| rng.latency(latency).as_secs_f64() * 1_000.0).collect();
+        (0..10_000).map(|_| rng.draw_latency(latency).as_secs_f64() * 1_000.0).collect();
     times.sort_by(f64::total_cmp);
     times
 }

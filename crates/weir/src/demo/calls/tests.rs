@@ -7,12 +7,12 @@ use std::time::Duration;
 use simnode::rpc::{Reply, View, respond};
 use simnode::world::World;
 
-use super::{Kind, generate};
+use super::{CallKind, generate};
 use crate::demo::script;
 
 #[test]
 fn every_call_has_a_result() {
-    let world = World::new(script::world(7, Duration::from_secs(20))).unwrap();
+    let world = World::new(script::world_options(7, Duration::from_secs(20))).unwrap();
     let head = world.options().height_start + 18;
     let mut methods = BTreeMap::new();
     for index in 0..3000 {
@@ -30,11 +30,12 @@ fn every_call_has_a_result() {
 
 #[test]
 fn a_seed_gives_the_same_calls() {
-    let world = |seed| World::new(script::world(seed, Duration::from_secs(20))).unwrap();
-    let (one, same, other) = (world(1), world(1), world(2));
-    let calls = |world: &World| (0..50).map(|n| generate(world, 1000, 0, n)).collect::<Vec<_>>();
-    assert_eq!(calls(&one), calls(&same));
-    assert_ne!(calls(&one), calls(&other));
-    assert_eq!(calls(&one)[0].kind, Kind::Head);
-    assert_eq!(calls(&one)[1].kind, Kind::History);
+    let world = |seed| World::new(script::world_options(seed, Duration::from_secs(20))).unwrap();
+    let (first, same_seed, other_seed) = (world(1), world(1), world(2));
+    let calls =
+        |world: &World| (0..50).map(|index| generate(world, 1000, 0, index)).collect::<Vec<_>>();
+    assert_eq!(calls(&first), calls(&same_seed));
+    assert_ne!(calls(&first), calls(&other_seed));
+    assert_eq!(calls(&first)[0].kind, CallKind::Head);
+    assert_eq!(calls(&first)[1].kind, CallKind::History);
 }

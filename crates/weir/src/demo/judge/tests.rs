@@ -14,7 +14,7 @@ use crate::demo::script;
 #[test]
 fn wrong_responses_are_rejected() {
     let start = Instant::now();
-    let world = World::new(script::world(1, Duration::from_secs(20))).unwrap();
+    let world = World::new(script::world_options(1, Duration::from_secs(20))).unwrap();
     let world = Arc::new(world);
     let head = world.options().height_start;
     let (method, params) = ("eth_getBlockByNumber", "[\"latest\",false]");

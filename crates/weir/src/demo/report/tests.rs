@@ -3,7 +3,7 @@
 
 use expect_test::expect;
 
-use super::{LatencyByKind, LatencyByPath, NodeCounts, Quantiles, Report, milliseconds};
+use super::{LatencyByKind, LatencyByPath, NodeCounts, Quantiles, Report, format_ms};
 use crate::demo::paint::Paint;
 use crate::demo::watch::{Cause, Event};
 
@@ -141,6 +141,6 @@ fn the_table_of_a_bad_run() {
 
 #[test]
 fn times_have_units() {
-    let times = [None, Some(0.123), Some(45.67), Some(1234.5)].map(milliseconds);
+    let times = [None, Some(0.123), Some(45.67), Some(1234.5)].map(format_ms);
     assert_eq!(times, ["-", "0.12 ms", "45.7 ms", "1,235 ms"]);
 }

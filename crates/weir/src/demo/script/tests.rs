@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use simnode::schedule::Schedule;
 
-use super::{NodeEvent, steps, world};
+use super::{NodeEvent, steps, world_options};
 
 #[test]
 fn every_event_and_reorg_is_within_the_run() {
@@ -17,7 +17,7 @@ fn every_event_and_reorg_is_within_the_run() {
         assert_eq!(steps[0].event, NodeEvent::Freeze);
         assert_eq!(steps[4].event, NodeEvent::Recover);
 
-        let options = world(1, duration);
+        let options = world_options(1, duration);
         let schedule = Schedule::new(&options).unwrap();
         let blocks = duration.div_duration_f64(options.block_time) as u64;
         assert_eq!(schedule.reorgs().len(), 2);

@@ -81,14 +81,15 @@ pub(super) struct Logs {
 }
 
 fn parse_address(text: &str) -> Result<String, String> {
-    digits(text, 40).ok_or_else(|| "an address is 0x and 40 hexadecimal digits".to_owned())
+    parse_hex(text, 40).ok_or_else(|| "an address is 0x and 40 hexadecimal digits".to_owned())
 }
 
 fn parse_topic(text: &str) -> Result<String, String> {
-    digits(text, 64).ok_or_else(|| "a topic is 0x and 64 hexadecimal digits".to_owned())
+    parse_hex(text, 64).ok_or_else(|| "a topic is 0x and 64 hexadecimal digits".to_owned())
 }
 
-fn digits(text: &str, count: usize) -> Option<String> {
+/// Returns the text in lower case if it is `0x` and `count` hexadecimal digits.
+fn parse_hex(text: &str, count: usize) -> Option<String> {
     let digits = text.strip_prefix("0x")?;
     let is_valid = digits.len() == count && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_valid.then(|| text.to_ascii_lowercase())
@@ -110,20 +111,24 @@ impl Logs {
 
     /// Builds the log filter from the arguments.
     fn matcher(&self) -> Result<LogMatcher> {
-        let list = |texts: &[String]| {
+        let json_array = |texts: &[String]| {
             let texts: Vec<String> = texts.iter().map(|text| format!("\"{text}\"")).collect();
             format!("[{}]", texts.join(","))
         };
         let topics = [&self.topic0, &self.topic1, &self.topic2, &self.topic3];
         let count = topics.iter().rposition(|topics| !topics.is_empty()).map_or(0, |last| last + 1);
-        let topics: Vec<String> = topics[..count].iter().map(|topics| list(topics)).collect();
-        let filter =
-            format!(r#"{{"address":{},"topics":[{}]}}"#, list(&self.addresses), topics.join(","));
+        let topics: Vec<String> = topics[..count].iter().map(|topics| json_array(topics)).collect();
+        let filter = format!(
+            r#"{{"address":{},"topics":[{}]}}"#,
+            json_array(&self.addresses),
+            topics.join(",")
+        );
         LogMatcher::parse(filter.as_bytes()).map_err(|error| anyhow!("{error}"))
     }
 
-    /// Searches and prints the logs range by range. A range that exceeds the byte limit is split.
-    /// The outer error is a failed search, the inner one a failed write.
+    /// Searches and prints the logs range by range. Retries with fewer blocks if the logs of a
+    /// range exceed the byte limit. The outer error is a failed search, the inner error a failed
+    /// write.
     fn print(
         &self,
         reader: &mut Reader,
@@ -137,15 +142,15 @@ impl Logs {
         {
             return Ok(Err(error));
         }
-        let (mut next, mut blocks) = (from, BLOCKS_PER_SEARCH_MAX);
+        let (mut next_block, mut blocks) = (from, BLOCKS_PER_SEARCH_MAX);
         let mut logs = Vec::new();
-        while logs_left > 0 && next <= to {
-            let last = next.saturating_add(blocks - 1).min(to);
+        while logs_left > 0 && next_block <= to {
+            let last_block = next_block.saturating_add(blocks - 1).min(to);
             logs.clear();
             logs.push(b'[');
-            let bytes = if blocks == 1 { u64::MAX } else { BYTES_PER_SEARCH_MAX };
-            let limits = SearchLimits { bytes, ..SearchLimits::NONE };
-            match reader.write_logs(&mut logs, matcher, (next, last), limits) {
+            let bytes_max = if blocks == 1 { u64::MAX } else { BYTES_PER_SEARCH_MAX };
+            let limits = SearchLimits { bytes: bytes_max, ..SearchLimits::NONE };
+            match reader.write_logs(&mut logs, matcher, (next_block, last_block), limits) {
                 Ok(_) => {}
                 Err(ReadError::LimitExceeded(_)) => {
                     blocks = (blocks / 4).max(1);
@@ -166,14 +171,15 @@ impl Logs {
                 }
                 logs_left -= 1;
             }
-            let Some(following) = last.checked_add(1) else { break };
-            next = following;
+            let Some(following_block) = last_block.checked_add(1) else { break };
+            next_block = following_block;
             blocks = (blocks * 2).min(BLOCKS_PER_SEARCH_MAX);
         }
         Ok(Ok(()))
     }
 }
 
+/// Header of the CSV output.
 const COLUMNS: [&str; 11] = [
     "block_number",
     "block_hash",
@@ -188,16 +194,18 @@ const COLUMNS: [&str; 11] = [
     "data",
 ];
 
-/// Formats a log as a line of CSV. Only a malformed log needs quotes.
+/// Formats a log as a line of CSV, with quantities in decimal.
 fn csv_row(log: &[u8]) -> String {
     let names = ["blockNumber", "blockHash", "transactionIndex", "transactionHash", "logIndex"];
-    let numbers = [true, false, true, false, true];
+    let are_quantities = [true, false, true, false, true];
     let mut fields: Vec<String> = walk::fields_of(log, names)
         .into_iter()
-        .zip(numbers)
-        .map(|(raw, is_number)| match raw.filter(|_| is_number).and_then(quantity::from_value) {
-            Some(number) => number.to_string(),
-            None => csv_field(raw),
+        .zip(are_quantities)
+        .map(|(raw, is_quantity)| {
+            match raw.filter(|_| is_quantity).and_then(quantity::from_value) {
+                Some(number) => number.to_string(),
+                None => csv_field(raw),
+            }
         })
         .collect();
     let [address, topics, data] = walk::fields_of(log, ["address", "topics", "data"]);
@@ -208,6 +216,7 @@ fn csv_row(log: &[u8]) -> String {
     fields.join(",") + "\n"
 }
 
+/// Formats a JSON string as a field of CSV. Only a malformed log needs quotes.
 fn csv_field(raw: Option<&[u8]>) -> String {
     let text = raw.and_then(JsonString::from_value).map(|text| text.decode().into_owned());
     let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();

@@ -17,7 +17,8 @@ mod tests;
 /// Capacity of the queue; further lookups go to the upstreams.
 const QUEUE_MAX: usize = 1024;
 
-/// A lookup and the sender of its result. Dropping the sender means "not found".
+/// A lookup and the sender of its result. If the queue drops the sender, the caller gets no result
+/// and calls an upstream.
 pub(super) struct Job {
     pub query: IndexQuery,
     pub sender: oneshot::Sender<IndexResult>,
@@ -26,7 +27,7 @@ pub(super) struct Job {
 /// Connects callers and readers. `T` is a [`Job`] except in tests.
 pub(super) struct Queue<T = Job> {
     inner: Mutex<Inner<T>>,
-    /// Notifies readers that wait to reopen the index.
+    /// Wakes readers in [`Queue::wait_closed`] when the queue closes.
     closing: Condvar,
 }
 

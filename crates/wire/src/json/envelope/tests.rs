@@ -1,11 +1,12 @@
-//! Goal: the envelope of a text is the same for all chunks, and has only the kept members. Method:
-//! a table of difficult texts cut at every offset, random texts in random chunks, and a long
-//! response with an error at its end. `fuzz.rs` compares the parsed envelope with the parsed text.
+//! Goal: the envelope of a text is the same for chunks of any size, and contains only `id` and
+//! `error`. Method: a table of difficult texts cut at every offset, random texts in random chunks,
+//! and a long response with an error at its end. `fuzz.rs` compares the parsed envelope with the
+//! parsed text.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::fuzz::try_envelope;
+use crate::fuzz::check_envelope;
 
 fn envelope_of(text: &[u8]) -> String {
     let mut scanner = EnvelopeScanner::default();
@@ -14,7 +15,7 @@ fn envelope_of(text: &[u8]) -> String {
 }
 
 #[test]
-fn only_id_and_error_are_kept() {
+fn only_id_and_error_are_copied() {
     let check =
         |text: &str, expected: &str| assert_eq!(envelope_of(text.as_bytes()), expected, "{text}");
     check(
@@ -80,7 +81,7 @@ fn difficult_texts_have_one_envelope_for_all_chunks() {
         "{\"code\":1,\"code\":2}",
         "{\"data\":[1,2], \"code\":-5 }",
     ];
-    let frames = [
+    let contexts = [
         ("", ""),
         ("{\"id\":1,\"result\":", "}"),
         ("{\"result\":", ",\"id\":1}"),
@@ -94,11 +95,11 @@ fn difficult_texts_have_one_envelope_for_all_chunks() {
         ("[{\"id\":1,\"result\":1},{\"id\":2,\"result\":2},{\"id\":3,\"result\":3},", "]"),
         ("\u{feff}", ""),
     ];
-    for (prefix, suffix) in frames {
+    for (prefix, suffix) in contexts {
         for value in values {
             let text = format!("{prefix}{value}{suffix}").into_bytes();
             for end in 0..=text.len() {
-                try_envelope(&text[..end]);
+                check_envelope(&text[..end]);
             }
         }
     }
@@ -120,7 +121,7 @@ fn bytes_that_are_not_utf8_are_found() {
     for bytes in invalid {
         let text = [b"{\"id\":1,\"result\":\"".as_slice(), bytes, b"\"}"].concat();
         assert!(envelope_of(&text).contains('\0'), "{}", text.escape_ascii());
-        try_envelope(&text);
+        check_envelope(&text);
     }
 }
 
@@ -129,7 +130,7 @@ fn nesting_has_the_limit_of_the_scanner() {
     for depth in [DEPTH_CEILING - 1, DEPTH_CEILING] {
         let text = format!("{{\"id\":1,\"result\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(envelope_of(text.as_bytes()).contains('\0'), depth == DEPTH_CEILING);
-        try_envelope(text.as_bytes());
+        check_envelope(text.as_bytes());
     }
 }
 
@@ -187,8 +188,8 @@ proptest! {
             let offset = offset.index(text.len());
             text[offset] = byte;
         }
-        try_envelope(&text);
-        try_envelope(&text[1..]);
+        check_envelope(&text);
+        check_envelope(&text[1..]);
         let mut chunked = EnvelopeScanner::default();
         let (mut offset, mut sizes) = (0, sizes.into_iter().cycle());
         while offset < text.len() {

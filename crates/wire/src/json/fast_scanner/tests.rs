@@ -6,8 +6,8 @@ use super::*;
 use crate::json::simd;
 use crate::json::{DEPTH_CEILING, Scanner};
 
-/// Compares both. On a text whose names are searched, the fast scanner may give up, but must not
-/// change its state.
+/// Compares both scanners. The fast scanner may give up on a text whose names it checks, but must
+/// then leave its state unchanged.
 pub(in crate::json) fn assert_scanners_agree(text: &[u8], depth: usize) {
     for names_depth_max in [0, 1, DEPTH_CEILING] {
         let mut scanner = Scanner::with_names_depth(text, depth, names_depth_max);
@@ -20,9 +20,9 @@ pub(in crate::json) fn assert_scanners_agree(text: &[u8], depth: usize) {
             assert_eq!(end, expected_end, "{printed}");
         }
         let repeated = end.and(scanner.take_repeated());
-        assert_eq!(fast.repeated, repeated, "{printed}");
+        assert_eq!(fast.repeated_offset, repeated, "{printed}");
         assert_eq!(fast.names.len(), 0, "{printed}");
-        // The scanner reads also what the fast scanner gave up.
+        // The scanner also reads values on which the fast scanner gave up.
         let mut scanner = Scanner::with_names_depth(text, depth, names_depth_max);
         assert_eq!(scanner.value().ok().map(|_| scanner.offset()), expected_end, "{printed}");
     }
@@ -83,7 +83,7 @@ fn difficult_values_are_read_alike() {
 }
 
 #[test]
-fn damaged_texts_are_passed_alike() {
+fn damaged_texts_are_read_alike() {
     let text = format!(
         r#"{{"a":"0x{}","b":[{{"c":"\n{}","d":-1.5e3}},null,true],"é":"{}"}}"#,
         "0f".repeat(40),
@@ -104,7 +104,7 @@ fn damaged_texts_are_passed_alike() {
 }
 
 #[test]
-fn plain_values_are_not_left_to_the_cursor() {
+fn simple_values_are_not_left_to_the_scanner() {
     let names = |count: usize| {
         let members: Vec<String> =
             (0..count).map(|index| format!("\"n{index}\":[{index}]")).collect();
@@ -124,18 +124,22 @@ fn plain_values_are_not_left_to_the_cursor() {
 }
 
 #[test]
-fn blocks_have_a_bit_for_each_odd_byte() {
+fn blocks_have_a_bit_for_each_special_byte() {
     for seed in 0..=255u8 {
         let bytes: Vec<u8> = (0..300)
             .map(|offset: u32| (offset as u8).wrapping_mul(37).wrapping_add(seed) % 251)
             .collect();
         for offset in (0..=300).step_by(7) {
             for length in [0, 1, 63, 64, 65, 100, 128, 300] {
-                let run = &bytes[..length];
-                let expected = portable::special_block(run, offset);
-                assert_eq!(special_block(run, offset), expected, "{offset} {run:?}");
+                let input = &bytes[..length];
+                let expected = portable::find_special_block(input, offset);
+                assert_eq!(find_special_block(input, offset), expected, "{offset} {input:?}");
                 #[cfg(target_arch = "x86_64")]
-                assert_eq!(simd::special_block_baseline(run, offset), expected, "{offset} {run:?}");
+                assert_eq!(
+                    simd::find_special_block_baseline(input, offset),
+                    expected,
+                    "{offset} {input:?}"
+                );
             }
         }
     }
@@ -152,7 +156,7 @@ fn blocks_have_a_bit_for_each_odd_byte() {
 }
 
 #[test]
-fn the_end_of_a_plain_run_is_exact_at_every_place_and_byte() {
+fn the_first_special_byte_is_found_at_every_offset() {
     for length in 0..70usize {
         for byte in 0..=255u8 {
             let mut run = vec![b'a'; length];

@@ -112,7 +112,7 @@ fn nesting_has_a_limit_and_never_overflows() {
     assert!(validate(nested(DEPTH_CEILING).as_bytes(), usize::MAX).is_ok());
     let objects = "{\"a\":".repeat(100_000);
     assert!(matches!(error(objects), Some((_, SyntaxErrorKind::TooDeep(128)))));
-    // Siblings do not add up.
+    // Only arrays and objects within each other count for the limit.
     assert_eq!(error(format!("[{}1]", "[[]],".repeat(1000))), None);
 }
 
@@ -169,8 +169,8 @@ fn repeated_names_are_found_in_large_objects() {
     }
 }
 
-/// Work grows with the bytes, not with the square of the members: were it the square, 300,000
-/// members would take minutes.
+/// The time of a scan grows linearly with the bytes. If it grew with the square of the number of
+/// members, 300,000 members would take minutes.
 #[test]
 fn large_objects_take_linear_time() {
     let members: Vec<String> = (0..300_000).map(|number| format!(r#""{number}":0"#)).collect();
@@ -183,9 +183,9 @@ fn large_objects_take_linear_time() {
 fn members_and_elements_are_walked_with_their_bytes() {
     let text = br#" {"a" : [1, 2] ,"b\u0063":{"x":"]}"} , "d":-1e5 } "#;
     let mut scanned_members = Vec::new();
-    let mut scan = Scanner::new(text, 8);
-    scan.members(|name, value| scanned_members.push((name, value))).unwrap();
-    scan.finish().unwrap();
+    let mut scanner = Scanner::new(text, 8);
+    scanner.members(|name, value| scanned_members.push((name, value))).unwrap();
+    scanner.finish().unwrap();
     assert_eq!(walk::members(text).collect::<Vec<_>>(), scanned_members);
     let printed: Vec<(String, &str)> = scanned_members
         .iter()
@@ -292,7 +292,7 @@ proptest! {
     }
 
     #[test]
-    fn the_quick_pass_agrees_with_the_cursor(bytes in mutated_texts()) {
+    fn the_fast_scanner_agrees_with_the_scanner(bytes in mutated_texts()) {
         crate::json::fast_scanner::tests::assert_scanners_agree(&bytes, 4);
     }
 
@@ -301,10 +301,12 @@ proptest! {
         if let Ok((value, _)) = validate(&bytes, 128) {
             let mut elements = Vec::new();
             let mut members = Vec::new();
-            let mut scan = Scanner::new(value, 128);
+            let mut scanner = Scanner::new(value, 128);
             match value[0] {
-                b'[' => scan.elements(|scan| { elements.push(scan.value()?); Ok(true) }).unwrap(),
-                b'{' => scan.members(|name, value| members.push((name, value))).unwrap(),
+                b'[' => scanner
+                    .elements(|scanner| { elements.push(scanner.value()?); Ok(true) })
+                    .unwrap(),
+                b'{' => scanner.members(|name, value| members.push((name, value))).unwrap(),
                 _ => {}
             }
             prop_assert_eq!(walk::elements(value).collect::<Vec<_>>(), elements);
@@ -312,7 +314,7 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes, walking ends without a panic.
+    /// Walking over any bytes ends without a panic.
     #[test]
     fn walking_survives_anything(bytes in prop_oneof![mutated_texts(), prop::collection::vec(any::<u8>(), 0..60)]) {
         let _ = walk::elements(&bytes).count();

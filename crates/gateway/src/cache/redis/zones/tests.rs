@@ -9,7 +9,7 @@ fn reply(numbers: &[i64]) -> Value {
 #[test]
 fn a_reply_is_parsed_completely_or_refused() {
     let passed = parse_reply(&reply(&[1000, 0, 500, 990]), 1).unwrap();
-    assert_eq!((passed.now, passed.refused), (1000, None));
+    assert_eq!((passed.redis_now_ms, passed.refused), (1000, None));
     assert_eq!(passed.states[..], [Some(KeyState { excess: 500, last: 990 })]);
     let refused = parse_reply(&reply(&[1000, 2, 0, 1, -1, -1]), 2).unwrap();
     assert_eq!(refused.refused, Some(1));

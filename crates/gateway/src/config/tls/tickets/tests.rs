@@ -19,21 +19,21 @@ fn tickets(keys: &[u8], context: u8) -> Tickets {
     Tickets::new(keys, &[context; 32], HOUR)
 }
 
-fn made_by(keys: &[u8]) -> Vec<u8> {
+fn seal_with(keys: &[u8]) -> Vec<u8> {
     tickets(keys, 0).seal(b"session", NOW, NONCE).unwrap()
 }
 
 #[test]
 fn a_replica_with_the_same_file_opens_it() {
-    let ticket = made_by(&[1]);
+    let ticket = seal_with(&[1]);
     assert_eq!(tickets(&[1], 0).open(&ticket, NOW).unwrap(), b"session");
     assert!(!ticket.windows(7).any(|part| part == b"session"), "it is sealed");
 }
 
 #[test]
 fn keys_change_one_after_the_other() {
-    let old = made_by(&[1]);
-    let new = made_by(&[2, 1]);
+    let old = seal_with(&[1]);
+    let new = seal_with(&[2, 1]);
     let both = tickets(&[2, 1], 0);
     assert!(both.open(&old, NOW).is_some() && both.open(&new, NOW).is_some());
     assert!(tickets(&[1], 0).open(&new, NOW).is_none(), "the first key makes tickets");
@@ -42,12 +42,12 @@ fn keys_change_one_after_the_other() {
 
 #[test]
 fn other_client_settings_do_not_open_it() {
-    assert!(tickets(&[1], 1).open(&made_by(&[1]), NOW).is_none());
+    assert!(tickets(&[1], 1).open(&seal_with(&[1]), NOW).is_none());
 }
 
 #[test]
 fn its_age_is_bounded() {
-    let ticket = made_by(&[1]);
+    let ticket = seal_with(&[1]);
     let tickets = tickets(&[1], 0);
     for (at, is_accepted) in [
         (NOW, true),
@@ -77,7 +77,7 @@ fn key_files_have_one_of_two_sizes() {
 
 #[test]
 fn one_changed_bit_anywhere_spoils_it() {
-    let ticket = made_by(&[1]);
+    let ticket = seal_with(&[1]);
     let tickets = tickets(&[1], 0);
     for at in 0..ticket.len() {
         for bit in 0..8 {

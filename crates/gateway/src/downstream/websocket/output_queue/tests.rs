@@ -9,13 +9,14 @@ use wire::websocket::Role;
 use super::*;
 use crate::io::websocket::decoder::{Decoder, Event};
 
-/// A stream that accepts these numbers of bytes, one per call; then it is full.
-struct Narrow {
+/// A stream that accepts a limited number of bytes per call.
+struct SlowStream {
+    /// Number of bytes that each call accepts. The stream is full when the list is empty.
     write_sizes: VecDeque<usize>,
     written: Vec<u8>,
 }
 
-impl AsyncWrite for Narrow {
+impl AsyncWrite for SlowStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -55,8 +56,9 @@ fn body(bytes: usize) -> Body {
     Body { start: vec![b'<'; 7], middle: vec![b'm'; bytes].into(), end: b">" }
 }
 
-/// Decodes the written frames as the client does.
-fn messages(mut bytes: &[u8]) -> Vec<usize> {
+/// Decodes the written frames as the client does. Returns the lengths of the messages' middle
+/// parts.
+fn decode_lengths(mut bytes: &[u8]) -> Vec<usize> {
     let mut decoder = Decoder::new(Role::Client, 1 << 30, false);
     let mut lengths = Vec::new();
     while !bytes.is_empty() {
@@ -74,32 +76,33 @@ proptest! {
     #[test]
     fn frames_arrive_whole_and_in_order(
         lengths in prop::collection::vec(prop_oneof![0usize..300, 30_000usize..70_000], 1..20),
-        takes in prop::collection::vec(1usize..40_000, 0..40),
-        drops in any::<bool>(),
+        write_sizes in prop::collection::vec(1usize..40_000, 0..40),
+        drops_unsent in any::<bool>(),
     ) {
-        let mut out = OutputQueue::default();
-        lengths.iter().for_each(|length| out.push_text(body(*length)));
-        let mut stream = Narrow { write_sizes: takes.into(), written: Vec::new() };
+        let mut queue = OutputQueue::default();
+        lengths.iter().for_each(|length| queue.push_text(body(*length)));
+        let mut stream = SlowStream { write_sizes: write_sizes.into(), written: Vec::new() };
         let mut cx = Context::from_waker(Waker::noop());
-        while let Poll::Ready(wrote) = out.poll_write(&mut stream, &mut cx) {
-            if !wrote.unwrap() {
+        while let Poll::Ready(written) = queue.poll_write(&mut stream, &mut cx) {
+            if !written.unwrap() {
                 break;
             }
         }
-        prop_assert_eq!(out.blocked_since.is_some(), !out.is_empty());
-        if drops {
-            out.drop_unsent();
+        prop_assert_eq!(queue.blocked_since.is_some(), !queue.is_empty());
+        if drops_unsent {
+            queue.drop_unsent();
         }
-        let queued: usize = out.frames.iter().flatten().map(Bytes::len).sum();
-        prop_assert_eq!(out.queued_bytes, queued - out.written_bytes);
+        let queued: usize = queue.frames.iter().flatten().map(Bytes::len).sum();
+        prop_assert_eq!(queue.queued_bytes, queued - queue.written_bytes);
         stream.write_sizes = vec![usize::MAX; 200].into();
-        while !out.is_empty() {
-            prop_assert!(out.poll_write(&mut stream, &mut cx).is_ready());
+        while !queue.is_empty() {
+            prop_assert!(queue.poll_write(&mut stream, &mut cx).is_ready());
         }
-        prop_assert_eq!((out.queued_bytes, out.written_bytes, out.blocked_since), (0, 0, None));
-        let arrived = messages(&stream.written);
+        prop_assert_eq!((queue.queued_bytes, queue.written_bytes), (0, 0));
+        prop_assert_eq!(queue.blocked_since, None);
+        let arrived = decode_lengths(&stream.written);
         prop_assert!(arrived.len() <= lengths.len());
         prop_assert_eq!(&arrived[..], &lengths[..arrived.len()]);
-        prop_assert!(drops || arrived.len() == lengths.len());
+        prop_assert!(drops_unsent || arrived.len() == lengths.len());
     }
 }

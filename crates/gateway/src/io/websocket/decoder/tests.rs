@@ -16,12 +16,12 @@ enum OwnedEvent {
     Close(Option<u16>),
 }
 
-const MAX: usize = 300;
+const MESSAGE_BYTES_MAX: usize = 300;
 
-fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<OwnedEvent>, Option<ProtocolError>) {
-    let mut decoder = Decoder::new(role, MAX, false);
+fn read(role: Role, bytes: &[u8], piece_bytes: usize) -> (Vec<OwnedEvent>, Option<ProtocolError>) {
+    let mut decoder = Decoder::new(role, MESSAGE_BYTES_MAX, false);
     let mut events = Vec::new();
-    for piece in bytes.chunks(step) {
+    for piece in bytes.chunks(piece_bytes) {
         let mut used_bytes = 0;
         loop {
             match decoder.next(&piece[used_bytes..]) {
@@ -47,9 +47,9 @@ fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<OwnedEvent>, Option<Proto
 
 /// Decodes in pieces of several sizes, which must not change the result.
 fn check(role: Role, bytes: &[u8], expected: &[OwnedEvent], fault: Option<ProtocolError>) {
-    for step in [1, 2, 3, 5, 8, 13, 64, usize::MAX] {
-        let read = read(role, bytes, step.min(bytes.len().max(1)));
-        assert_eq!(read, (expected.to_vec(), fault), "in pieces of {step}: {bytes:x?}");
+    for piece_bytes in [1, 2, 3, 5, 8, 13, 64, usize::MAX] {
+        let read = read(role, bytes, piece_bytes.min(bytes.len().max(1)));
+        assert_eq!(read, (expected.to_vec(), fault), "in pieces of {piece_bytes}: {bytes:x?}");
     }
 }
 
@@ -101,7 +101,7 @@ fn lengths_at_their_edges() {
 
 #[test]
 fn oversized_messages_are_skipped() {
-    let long = [b"{\"id\":7,", &[b' '; MAX][..]].concat();
+    let long = [b"{\"id\":7,", &[b' '; MESSAGE_BYTES_MAX][..]].concat();
     let head = OwnedEvent::TooLarge(long[..OVERSIZED_HEAD_BYTES].to_vec());
     let mut bytes = frame(0x81, &long);
     bytes.extend(frame(0x81, b"next"));
@@ -112,11 +112,15 @@ fn oversized_messages_are_skipped() {
     bytes.extend(frame(0x80, &[b' '; 50]));
     bytes.extend(frame(0x81, b"next"));
     check(Role::Client, &bytes, &[OwnedEvent::Ping(vec![]), head, message(b"next")], None);
-    // A header alone takes little memory: none of the announced 2^62 bytes arrived.
+    // A header alone allocates little memory, although it announces 2^62 bytes.
     let mut decoder = Decoder::new(Role::Client, usize::MAX, false);
     let header = [b"\x82\x7f", &(1_u64 << 62).to_be_bytes()[..]].concat();
     assert_eq!(decoder.next(&header).unwrap(), (10, None));
-    assert!(decoder.gap().is_some_and(|(body, _)| body.capacity() <= 2 * PREALLOCATED_BYTES_MAX));
+    assert!(
+        decoder
+            .direct_read_buffer()
+            .is_some_and(|(body, _)| body.capacity() <= 2 * PREALLOCATED_BYTES_MAX)
+    );
 }
 
 #[test]
@@ -181,14 +185,14 @@ fn the_first_frame_marks_a_compressed_message() {
         [&[first, 0x80 | payload.len() as u8][..], &key, payload].concat()
     };
     let read = |bytes: &[u8]| {
-        let mut decoder = Decoder::new(Role::Server, MAX, true);
+        let mut decoder = Decoder::new(Role::Server, MESSAGE_BYTES_MAX, true);
         let mut used_bytes = 0;
         loop {
             let (used, event) = decoder.next(&bytes[used_bytes..])?;
             used_bytes += used;
             match event {
-                Some(Event::Compressed { payload, text }) => {
-                    return Ok(Some((payload.to_vec(), text)));
+                Some(Event::Compressed { payload, is_text }) => {
+                    return Ok(Some((payload.to_vec(), is_text)));
                 }
                 Some(_) => {}
                 None => return Ok(None),
@@ -226,16 +230,16 @@ fn reasons_for_closing() {
 fn a_server_takes_only_utf8_as_text() {
     let key = Some([9, 8, 7, 6]);
     let text = "\u{3ba}\u{1f49b}".as_bytes();
-    for (op, payload, fine) in [
+    for (opcode, payload, is_valid) in [
         (Opcode::Text, text, true),
         (Opcode::Text, &text[..3], false),
         (Opcode::Binary, &text[..3], true),
     ] {
         let mut bytes = Vec::new();
-        write_frame(&mut bytes, op, payload, key);
+        write_frame(&mut bytes, opcode, payload, key);
         let events = [message(payload)];
-        let fault = (!fine).then_some(ProtocolError::Utf8);
-        check(Role::Server, &bytes, &events[..usize::from(fine)], fault);
+        let fault = (!is_valid).then_some(ProtocolError::Utf8);
+        check(Role::Server, &bytes, &events[..usize::from(is_valid)], fault);
     }
 }
 
@@ -243,13 +247,13 @@ fn a_server_takes_only_utf8_as_text() {
 fn the_rest_of_a_long_frame_is_read_in_place() {
     let payload: Vec<u8> = (0..250).collect();
     let bytes = frame(0x82, &payload);
-    let mut decoder = Decoder::new(Role::Client, MAX, false);
+    let mut decoder = Decoder::new(Role::Client, MESSAGE_BYTES_MAX, false);
     assert_eq!(decoder.next(&bytes[..50]).unwrap(), (50, None));
-    let (body, left) = decoder.gap().unwrap();
-    assert_eq!(left, bytes.len() - 50);
+    let (body, missing) = decoder.direct_read_buffer().unwrap();
+    assert_eq!(missing, bytes.len() - 50);
     body.extend_from_slice(&bytes[50..]);
-    decoder.record_filled(left);
-    assert!(decoder.gap().is_none());
+    decoder.record_direct_read(missing);
+    assert!(decoder.direct_read_buffer().is_none());
     let (used, event) = decoder.next(b"").unwrap();
     assert_eq!(used, 0);
     assert!(matches!(event, Some(Event::Message(Payload::Owned(whole))) if *whole == *payload));

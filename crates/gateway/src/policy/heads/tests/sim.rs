@@ -1,6 +1,7 @@
-//! Goal: with at most one faulty upstream of three, the served head is always a true one, goes back
-//! only for a true reorg, and marks cover all reads from any upstream. Method: seeded runs of a
-//! growing chain with reorgs; its upstreams follow late, freeze, lie, or fork.
+//! Goal: with at most one faulty upstream of three, the served head is always a block of the true
+//! chain, and goes back only for a reorg of that chain. Every read that a reorg has made wrong is
+//! recognised as invalid. Method: seeded runs of a growing chain with reorgs. Upstreams follow the
+//! chain late, freeze, lie, or fork.
 
 use super::*;
 
@@ -8,12 +9,18 @@ const NODES: usize = 3;
 const STEPS: usize = 400;
 const SEEDS: u64 = 150;
 
+/// Behaviour of the faulty upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
+    /// The upstream is honest.
     None,
+    /// Its head does not change.
     Frozen,
+    /// It reports its head at a height that is 1,000 too high.
     LyingNumber,
+    /// It extends a branch that no other upstream has.
     OwnFork,
+    /// It responds to no poll.
     Silent,
 }
 
@@ -30,32 +37,44 @@ impl Random {
 /// A value that a client read from an upstream about a height, and the state needed to judge it.
 struct Read {
     upstream: usize,
-    at_poll: u64,
+    /// Number of polls of the upstream before the read.
+    polls_before: u64,
+    /// Generation of the view at the read.
     generation: u64,
     number: u64,
     hash: Hash,
 }
 
+/// A true chain, three upstreams that follow it, and a tracker of the upstreams.
 struct Sim {
     random: Random,
     tracker: HeadTracker,
     now: Duration,
-    truth: Vec<Hash>,
+    /// Hashes of the true chain, by height.
+    true_chain: Vec<Hash>,
+    /// Hashes of all blocks that were on the true chain at any time.
     ever_true: std::collections::HashSet<Hash>,
+    /// The chain of each upstream.
     chains: Vec<Vec<Hash>>,
+    /// Number of polls of each upstream.
     polls: Vec<u64>,
+    /// Index of the upstream with the flaw.
     faulty: usize,
     flaw: Flaw,
     reads: Vec<Read>,
+    /// Number of forks so far, which makes the hashes of each fork different.
     forks: u64,
+    /// The last served head.
     served: Option<Head>,
+    /// Number of checks of a read.
     checked: u64,
+    /// Number of reorgs of the true chain.
     reorgs: u64,
 }
 
 impl Sim {
     fn new(seed: u64) -> Self {
-        let truth: Vec<Hash> = (0..50).map(|number| hash(b'a', number)).collect();
+        let true_chain: Vec<Hash> = (0..50).map(|number| hash(b'a', number)).collect();
         let settings = HeadSettings {
             window: 64,
             finality: Finality::FromUpstreams,
@@ -68,9 +87,9 @@ impl Sim {
             random: Random(seed),
             tracker: HeadTracker::new(settings, NODES),
             now: Duration::from_secs(1),
-            ever_true: truth.iter().copied().collect(),
-            chains: vec![truth.clone(); NODES],
-            truth,
+            ever_true: true_chain.iter().copied().collect(),
+            chains: vec![true_chain.clone(); NODES],
+            true_chain,
             polls: vec![0; NODES],
             faulty: 0,
             flaw: Flaw::None,
@@ -103,20 +122,21 @@ impl Sim {
 
     /// Drops `depth` blocks from the true chain and adds one more than that.
     fn grow(&mut self, depth: u64) {
-        self.truth.truncate(self.truth.len() - depth as usize);
+        self.true_chain.truncate(self.true_chain.len() - depth as usize);
         self.reorgs += u64::from(depth > 0);
         self.forks += u64::from(depth > 0);
         for _ in 0..=depth {
-            let block = hash(self.forks as u8, self.truth.len() as u64);
-            self.truth.push(block);
+            let block = hash(self.forks as u8, self.true_chain.len() as u64);
+            self.true_chain.push(block);
             self.ever_true.insert(block);
         }
     }
 
-    /// The former faulty upstream recovers first, so that two are never at fault.
+    /// Gives a random upstream a random flaw. The former faulty upstream recovers first, so at most
+    /// one upstream is faulty at a time.
     fn change_flaw(&mut self) {
         self.flaw = Flaw::None;
-        self.chains[self.faulty] = self.truth.clone();
+        self.chains[self.faulty] = self.true_chain.clone();
         self.poll(self.faulty);
         self.faulty = self.random.below(NODES as u64) as usize;
         let flaws = [Flaw::None, Flaw::Frozen, Flaw::LyingNumber, Flaw::OwnFork, Flaw::Silent];
@@ -137,7 +157,7 @@ impl Sim {
             }
             Flaw::None | Flaw::LyingNumber | Flaw::Silent => {
                 if self.random.below(4) > 0 {
-                    self.chains[upstream] = self.truth.clone();
+                    self.chains[upstream] = self.true_chain.clone();
                 }
             }
         }
@@ -175,7 +195,7 @@ impl Sim {
         }
     }
 
-    /// Reads a value without a block from an upstream that the view allows.
+    /// Reads a value, whose response names no block, from an upstream that the view allows.
     fn read(&mut self) {
         let view = self.tracker.view();
         let upstream = self.random.below(NODES as u64) as usize;
@@ -183,12 +203,13 @@ impl Sim {
         let number = head.number - self.random.below(6);
         let Some(&hash) = self.chains[upstream].get(number as usize) else { return };
         if view.upstreams[upstream].head.is_some_and(|head| head >= number) {
-            let at_poll = self.polls[upstream];
+            let polls_before = self.polls[upstream];
             let generation = view.generation;
-            self.reads.push(Read { upstream, at_poll, generation, number, hash });
+            self.reads.push(Read { upstream, polls_before, generation, number, hash });
         }
     }
 
+    /// Checks the served head and all stored reads against the true chain.
     fn judge(&mut self) {
         let view = self.tracker.view();
         if let Some(head) = view.head {
@@ -197,18 +218,23 @@ impl Sim {
                 "served a block that was never true: {head:?}"
             );
             if let Some(former) = self.served.filter(|former| head.number < former.number) {
-                let still = self.truth.get(former.number as usize) == Some(&former.hash);
-                assert!(!still, "the head went back from {former:?} to {head:?} without a reorg");
+                let is_still_true =
+                    self.true_chain.get(former.number as usize) == Some(&former.hash);
+                assert!(
+                    !is_still_true,
+                    "the head went back from {former:?} to {head:?} without a reorg"
+                );
             }
             self.served = Some(head);
         }
         for read in &self.reads {
             // A change of an upstream is unknown until its next poll.
-            let polled_since = self.polls[read.upstream] > read.at_poll;
+            let polled_since = self.polls[read.upstream] > read.polls_before;
             // Changes of a silent or lying upstream become known only when it recovers.
-            let unknown = matches!(self.flaw_of(read.upstream), Flaw::Silent | Flaw::LyingNumber);
+            let is_state_unknown =
+                matches!(self.flaw_of(read.upstream), Flaw::Silent | Flaw::LyingNumber);
             if polled_since
-                && !unknown
+                && !is_state_unknown
                 && view.valid_since(read.generation, read.number)
                 && let Some(served) = view.canonical(read.number)
             {
@@ -222,18 +248,18 @@ impl Sim {
     }
 
     /// Makes all upstreams honest and polls them: the head must be the true one.
-    fn elect_and_serve(&mut self) {
+    fn settle(&mut self) {
         self.flaw = Flaw::None;
         for _ in 0..30 {
             self.now += Duration::from_millis(500);
             for upstream in 0..NODES {
-                self.chains[upstream] = self.truth.clone();
+                self.chains[upstream] = self.true_chain.clone();
                 self.poll(upstream);
             }
             self.judge();
         }
         let view = self.tracker.view();
-        assert_eq!(view.head.map(|head| head.hash), self.truth.last().copied());
+        assert_eq!(view.head.map(|head| head.hash), self.true_chain.last().copied());
         assert!(
             view.upstreams.iter().all(|upstream| upstream.at_head && upstream.consistent),
             "{:?}",
@@ -254,7 +280,7 @@ fn one_faulty_upstream_of_three_never_shows() {
             let run = std::panic::AssertUnwindSafe(|| sim.step());
             assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, step {step}");
         }
-        let run = std::panic::AssertUnwindSafe(|| sim.elect_and_serve());
+        let run = std::panic::AssertUnwindSafe(|| sim.settle());
         assert!(std::panic::catch_unwind(run).is_ok(), "seed {seed}, settling");
         checked += sim.checked;
         reorgs += sim.reorgs;

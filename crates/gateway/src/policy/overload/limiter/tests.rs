@@ -1,7 +1,7 @@
-//! Goal: the limiter finds the capacity of all kinds of upstreams, recovers after trouble, and does
-//! nothing while no call waits. Method: upstreams with slots and several kinds of service times in
-//! virtual time, behind the limiter and a short queue. Measured are the used share of the capacity,
-//! and the latency beyond the service time.
+//! Goal: the limiter finds the capacity of all kinds of upstreams, recovers after failures, and
+//! does nothing while no call waits. Method: simulated upstreams with several kinds of service
+//! times, behind the limiter and a short queue, in virtual time. The tests measure the used share
+//! of the capacity, the limit and the latency.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,12 +9,13 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::*;
 use crate::policy::overload::queue::STANDING_AFTER;
 
-/// Most calls that wait for the limiter; the rest is shed.
+/// Maximum number of calls that wait for permits. Further calls are shed.
 const QUEUE_MAX: usize = 50;
 
 /// Seconds after which clients give up.
 const PATIENCE: f64 = 1.0;
 
+/// Returns a service time in seconds for a mean service time.
 type Service = fn(&mut Random, f64) -> f64;
 
 struct Random(u64);
@@ -33,38 +34,50 @@ impl Random {
     }
 }
 
-/// Calls of one method: their share of all calls, and the seconds that one takes.
+/// Calls of one method.
 #[derive(Clone, Copy)]
 struct Kind {
+    /// Their share of all calls.
     share: f64,
+    /// Their mean service time.
     seconds: f64,
     service: Service,
 }
 
+/// Returns calls with a fixed service time.
 fn fixed(share: f64, seconds: f64) -> Kind {
     Kind { share, seconds, service: |_, seconds| seconds }
 }
 
+/// Returns calls with exponentially distributed service times.
 fn random(share: f64, mean: f64) -> Kind {
     Kind { share, seconds: mean, service: |random, mean| random.exponential(mean) }
 }
 
+/// An upstream that processes a fixed number of calls at once.
 struct Upstream {
+    /// Number of calls that the upstream processes at once.
     slots: usize,
     /// Factor on all service times.
     slowness: f64,
+    /// Number of calls in process.
     busy: usize,
+    /// Calls that wait for a slot.
     waiting: VecDeque<Call>,
 }
 
+/// A call with its times in seconds.
 #[derive(Clone, Copy)]
 struct Call {
+    /// Index in [`Sim::kinds`].
     kind: usize,
     arrived: f64,
     sent: f64,
+    /// The limiter's epoch when the call was sent.
     epoch: u32,
 }
 
+/// Upstreams behind a limiter and a queue. All times are seconds of virtual time.
 struct Sim {
     limiter: Limiter,
     random: Random,
@@ -75,11 +88,14 @@ struct Sim {
     /// Arrival times of the waiting calls.
     queue: VecDeque<f64>,
     queue_max: usize,
+    /// Calls in process: end in nanoseconds, index of the upstream, and index in `calls`.
     ends: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    /// All calls that were ever in process.
     calls: Vec<Call>,
     next_arrival: f64,
-    /// True for round robin instead of the less busy of two upstreams.
-    in_turn: bool,
+    /// True for round robin. False for the less busy of two random upstreams.
+    round_robin: bool,
+    /// Number of calls sent by round robin.
     turn: usize,
     /// Mean seconds between pauses of the machine: nothing happens for a tenth of a second, then
     /// everything at once.
@@ -94,11 +110,13 @@ struct Sim {
 struct Measured {
     /// Responses per second.
     rate: f64,
+    /// Mean limit, over all responses.
     limit_mean: f64,
-    /// Latency at upstreams, in seconds.
+    /// Median latency at upstreams, in seconds.
     p50: f64,
+    /// Number of shed calls.
     shed: usize,
-    /// Responses per second within [`PATIENCE`] of the call's arrival.
+    /// Responses per second that arrive within [`PATIENCE`] of the call's arrival.
     in_time: f64,
 }
 
@@ -119,7 +137,7 @@ impl Sim {
             ends: BinaryHeap::new(),
             calls: Vec::new(),
             next_arrival: 0.0,
-            in_turn: false,
+            round_robin: false,
             turn: 0,
             halts_every: None,
             next_halt: 0.0,
@@ -215,7 +233,7 @@ impl Sim {
         });
         let kind = kind.unwrap_or(self.kinds.len() - 1);
         let call = Call { kind, arrived, sent: self.now, epoch: self.limiter.epoch };
-        let upstream = if self.in_turn {
+        let upstream = if self.round_robin {
             self.turn += 1;
             self.turn % self.upstreams.len()
         } else {
@@ -277,6 +295,7 @@ impl Sim {
     }
 }
 
+/// Lowest and highest limit in most tests.
 const WIDE: (u32, u32) = (1, 2_000);
 
 /// Seeds with which a test is repeated.
@@ -295,8 +314,9 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
+/// Asserts that the upstreams respond at this share of their capacity at least.
 #[track_caller]
-fn carries(sim: &Sim, measured: &Measured, share: f64) {
+fn assert_throughput(sim: &Sim, measured: &Measured, share: f64) {
     assert!(measured.rate >= sim.capacity() * share, "of {}: {measured:?}", sim.capacity());
 }
 
@@ -306,7 +326,7 @@ fn one_upstream_with_fixed_times_is_busy_and_not_overloaded() {
         let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[fixed(1.0, 0.010)]);
         let (calm, measured) = overloaded(&mut sim);
         assert_eq!(calm.shed, 0);
-        carries(&sim, &measured, 0.93);
+        assert_throughput(&sim, &measured, 0.93);
         assert!(measured.p50 < 2.1 * calm.p50, "{slots} slots: {measured:?}");
         assert!(measured.limit_mean < 1.5 * slots as f64 + 2.5, "{slots} slots: {measured:?}");
     }
@@ -319,7 +339,7 @@ fn random_service_times_are_not_mistaken_for_a_queue() {
         for seed in SEEDS {
             let mut sim = Sim::new(WIDE, &[(slots, 1.0)], &[random(1.0, 0.010)]).seeded(seed);
             let (_, measured) = overloaded(&mut sim);
-            carries(&sim, &measured, 0.9);
+            assert_throughput(&sim, &measured, 0.9);
             limits.push(measured.limit_mean);
         }
         assert!(mean(&limits) < 1.5 * slots as f64 + 10.0, "{slots} slots: {limits:?}");
@@ -333,7 +353,7 @@ fn a_mix_of_fast_and_slow_methods_is_not_mistaken_for_a_queue() {
     for seed in SEEDS {
         let mut sim = Sim::new(WIDE, &[(16, 1.0)], &kinds).seeded(seed);
         let (_, measured) = overloaded(&mut sim);
-        carries(&sim, &measured, 0.9);
+        assert_throughput(&sim, &measured, 0.9);
         limits.push(measured.limit_mean);
     }
     assert!(mean(&limits) < 100.0, "{limits:?}");
@@ -345,7 +365,7 @@ fn one_slow_upstream_of_three_does_not_throttle_the_others() {
         let upstreams = [(8, 1.0), (8, 1.0), (8, 10.0)];
         let mut sim = Sim::new(WIDE, &upstreams, &[random(1.0, 0.010)]).seeded(seed);
         let (_, measured) = overloaded(&mut sim);
-        carries(&sim, &measured, 0.88);
+        assert_throughput(&sim, &measured, 0.88);
     }
 }
 
@@ -359,7 +379,7 @@ fn a_cold_start_in_the_midst_of_overload_finds_the_capacity() {
             let capacity = sim.capacity();
             sim.run(capacity * 3.0, seconds);
             let measured = sim.run(capacity * 3.0, 30.0);
-            carries(&sim, &measured, 0.88);
+            assert_throughput(&sim, &measured, 0.88);
             limits.push(measured.limit_mean);
         }
         assert!(mean(&limits) < 1.5 * slots as f64 + 10.0, "{slots} slots: {limits:?}");
@@ -374,7 +394,7 @@ fn a_load_that_creeps_up_is_held() {
         sim.run(capacity * 0.012 * f64::from(step), 0.5);
     }
     let measured = sim.run(capacity * 1.2, 20.0);
-    carries(&sim, &measured, 0.93);
+    assert_throughput(&sim, &measured, 0.93);
     assert!(measured.limit_mean < 16.0, "{measured:?}");
 }
 
@@ -389,7 +409,7 @@ fn it_grows_again_after_trouble() {
     sim.upstreams[1].slowness = 1.0;
     sim.run(capacity * 3.0, 5.0);
     let measured = sim.run(capacity * 3.0, 20.0);
-    carries(&sim, &measured, 0.88);
+    assert_throughput(&sim, &measured, 0.88);
 }
 
 #[test]
@@ -400,7 +420,7 @@ fn upstreams_that_become_slower_in_overload_go_on_being_used() {
     let capacity = sim.capacity();
     sim.run(capacity * 3.0, 5.0);
     let measured = sim.run(capacity * 3.0, 30.0);
-    carries(&sim, &measured, 0.88);
+    assert_throughput(&sim, &measured, 0.88);
 }
 
 #[test]
@@ -423,7 +443,7 @@ fn upstreams_that_give_few_responses_are_not_buried() {
         sim.run(4.0, calm);
         sim.run(24.0, 45.0);
         let measured = sim.run(24.0, 60.0);
-        carries(&sim, &measured, 0.8);
+        assert_throughput(&sim, &measured, 0.8);
         assert!(measured.limit_mean < 100.0, "{calm} s of calm: {measured:?}");
     }
 }

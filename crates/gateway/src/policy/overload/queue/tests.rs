@@ -15,48 +15,50 @@ fn new_queue(calls_max: usize, share_kept: f64) -> Queue<u32> {
     Queue::new(QueueSettings { calls_max, wait_max: ms(1000), share_kept })
 }
 
-fn wait(queue: &mut Queue<u32>, now: u64, class: Class, item: u32) -> QueueKey {
+/// Pushes a call that must find room.
+fn push_waiting(queue: &mut Queue<u32>, now: u64, class: Class, item: u32) -> QueueKey {
     match queue.push(ms(now), class, FLOW, item) {
         PushResult::Queued(key) | PushResult::Replaced(key, _) => key,
         PushResult::Full(item) => panic!("{item} found no room"),
     }
 }
 
-fn next(queue: &mut Queue<u32>, now: u64) -> Option<u32> {
+/// Takes the call that gets the only free permit, of overloaded upstreams.
+fn take_next(queue: &mut Queue<u32>, now: u64) -> Option<u32> {
     queue.take(ms(now), true, &Shares::default(), 1).map(|(item, ..)| item)
 }
 
 #[test]
 fn a_passing_queue_is_served_in_turn_and_a_standing_one_newest_first() {
     let mut queue = new_queue(10, 0.1);
-    wait(&mut queue, 990, Class::Normal, 0);
-    assert_eq!(next(&mut queue, 999), Some(0));
+    push_waiting(&mut queue, 990, Class::Normal, 0);
+    assert_eq!(take_next(&mut queue, 999), Some(0));
     for item in 1..=4 {
-        wait(&mut queue, 1000, Class::Normal, item);
+        push_waiting(&mut queue, 1000, Class::Normal, item);
     }
-    assert_eq!(next(&mut queue, 1010), Some(1));
-    assert_eq!(next(&mut queue, 1090), Some(2));
-    wait(&mut queue, 1190, Class::Normal, 5);
-    assert_eq!(next(&mut queue, 1205), Some(5), "it has stood for more than 200 ms");
+    assert_eq!(take_next(&mut queue, 1010), Some(1));
+    assert_eq!(take_next(&mut queue, 1090), Some(2));
+    push_waiting(&mut queue, 1190, Class::Normal, 5);
+    assert_eq!(take_next(&mut queue, 1205), Some(5), "it has stood for more than 200 ms");
     assert_eq!(queue.take_expired(ms(1211), true), Some((3, Class::Normal)));
     assert_eq!(queue.take_expired(ms(1211), true), Some((4, Class::Normal)));
     assert_eq!(queue.take_expired(ms(1211), true), None);
-    wait(&mut queue, 1212, Class::Normal, 6);
-    wait(&mut queue, 1213, Class::Normal, 7);
-    assert_eq!(next(&mut queue, 1220), Some(6), "it was empty in between");
+    push_waiting(&mut queue, 1212, Class::Normal, 6);
+    push_waiting(&mut queue, 1213, Class::Normal, 7);
+    assert_eq!(take_next(&mut queue, 1220), Some(6), "it was empty in between");
 }
 
 #[test]
 fn a_stall_of_the_upstreams_cuts_no_wait_short() {
     let mut queue = new_queue(10, 0.1);
-    wait(&mut queue, 1000, Class::Normal, 0);
-    assert_eq!(next(&mut queue, 1001), Some(0));
+    push_waiting(&mut queue, 1000, Class::Normal, 0);
+    assert_eq!(take_next(&mut queue, 1001), Some(0));
     for item in 1..=3 {
-        wait(&mut queue, 1010, Class::Normal, item);
+        push_waiting(&mut queue, 1010, Class::Normal, item);
     }
     assert_eq!(queue.take_expired(ms(1900), true), None, "nothing was served since");
-    assert_eq!(next(&mut queue, 1900), Some(1), "and it goes on in turn");
-    assert_eq!(next(&mut queue, 1905), Some(2));
+    assert_eq!(take_next(&mut queue, 1900), Some(1), "and it goes on in turn");
+    assert_eq!(take_next(&mut queue, 1905), Some(2));
     assert_eq!(
         queue.take_expired(ms(2020), true),
         Some((3, Class::Normal)),
@@ -68,10 +70,10 @@ fn a_stall_of_the_upstreams_cuts_no_wait_short() {
 fn better_classes_go_first_and_worse_ones_keep_their_share() {
     let mut queue = new_queue(1000, 0.1);
     for item in 0..200 {
-        wait(&mut queue, 0, Class::High, item);
-        wait(&mut queue, 0, Class::Low, 1000 + item);
+        push_waiting(&mut queue, 0, Class::High, item);
+        push_waiting(&mut queue, 0, Class::Low, 1000 + item);
     }
-    let taken: Vec<u32> = (0..100).filter_map(|_| next(&mut queue, 1)).collect();
+    let taken: Vec<u32> = (0..100).filter_map(|_| take_next(&mut queue, 1)).collect();
     let low = taken.iter().filter(|item| **item >= 1000).count();
     assert_eq!((taken.len(), low), (100, 10));
     assert_eq!(taken[..9], [0, 1, 2, 3, 4, 5, 6, 7, 8]);
@@ -80,9 +82,9 @@ fn better_classes_go_first_and_worse_ones_keep_their_share() {
 #[test]
 fn a_full_queue_sheds_the_worst_and_the_oldest_of_it() {
     let mut queue = new_queue(3, 0.1);
-    wait(&mut queue, 0, Class::Normal, 1);
-    wait(&mut queue, 1, Class::Low, 2);
-    wait(&mut queue, 2, Class::Low, 3);
+    push_waiting(&mut queue, 0, Class::Normal, 1);
+    push_waiting(&mut queue, 1, Class::Low, 2);
+    push_waiting(&mut queue, 2, Class::Low, 3);
     assert!(matches!(
         queue.push(ms(3), Class::High, FLOW, 4),
         PushResult::Replaced(_, (2, Class::Low))
@@ -134,7 +136,7 @@ fn of_equal_flows_the_one_that_has_waited_longest_goes_first() {
             PushResult::Queued(_)
         ));
     }
-    let order: Vec<_> = std::iter::from_fn(|| next(&mut queue, 10)).collect();
+    let order: Vec<_> = std::iter::from_fn(|| take_next(&mut queue, 10)).collect();
     assert_eq!(order, [0, 1, 2, 3]);
 }
 

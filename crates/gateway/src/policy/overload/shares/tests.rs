@@ -1,6 +1,6 @@
-//! Goal: a flow that fills all permits with slow calls costs others next to nothing, and uses every
-//! permit that no other flow needs. Method: by hand, and an upstream with slots in virtual time,
-//! behind queue and limiter.
+//! Goal: a flow that fills all permits with slow calls costs other flows nearly nothing, and uses
+//! every permit that no other flow needs. Method: by hand, and with a simulated upstream behind the
+//! queue and the limiter, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -72,11 +72,12 @@ struct Client {
     latency: Duration,
 }
 
-/// Outcomes in the last half of the time.
+/// Outcomes of one client's calls in the second half of a run.
 #[derive(Debug, Default)]
 struct Outcomes {
     served: usize,
     shed: usize,
+    /// Time that each served call waited for a permit.
     waited: Vec<Duration>,
 }
 
@@ -100,13 +101,15 @@ struct Sim {
     in_flight: u32,
     slots: usize,
     busy: usize,
-    /// Calls that wait inside the upstream, as client, epoch, and sending time.
-    inside: VecDeque<(usize, u32, Duration)>,
+    /// Calls that wait for a slot of the upstream: client, epoch, and sending time.
+    waiting_in_upstream: VecDeque<(usize, u32, Duration)>,
+    /// Calls in process: end, client, epoch, and sending time.
     ends: BinaryHeap<Reverse<(Duration, usize, u32, Duration)>>,
     outcomes: [Outcomes; 2],
     /// Calls before this time do not count.
     counted_from: Duration,
-    limit_max_seen: u32,
+    /// Highest limit during the run.
+    highest_limit: u32,
 }
 
 impl Sim {
@@ -121,15 +124,16 @@ impl Sim {
             in_flight: 0,
             slots,
             busy: 0,
-            inside: VecDeque::new(),
+            waiting_in_upstream: VecDeque::new(),
             ends: BinaryHeap::new(),
             outcomes: Default::default(),
             counted_from: Duration::ZERO,
-            limit_max_seen: 0,
+            highest_limit: 0,
         }
     }
 
-    /// Sends calls at random times for this many seconds.
+    /// Sends calls at random times for this many seconds. Returns the outcomes of both clients and
+    /// the highest limit.
     fn run(mut self, seconds: u64) -> (Outcomes, Outcomes, u32) {
         let until = Duration::from_secs(seconds);
         self.counted_from = until / 2;
@@ -147,14 +151,14 @@ impl Sim {
             let now = next_arrivals[next];
             if now > until {
                 let [slow, fast] = self.outcomes;
-                return (slow, fast, self.limit_max_seen);
+                return (slow, fast, self.highest_limit);
             }
             while self.ends.peek().is_some_and(|end| end.0.0 <= now) {
                 self.end();
             }
-            // The slow client starts with few calls.
-            let few = if next == 0 && now < until / 8 { 10.0 } else { 1.0 };
-            next_arrivals[next] += gap(self.clients[next].rate / few);
+            // The slow client starts with a tenth of its rate.
+            let rate_divisor = if next == 0 && now < until / 8 { 10.0 } else { 1.0 };
+            next_arrivals[next] += gap(self.clients[next].rate / rate_divisor);
             self.shares.record_wait(Class::Normal, self.clients[next].flow);
             let pushed = self.queue.push(now, Class::Normal, self.clients[next].flow, next);
             if let PushResult::Replaced(_, (shed, _)) = pushed {
@@ -165,7 +169,7 @@ impl Sim {
                 self.limiter.record_wait(now, self.shares.typical_latency());
                 self.serve(now);
             }
-            self.limit_max_seen = self.limit_max_seen.max(self.limiter.limit);
+            self.highest_limit = self.highest_limit.max(self.limiter.limit);
         }
     }
 
@@ -186,14 +190,14 @@ impl Sim {
             }
             self.in_flight += 1;
             self.shares.take_permit(class, self.clients[client].flow);
-            self.inside.push_back((client, self.limiter.epoch, now));
+            self.waiting_in_upstream.push_back((client, self.limiter.epoch, now));
             self.begin(now);
         }
     }
 
     fn begin(&mut self, now: Duration) {
         if self.busy < self.slots
-            && let Some((client, epoch, sent)) = self.inside.pop_front()
+            && let Some((client, epoch, sent)) = self.waiting_in_upstream.pop_front()
         {
             self.busy += 1;
             self.ends.push(Reverse((now + self.clients[client].latency, client, epoch, sent)));
@@ -231,8 +235,8 @@ fn fast(rate: f64, latency: u64) -> Client {
 
 #[test]
 fn slow_calls_that_fill_all_permits_cost_other_flows_next_to_nothing() {
-    // The upstream has twelve slots and the limit is twelve. The fast client needs four; the rest
-    // is a sixth of what the slow client requests.
+    // The upstream has twelve slots and the limit is twelve. The fast client needs four slots. The
+    // other eight serve a sixth of the slow client's calls.
     let scene = |fast| Sim::new(12, (12, 12), [slow(10.0), fast]).run(120);
     let (slow, mut others, _) = scene(fast(400.0, 10));
     assert!(others.shed_share() <= 0.01, "{} served, {} shed", others.served, others.shed);

@@ -25,19 +25,19 @@ fn check_selector(text: &str) -> Result<Selector, String> {
 
 #[test]
 fn selectors_name_metrics_methods_and_stages() {
-    let of = |metric, method, stages| Ok(Selector { metric, method, stages });
+    let selector = |metric, method, stages| Ok(Selector { metric, method, stages });
     let cases = [
-        ("latency", of(Metric::Latency, None, None)),
-        ("http_req_duration", of(Metric::Latency, None, None)),
-        ("http_req_failed{}", of(Metric::Failed, None, None)),
-        ("failed{method:eth_getLogs}", of(Metric::Failed, Some(1), None)),
+        ("latency", selector(Metric::Latency, None, None)),
+        ("http_req_duration", selector(Metric::Latency, None, None)),
+        ("http_req_failed{}", selector(Metric::Failed, None, None)),
+        ("failed{method:eth_getLogs}", selector(Metric::Failed, Some(1), None)),
         (
             "latency{ method: eth_call , stage: flat }",
-            of(Metric::Latency, Some(0), Some(vec![0, 1])),
+            selector(Metric::Latency, Some(0), Some(vec![0, 1])),
         ),
-        ("latency{stage:stairs}", of(Metric::Latency, None, Some(vec![2, 3]))),
-        ("latency{stage:stairs-2}", of(Metric::Latency, None, Some(vec![3]))),
-        ("dropped{scenario:load,stage:flat}", of(Metric::Dropped, None, Some(vec![1]))),
+        ("latency{stage:stairs}", selector(Metric::Latency, None, Some(vec![2, 3]))),
+        ("latency{stage:stairs-2}", selector(Metric::Latency, None, Some(vec![3]))),
+        ("dropped{scenario:load,stage:flat}", selector(Metric::Dropped, None, Some(vec![1]))),
     ];
     for (text, expected) in cases {
         assert_eq!(check_selector(text), expected, "{text}");

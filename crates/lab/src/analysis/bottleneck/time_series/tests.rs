@@ -1,9 +1,9 @@
-//! Goal: a change is found where it was made, and noise is none. Method: made-up series.
+//! Goal: a rise is found at its start, and noise is not a rise. Method: made-up series.
 
 use super::super::tests::empty_stage;
 use super::*;
 
-/// Samples every 250 ms from one second before the run to its tenth.
+/// Returns samples every 250 ms, from one second before the run to its tenth second.
 fn series(of: impl Fn(f64) -> f64) -> TimeSeries {
     TimeSeries((-4..40).map(|quarter| f64::from(quarter) * 0.25).map(|at| (at, of(at))).collect())
 }
@@ -16,7 +16,7 @@ fn ramp() -> Load {
     Load::of(&[stage(0.0, 10.0, 0.0, 100.0)], 8.0)
 }
 
-/// Noise that repeats: between -1 and 1.
+/// Returns repeating noise between -1 and 1.
 fn noise(at: f64) -> f64 {
     (at * 37.0).sin()
 }

@@ -1,8 +1,8 @@
-//! Goal: a 95 % interval holds the true change, and equal variants are not called different,
-//! whatever the arrangement of the runs and the noise. Method: many generated pairs of variants for
-//! each cell of arrangements × noises; the share of printed intervals that hold the true change,
-//! and the share of equal variants that are called better or worse. A refusal (no interval) is
-//! neither.
+//! Goal: a 95 % interval contains the true change, and equal variants are not called different, for
+//! all arrangements of runs and kinds of noise. Method: many generated pairs of variants for each
+//! combination of arrangement and noise. Two shares are checked: the intervals that contain the
+//! true change, and the equal variants that are called better or worse. Comparisons without an
+//! interval count in neither share.
 //!
 //! `COVERAGE_PAIRS=1000 cargo test -p lab --lib coverage -- --nocapture` prints the whole table.
 
@@ -15,30 +15,30 @@ use super::{Design, Values, compare, judge_all, normal};
 use crate::analysis::statistics::mean;
 use crate::analysis::sync::judge::{Times, judge};
 
-/// Pairs of each cell unless `COVERAGE_PAIRS` says otherwise: an interval that covers 85 % fails
-/// the check with near certainty.
+/// Number of pairs of variants for each combination, unless `COVERAGE_PAIRS` sets it. With this
+/// number, an interval that covers only 85 % fails the check almost certainly.
 const PAIRS: usize = 200;
 /// The true change of the second variant.
 const FACTOR: f64 = 1.3;
-/// Share of printed intervals that may miss it.
+/// Maximum share of intervals that do not contain the true change.
 const MISSED_MAX: f64 = 0.07;
-/// Share of equal variants that may be called different.
+/// Maximum share of equal variants that are called different.
 const DIFFERENT_MAX: f64 = 0.05;
 /// Standard deviation of the logarithm of one run.
 const SPREAD: f64 = 0.05;
-/// The same of one second: far above the floor of single runs, so that equal variants can be called
-/// different.
+/// Standard deviation of the logarithm of one second. It is far above the floor of single runs, so
+/// equal variants can be called different.
 const SPREAD_OF_SECONDS: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug)]
 enum Arrangement {
-    /// Runs of each variant, taken in turn.
+    /// Alternating runs of each variant.
     Unpaired(usize, usize),
     /// Pairs of runs. In half of them the second variant runs first.
     Paired(usize),
     /// Pairs of runs. The first variant always runs first.
     PairedInOrder(usize),
-    /// One run each, of so many seconds.
+    /// One run of each variant, with this number of seconds.
     Seconds(usize),
     /// Times of a study, in pairs.
     Study(usize),
@@ -51,16 +51,16 @@ enum Noise {
     Normal,
     /// Student's t with three degrees of freedom.
     Heavy,
-    /// A first-order autoregressive series of this correlation from one run, or second, to the
-    /// next.
+    /// A first-order autoregressive series with this correlation between successive runs or
+    /// seconds.
     Drift(f64),
-    /// Such a drift below noise of twice its variance.
+    /// Such a drift below noise with twice its variance.
     Hidden(f64),
     /// A steady rise of half the spread from run to run.
     Rise,
 }
 
-/// A series of noise of a standard deviation of about 1.
+/// Returns a series of noise with a standard deviation of about 1.
 fn series(random: &mut StdRng, noise: Noise, count: usize) -> Vec<f64> {
     let mut drift = normal(random);
     let next = |index: usize| match noise {
@@ -81,8 +81,8 @@ fn series(random: &mut StdRng, noise: Noise, count: usize) -> Vec<f64> {
     (0..count).map(next).collect()
 }
 
-/// Whether the interval holds the true change, if there is one; and whether the variants are called
-/// different.
+/// Result of one comparison: true if the interval contains the true change (`None` without an
+/// interval), and true if the variants are called different.
 type Outcome = (Option<bool>, bool);
 
 fn compared(
@@ -97,7 +97,7 @@ fn compared(
         _ => SPREAD,
     };
     let value = |noise: &f64| (spread * noise).exp();
-    // Two series, or one that both variants share in turn: A B B A, or A B A B.
+    // Each variant has its own series, or both share one series in the order A B B A or A B A B.
     let (mut a, mut b) = (Vec::new(), Vec::new());
     match arrangement {
         Arrangement::Seconds(count) => {
@@ -105,7 +105,7 @@ fn compared(
             b = series(random, noise, count).iter().map(value).collect();
         }
         Arrangement::Unpaired(few, many) if few < many => {
-            // The few lie in the middle of the session.
+            // The variant with fewer runs has them in the middle of the session.
             let session = series(random, noise, few + many);
             for (index, noise) in session.iter().enumerate() {
                 let first = index >= many / 2 && a.len() < few;
@@ -164,7 +164,7 @@ fn comparison(
     (holds, matches!(word, ComparisonVerdict::Better | ComparisonVerdict::Worse))
 }
 
-/// The line of a cell, and whether it is within its limits.
+/// Returns the line of a combination, and true if it is within its limits.
 fn measured(
     cell: (Arrangement, Noise),
     metric: Metric,
@@ -181,8 +181,8 @@ fn measured(
         different += usize::from(compared(&mut random, cell, metric, 1.0).1);
     }
     let missed = printed - held;
-    // In few pairs a true 7 % may show as a little more: 2.33 standard deviations, one time of a
-    // hundred.
+    // With few pairs, a true share of 7 % may look larger: by 2.33 standard deviations in one of a
+    // hundred cases.
     let most = |share: f64, of: usize| {
         let expected = share * of as f64;
         let chance = if strict && of >= 200 { 0.0 } else { 2.33 };
@@ -231,7 +231,7 @@ fn runs_in_pairs() {
     check(&arrangements, &NOISES, Metric::LatencyP50);
 }
 
-/// A drift over the session falls on the same variant each time if that variant always runs second.
+/// If one variant always runs second, a drift over the session always affects the same variant.
 #[test]
 fn pairs_that_are_always_in_one_order() {
     let arrangements = [6, 8, 10].map(Arrangement::PairedInOrder);

@@ -1,4 +1,5 @@
-//! Probes made by hand, each with the one thing that must decide it.
+//! Goal: each condition of a pass decides alone. Method: made-up probes that differ in one
+//! property.
 
 use std::time::Duration;
 
@@ -48,10 +49,10 @@ fn probe<'a>(verdict: &'a Verdict, seconds: &'a [Second], methods: &'a [Row]) ->
         end: 12.0,
         delivered_min: 0.99,
         verdict,
-        tails: true,
+        needs_enough_calls: true,
         thresholds: &[],
         outcomes: &[],
-        names: &[],
+        method_names: &[],
         seconds,
         methods,
         baseline: &[],
@@ -93,7 +94,8 @@ fn a_calm_probe_passes() {
     assert_eq!(judgement.margin, Some(1.0));
 }
 
-/// A run ends some milliseconds after its last whole second: the piece is no second.
+/// A run ends some milliseconds after its last whole second. That remainder does not count as a
+/// second.
 #[test]
 fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
     let mut calm = seconds(|_| 40, 1000);
@@ -103,7 +105,7 @@ fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
     assert_eq!((judgement.rate_ended, judgement.iterations_in_flight), (1000.0, 40.0));
 }
 
-/// 2 % above the capacity every threshold is kept, but 20 iterations a second are never answered.
+/// At 2 % above the capacity every threshold is kept, but 20 iterations per second never end.
 #[test]
 fn a_growing_backlog_fails_although_all_thresholds_are_met() {
     let growing = seconds(|at| 10 + 20 * at, 1000);
@@ -116,8 +118,8 @@ fn a_growing_backlog_fails_although_all_thresholds_are_met() {
     assert!(judgement.margin.unwrap() < 0.0);
 }
 
-/// Growth by less than the share that may be missing is what the validity allows; growth within the
-/// warm-up is a start.
+/// Growth is allowed up to the share of iterations that may be missing. Growth during the warm-up
+/// does not count.
 #[test]
 fn growth_that_does_not_matter_passes() {
     let slow = seconds(|at| 10 + 5 * at, 1000);
@@ -136,7 +138,8 @@ fn an_undelivered_rate_fails() {
     assert_eq!(judgement.binding.unwrap().observed, Some(0.95));
 }
 
-/// Under overload both methods wait alike; the baseline tells which of them is the work.
+/// Under overload both methods wait equally long. The baseline shows which method takes the most
+/// time.
 #[test]
 fn the_method_that_is_the_work_is_named() {
     let short = seconds(|_| 50, 900);
@@ -164,7 +167,7 @@ fn the_threshold_that_broke_first_binds() {
     let judgement = judge(ProbeRun {
         thresholds: &thresholds,
         outcomes: &outcomes,
-        names: &names,
+        method_names: &names,
         ..probe(&verdict, &calm, &[])
     });
     let binding = judgement.binding.unwrap();
@@ -202,18 +205,22 @@ fn the_generators_fault_is_neither() {
     }
 }
 
-/// At two a second a probe of ten seconds has less than one call beyond its p99.
+/// At two calls per second, a probe of ten seconds has less than one call beyond its p99.
 #[test]
 fn a_percentile_of_a_handful_of_calls_decides_nothing() {
     let calm = seconds(|_| 50, 1000);
     let asked = [threshold(None, Metric::Latency, 10.0)];
-    let probe_outcome = |calls, kept, tails| {
+    let probe_outcome = |calls, kept, needs_enough_calls| {
         let outcome_of = |kept| outcome("it", kept, 9.0, None);
         let (kept, rows) = ([outcome_of(kept)], [row("eth_call", calls, 0.0, 5.0)]);
         let fail = Verdict { outcome: Outcome::Fail, reasons: vec!["it was broken".to_owned()] };
         let verdict = if kept[0].kept { &PASS } else { &fail };
-        let of =
-            ProbeRun { thresholds: &asked, outcomes: &kept, tails, ..probe(verdict, &calm, &rows) };
+        let of = ProbeRun {
+            thresholds: &asked,
+            outcomes: &kept,
+            needs_enough_calls,
+            ..probe(verdict, &calm, &rows)
+        };
         judge(of).outcome
     };
     assert_eq!(probe_outcome(20, true, true), ProbeOutcome::Invalid);

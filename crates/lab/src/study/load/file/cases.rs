@@ -1,5 +1,5 @@
-//! The cases of a load study: each is a load, with values for the texts of the variants. Rows of the
-//! report's table are cases, its columns are variants.
+//! The cases of a load study. A case is a load plan, with values for placeholders in the texts of
+//! the variants. Every variant runs in each case.
 
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
@@ -39,51 +39,53 @@ settings::table! {
 /// One case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Its name.
+    /// Name of the case.
     pub name: String,
     /// Values by the names of their placeholders.
     pub values: BTreeMap<String, String>,
-    /// Number of CPUs for the servers of a variant.
+    /// Number of CPUs for the servers of a variant; `None` sets no limit.
     pub cpus: Option<f64>,
     /// Values of the plan's variables.
     variables: Vec<(String, f64)>,
 }
 
 impl Case {
-    /// Returns true if servers of another case can serve this one.
+    /// Returns true if the servers of another case can serve this case.
     pub fn has_servers_of(&self, other: &Case) -> bool {
         self.values == other.values && self.cpus == other.cpus
     }
 
-    /// Adds the values to those of the other placeholders.
+    /// Adds the values of the case to those of the other placeholders. The case's values may
+    /// contain the other placeholders, which are replaced.
     pub(in crate::study::load) fn add_values(&self, values: &mut PlaceholderValues) {
-        let known = values.clone();
-        let replaced =
-            |(name, text): (&String, &String)| (name.clone(), placeholders::replace(text, &known));
-        values.extend(self.values.iter().map(replaced));
+        let other_values = values.clone();
+        let replace = |(name, text): (&String, &String)| {
+            (name.clone(), placeholders::replace(text, &other_values))
+        };
+        values.extend(self.values.iter().map(replace));
     }
 }
 
-/// Number of CPUs of this machine that this process may use.
+/// Returns the number of CPUs of this machine that this process may use.
 #[expect(clippy::cast_precision_loss, reason = "machines have few CPUs")]
 fn machine_cpus() -> f64 {
     available_parallelism().map_or(1.0, |count| count.get() as f64)
 }
 
 impl Checker<'_, '_> {
-    /// Reads the cases. Returns those that this machine cannot run, each with the reason.
+    /// Reads the cases. Returns the cases that this machine cannot run, each with the reason.
     pub(super) fn read_cases(&mut self, file: &LoadStudyFile) -> Vec<String> {
         let mut left_out = Vec::new();
         let names = file.case.iter().map(|table| &table.name);
         self.check_distinct(names, None, "another case has this name");
-        let machine = machine_cpus();
+        let machine_cpus = machine_cpus();
         for table in file.case.iter() {
             self.check_placeholders(&table.values.location, table.values.values());
-            if let Some(cpus) = (*table.cpus).filter(|cpus| *cpus > machine) {
+            if let Some(cpus) = (*table.cpus).filter(|cpus| *cpus > machine_cpus) {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-                let has = plural(machine as u64, "CPU");
+                let available = plural(machine_cpus as u64, "CPU");
                 let name = table.name.to_string();
-                left_out.push(format!("{name}: needs {cpus} CPUs, this machine has {has}"));
+                left_out.push(format!("{name}: needs {cpus} CPUs, this machine has {available}"));
                 continue;
             }
             let values = table.values.iter();
@@ -107,7 +109,8 @@ impl Checker<'_, '_> {
         left_out
     }
 
-    /// Returns the plans of a variant: one for each case, or those of the variant or the study.
+    /// Returns the plans of a variant. With cases, these are the plans of the cases. Without cases,
+    /// they are the plans of the variant or, if it has none, of the study.
     pub(super) fn plan_uses(
         &mut self,
         table: &VariantTable,
@@ -131,13 +134,16 @@ impl Checker<'_, '_> {
             let message = "the study has cases, which name the plans";
             self.report.error(&table.plans, message, "variants without plans");
         }
-        let only = study.plans.as_ref().filter(|plans| plans.len() == 1).map(|plans| &plans[0]);
+        let only_plan =
+            study.plans.as_ref().filter(|plans| plans.len() == 1).map(|plans| &plans[0]);
         let mut uses = Vec::new();
         for case in study.case.iter() {
-            // A case is missing if this machine cannot run it.
-            let read = self.cases.iter().find(|read| *case.name == read.name);
-            let Some(variables) = read.map(|read| read.variables.clone()) else { continue };
-            let (file, location) = match (case.plan.as_ref(), only) {
+            // `self.cases` lacks the cases that this machine cannot run.
+            let runnable_case = self.cases.iter().find(|runnable| *case.name == runnable.name);
+            let Some(variables) = runnable_case.map(|runnable| runnable.variables.clone()) else {
+                continue;
+            };
+            let (file, location) = match (case.plan.as_ref(), only_plan) {
                 (Some(file), _) => (file.clone(), case.plan.location.clone()),
                 (None, Some(file)) => (file.clone(), study.plans.element(0)),
                 (None, None) => {
@@ -152,17 +158,18 @@ impl Checker<'_, '_> {
         uses
     }
 
-    /// Checks a target with the values of each case.
+    /// Checks that the target of a variant is a valid URL with the values of each case.
     pub(super) fn check_target_of_cases(&mut self, table: &VariantTable) {
         let Some(target) = table.target.as_ref() else { return };
-        let faulty = self.cases.iter().find_map(|case| {
+        let fault_message = self.cases.iter().find_map(|case| {
             let mut values = PlaceholderValues::new();
             case.add_values(&mut values);
-            let of_case = placeholders::replace(target, &values);
-            let error = NodeUrl::parse_remote(&placeholders::replace_by_port(&of_case)).err()?;
+            let case_target = placeholders::replace(target, &values);
+            let error =
+                NodeUrl::parse_remote(&placeholders::replace_by_port(&case_target)).err()?;
             Some(format!("in the case {:?}: {error}", case.name))
         });
-        if let Some(message) = faulty {
+        if let Some(message) = fault_message {
             let allowed = "values that make a URL";
             self.report.error(&table.target, message, allowed);
         }

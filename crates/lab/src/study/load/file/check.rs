@@ -25,27 +25,32 @@ pub(super) struct Checker<'c, 'r> {
     pub(super) folder: &'c Path,
     /// Values of plans' variables from the command line.
     pub(super) overrides: &'c [(String, f64)],
+    /// Collects the problems of the file.
     pub(super) report: &'c mut Report<'r>,
-    /// Plans whose problems are in the report.
+    /// Paths of plans whose problems are already in the report.
     pub(super) faulty_plans: BTreeSet<PathBuf>,
     /// The cases that this machine can run.
     pub(super) cases: Vec<Case>,
 }
 
-/// A plan that a variant runs under.
+/// A plan of a variant.
 pub(super) struct PlanUse {
+    /// File name of the plan.
     pub(super) file: String,
+    /// Location of the file name in the study file.
     pub(super) location: Location,
-    /// Values of the case for the plan's variables.
+    /// Values of the case for the plan's variables; empty without cases.
     pub(super) variables: Vec<(String, f64)>,
 }
 
 impl Checker<'_, '_> {
+    /// Checks the file and returns the study. The study may be used only if the report has no
+    /// error.
     pub(super) fn check(&mut self, file: LoadStudyFile) -> LoadStudy {
         let cases_left_out = self.read_cases(&file);
         file.server.iter().for_each(|server| self.check_server(server));
         let mut variants: Vec<StudyVariant> =
-            file.variant.iter().map(|table| self.variant(table, &file)).collect();
+            file.variant.iter().map(|table| self.read_variant(table, &file)).collect();
         self.check_count(&file);
         self.check_names(&file);
         self.check_plans(&file, &variants);
@@ -65,6 +70,7 @@ impl Checker<'_, '_> {
         LoadStudy { file, plans, cases, cases_left_out, variants, hash }
     }
 
+    /// Checks the command, the files and the address of a server.
     fn check_server(&mut self, table: &ServerTable) {
         if table.command.is_empty() && table.command.is_set() {
             self.report.error(&table.command, "the command is empty", "at least one word");
@@ -93,6 +99,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Checks that all placeholders of texts are known. Values of cases must exist in all cases.
     pub(super) fn check_placeholders<'t>(
         &mut self,
         location: &Location,
@@ -101,8 +108,8 @@ impl Checker<'_, '_> {
         let names = texts.flat_map(|text| placeholders::names(text));
         let is_known = |name: &str| match placeholders::is_case_value(name) {
             true => {
-                let has = |case: &Case| case.values.contains_key(name);
-                !self.cases.is_empty() && self.cases.iter().all(has)
+                let has_value = |case: &Case| case.values.contains_key(name);
+                !self.cases.is_empty() && self.cases.iter().all(has_value)
             }
             false => placeholders::is_known(name),
         };
@@ -110,12 +117,14 @@ impl Checker<'_, '_> {
         for name in unknown {
             let names = placeholders::NAMES.join("}, {");
             let message = format!("unknown placeholder {{{name}}}");
-            let of_case = if self.cases.is_empty() { "" } else { ", {case.NAME} of all cases" };
-            self.report.error(location, message, format!("{{{names}}}, {{port.NAME}}{of_case}"));
+            let case_values = if self.cases.is_empty() { "" } else { ", {case.NAME} of all cases" };
+            let allowed = format!("{{{names}}}, {{port.NAME}}{case_values}");
+            self.report.error(location, message, allowed);
         }
     }
 
-    fn variant(&mut self, table: &VariantTable, study: &LoadStudyFile) -> StudyVariant {
+    /// Checks a variant and reads its plans.
+    fn read_variant(&mut self, table: &VariantTable, study: &LoadStudyFile) -> StudyVariant {
         self.check_placeholders(&table.target.location, table.target.iter());
         self.check_target_of_cases(table);
         let uses = self.plan_uses(table, study);
@@ -125,12 +134,13 @@ impl Checker<'_, '_> {
         let plans: Vec<Plan> = uses
             .iter()
             .filter_map(|plan| {
-                // Values of the command line come before those of the case.
-                let mut of_plan: BTreeMap<String, f64> = variables.clone();
-                of_plan.extend(plan.variables.iter().cloned());
-                of_plan.extend(self.overrides.iter().cloned());
-                let of_plan: Vec<(String, f64)> = of_plan.into_iter().collect();
-                self.plan(&plan.file, &plan.location, &of_plan)
+                // Values of the case replace those of the study and the variant. Values of the
+                // command line replace all others.
+                let mut plan_variables: BTreeMap<String, f64> = variables.clone();
+                plan_variables.extend(plan.variables.iter().cloned());
+                plan_variables.extend(self.overrides.iter().cloned());
+                let plan_variables: Vec<(String, f64)> = plan_variables.into_iter().collect();
+                self.read_plan(&plan.file, &plan.location, &plan_variables)
             })
             .collect();
         table.server.iter().for_each(|server| self.check_server(server));
@@ -145,8 +155,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Reads a plan. Problems of a plan that several variants have are reported once.
-    fn plan(
+    /// Reads a plan. If several variants use a faulty plan, its problems are reported only once.
+    fn read_plan(
         &mut self,
         file: &str,
         location: &Location,
@@ -175,6 +185,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Checks the number of variants.
     fn check_count(&mut self, file: &LoadStudyFile) {
         let count = file.variant.len();
         if file.variant.is_set() && !VARIANTS.contains(&count) {
@@ -188,36 +199,37 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Checks that variants have different names, and none that of the A/A control.
+    /// Checks that variants, the A/A control and the servers of a variant have distinct names.
     fn check_names(&mut self, file: &LoadStudyFile) {
-        let control = file.variant.first().filter(|_| *file.control);
-        let control = control.map(|first| control_name(&first.name));
+        let controlled = file.variant.first().filter(|_| *file.control);
+        let control = controlled.map(|first| control_name(&first.name));
         let names = file.variant.iter().map(|table| &table.name);
         let message = "another variant, or the A/A control, has this name";
         self.check_distinct(names, control, message);
-        let of_variants = file.variant.iter().map(|table| &table.server);
-        for servers in of_variants.chain([&file.server]) {
+        let variant_servers = file.variant.iter().map(|table| &table.server);
+        for servers in variant_servers.chain([&file.server]) {
             let names = servers.iter().map(|server| &server.name);
             self.check_distinct(names, None, "another server of the same variant has this name");
         }
     }
 
-    /// Checks that names differ from each other and from a name that is taken.
+    /// Checks that names differ from each other, and from a name that is already taken.
     pub(super) fn check_distinct<'t>(
         &mut self,
         names: impl Iterator<Item = &'t Key<String>>,
         taken: Option<String>,
         message: &str,
     ) {
-        let mut known: BTreeSet<String> = taken.into_iter().collect();
+        let mut used: BTreeSet<String> = taken.into_iter().collect();
         for name in names {
-            if !known.insert(name.to_string()) {
+            if !used.insert(name.to_string()) {
                 self.report.error(name, message, "each name once");
             }
         }
     }
 
-    /// Checks that all variants have the same number of plans, and that plans have different names.
+    /// Checks that all variants have the same number of plans, and that plans have distinct names.
+    /// Studies with cases need no check.
     fn check_plans(&mut self, file: &LoadStudyFile, variants: &[StudyVariant]) {
         let Some(first) = variants.first().filter(|_| self.cases.is_empty()) else { return };
         let expected = first.plan_files.len();
@@ -235,28 +247,29 @@ impl Checker<'_, '_> {
         let names = plan_names(&first.plan_files);
         let unique: BTreeSet<&String> = names.iter().collect();
         if unique.len() < names.len() {
-            let keys = file.variant.first().map(|table| &table.plans).filter(|own| own.is_set());
+            let keys =
+                file.variant.first().map(|table| &table.plans).filter(|plans| plans.is_set());
             let message = "two plans have the same file name without folder and extension";
             self.report.error(keys.unwrap_or(&file.plans), message, "distinct file names");
         }
     }
 
-    /// Checks that a port is used at least twice: by its server, and by a client or the check for
-    /// readiness.
+    /// Checks that each port is used at least twice. A server listens on the port, and a client or
+    /// the readiness check connects to it.
     fn check_ports(&mut self, file: &LoadStudyFile, variants: &[StudyVariant]) {
         let shared_ports = ports(&file.server, None, &[]);
-        let mut uses: BTreeMap<String, usize> = shared_ports.clone();
+        let mut shared_uses: BTreeMap<String, usize> = shared_ports.clone();
         let mut used_once = Vec::new();
         for (table, variant) in file.variant.iter().zip(variants) {
             for (port, count) in ports(&variant.servers, variant.target.as_deref(), &self.cases) {
                 if shared_ports.contains_key(&port) {
-                    *uses.entry(port).or_default() += count;
+                    *shared_uses.entry(port).or_default() += count;
                 } else if count < 2 {
                     used_once.push((&table.location, port));
                 }
             }
         }
-        let shared_once = uses.into_iter().filter(|(_, count)| *count < 2);
+        let shared_once = shared_uses.into_iter().filter(|(_, count)| *count < 2);
         used_once.extend(shared_once.map(|(port, _)| (&file.server.location, port)));
         for (location, port) in used_once {
             let message = format!("the port {{port.{port}}} is used only once");
@@ -265,6 +278,7 @@ impl Checker<'_, '_> {
         }
     }
 
+    /// Checks the limits of the number of rounds.
     fn check_limits(&mut self, file: &LoadStudyFile) {
         if *file.rounds_max < *file.rounds_min {
             let message = format!("rounds_max is below rounds_min, which is {}", *file.rounds_min);
@@ -274,21 +288,22 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Returns the ports of servers and of a target, with the number of their uses. Values of the cases
-/// count for a variant that uses any of them.
+/// Counts the uses of each port in the texts of servers and of a target. If any of these texts has
+/// a placeholder of a case, the values of all cases are counted too.
 fn ports(servers: &[ServerTable], target: Option<&str>, cases: &[Case]) -> BTreeMap<String, usize> {
     let mut uses = BTreeMap::new();
     let texts: Vec<&str> = servers.iter().flat_map(ServerTable::texts).chain(target).collect();
     let uses_case =
         texts.iter().flat_map(|text| placeholders::names(text)).any(placeholders::is_case_value);
-    let of_cases = cases.iter().filter(|_| uses_case).flat_map(|case| case.values.values());
-    let texts = texts.into_iter().chain(of_cases.map(String::as_str));
+    let case_values = cases.iter().filter(|_| uses_case).flat_map(|case| case.values.values());
+    let texts = texts.into_iter().chain(case_values.map(String::as_str));
     for port in texts.flat_map(placeholders::names).filter_map(placeholders::port_name) {
         *uses.entry(port.to_owned()).or_default() += 1;
     }
     uses
 }
 
+/// Returns true if a name is a plain file name without a folder.
 fn is_file_name(name: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     !name.is_empty() && !name.starts_with('.') && name.chars().all(allowed)

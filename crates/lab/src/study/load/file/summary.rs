@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::LoadStudy;
 use crate::wording::number::{plural, span};
 
-/// Rounds that a summary lists.
+/// Maximum number of rounds that a summary lists, unless a block of orders is longer.
 const LISTED_MAX: usize = 12;
 
 impl LoadStudy {
@@ -20,12 +20,12 @@ impl LoadStudy {
             let target = variant.masked_target();
             let target = target.unwrap_or_else(|| "the plan's target".to_owned());
             let name = if index == 0 { "variants" } else { "" };
-            let described = match variant.control_of {
+            let description = match variant.control_of {
                 Some(_) => "the A/A control".to_owned(),
                 None if servers.is_empty() => target,
                 None => format!("{target}, starts {}", servers.join(", ")),
             };
-            line(name, &format!("{}: {described}", variant.name));
+            line(name, &format!("{}: {description}", variant.name));
         }
         let label = if self.cases.is_empty() { "plans" } else { "cases" };
         line(label, &self.plans.join(", "));
@@ -47,12 +47,14 @@ impl LoadStudy {
         text
     }
 
+    /// Describes the number of runs in a round and their time.
     fn describe_round(&self) -> String {
         let runs = self.variants.len() * self.plans.len();
         let time = span(self.round_time().as_secs_f64().ceil());
         format!("{}, {time}", plural(runs as u64, "run"))
     }
 
+    /// Describes the number and order of the rounds, and the end of the study.
     fn describe_rounds(&self) -> String {
         let file = &self.file;
         let warm_up = match *file.warm_up_rounds {
@@ -70,16 +72,17 @@ impl LoadStudy {
         )
     }
 
-    /// Returns the shortest and the longest time of the study as planned.
+    /// Returns the shortest and the longest planned time of the study.
     pub fn time(&self) -> (Duration, Duration) {
-        let round = self.round_time();
-        let rounds = |count: usize| {
-            let count = u32::try_from(count + *self.file.warm_up_rounds).unwrap_or(u32::MAX);
-            round.saturating_mul(count)
+        let round_time = self.round_time();
+        let time_of = |rounds: usize| {
+            let rounds = u32::try_from(rounds + *self.file.warm_up_rounds).unwrap_or(u32::MAX);
+            round_time.saturating_mul(rounds)
         };
-        let limit = (*self.file.time_max).max(rounds(1));
-        let longest = rounds(*self.file.rounds_max).min(limit);
-        (rounds(*self.file.rounds_min).min(longest), longest)
+        // The first round runs even if it exceeds the time limit.
+        let limit = (*self.file.time_max).max(time_of(1));
+        let longest = time_of(*self.file.rounds_max).min(limit);
+        (time_of(*self.file.rounds_min).min(longest), longest)
     }
 
     /// Returns the order of the runs, one line for each round.
@@ -92,6 +95,7 @@ impl LoadStudy {
         if *self.file.warm_up_rounds > 0 {
             text.push_str(&format!("  warm-up    {}\n", names(0)));
         }
+        // The orders repeat after this number of rounds.
         let block = self.limits().block;
         let listed = (*self.file.rounds_max).min(block.max(LISTED_MAX));
         for round in 0..listed {

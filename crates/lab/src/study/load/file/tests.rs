@@ -1,5 +1,5 @@
-//! Goal: a study file defines the runs, and a faulty one gets precise errors. Method: small files in
-//! a temporary folder; diagnostics compared to the letter.
+//! Goal: a study file defines the runs, and a faulty file gets precise errors. Method: small files
+//! in a temporary folder, and exact comparison of the errors.
 
 use expect_test::{Expect, expect};
 use tempfile::TempDir;

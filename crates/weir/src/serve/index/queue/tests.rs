@@ -1,4 +1,5 @@
-//! Wake-up order, and lookups without a reader.
+//! Goal: readers wake in the documented order, no job is lost, and jobs without a reader are
+//! dropped. Method: threads that read from a queue of numbers.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -11,7 +12,7 @@ use super::{QUEUE_MAX, Queue};
 const JOBS: u32 = 20_000;
 
 /// Starts a reader that sends its name and each job that it gets.
-fn reader(queue: &Arc<Queue<u32>>, name: u32) -> (JoinHandle<()>, Receiver<(u32, u32)>) {
+fn start_reader(queue: &Arc<Queue<u32>>, name: u32) -> (JoinHandle<()>, Receiver<(u32, u32)>) {
     let (sender, received) = sync_channel(JOBS as usize);
     let queue = Arc::clone(queue);
     let thread = std::thread::spawn(move || {
@@ -34,9 +35,9 @@ fn wait_until_idle(queue: &Queue<u32>, readers: usize) {
 fn last_idle_reader_is_woken_first() {
     let queue = Arc::new(Queue::default());
     queue.add_reader();
-    let (first, received_first) = reader(&queue, 1);
+    let (first, received_first) = start_reader(&queue, 1);
     wait_until_idle(&queue, 1);
-    let (second, received_second) = reader(&queue, 2);
+    let (second, received_second) = start_reader(&queue, 2);
     wait_until_idle(&queue, 2);
     for job in 0..100 {
         queue.put(job);
@@ -53,7 +54,7 @@ fn last_idle_reader_is_woken_first() {
 fn no_job_is_lost_between_many_readers() {
     let queue = Arc::new(Queue::default());
     queue.add_reader();
-    let readers: Vec<_> = (0..4).map(|name| reader(&queue, name)).collect();
+    let readers: Vec<_> = (0..4).map(|name| start_reader(&queue, name)).collect();
     for job in 0..JOBS {
         while queue.inner.lock().queued.len() == QUEUE_MAX {
             std::thread::yield_now();
@@ -61,13 +62,13 @@ fn no_job_is_lost_between_many_readers() {
         queue.put(job);
     }
     queue.close();
-    let mut got: Vec<u32> = Vec::new();
+    let mut received_jobs: Vec<u32> = Vec::new();
     for (thread, received) in readers {
         thread.join().unwrap();
-        got.extend(received.iter().map(|(_, job)| job));
+        received_jobs.extend(received.iter().map(|(_, job)| job));
     }
-    got.sort_unstable();
-    assert_eq!(got, (0..JOBS).collect::<Vec<_>>());
+    received_jobs.sort_unstable();
+    assert_eq!(received_jobs, (0..JOBS).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Goal: the cases of the public JSON parsing suite have the verdicts that their names state, as a
-//! JSON text, as a client's body and as the result in a node's response. Method: all cases of
-//! `testdata/json-test-suite`, with an assertion of their number. A list has the cases that the
-//! suite leaves to the parser, with the expected result.
+//! Goal: the scanner accepts and rejects the cases of the public JSON parsing test suite as their
+//! names state. Each case is tested as a JSON text, as a client's body and as the result in a
+//! node's response. Method: all cases of `testdata/json-test-suite`. A list has the expected
+//! results of those cases that the suite leaves to the parser.
 
 use std::path::Path;
 
@@ -63,8 +63,9 @@ const UNDEFINED_CASES: [(&str, Option<SyntaxErrorKind>); UNDEFINED] = [
     ("structure_UTF-8_BOM_empty_object", Some(SyntaxErrorKind::ByteOrderMark)),
 ];
 
-/// Returns all cases of a verdict, sorted by name.
-fn cases(verdict: &str) -> Vec<(String, Vec<u8>)> {
+/// Returns the cases whose names start with `y_` (accept), `n_` (reject) or `i_` (left to the
+/// parser), sorted by the rest of the name.
+fn cases(prefix: &str) -> Vec<(String, Vec<u8>)> {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/json-test-suite/test_parsing");
     let mut cases: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
@@ -87,7 +88,7 @@ fn cases(verdict: &str) -> Vec<(String, Vec<u8>)> {
                 format!("{}\n", "[{\"\":".repeat(50_000)).into(),
             ),
         ])
-        .filter_map(|(name, bytes)| Some((name.strip_prefix(verdict)?.to_owned(), bytes)))
+        .filter_map(|(name, bytes)| Some((name.strip_prefix(prefix)?.to_owned(), bytes)))
         .collect();
     cases.sort();
     cases
@@ -135,7 +136,7 @@ fn other_texts_are_rejected() {
     assert_eq!(cases.len(), REJECTED);
     for (name, bytes) in cases {
         assert!(validate(&bytes, 128).is_err(), "{name}");
-        // The same with the highest limit of nesting.
+        // The case is also rejected with the highest limit of nesting.
         assert!(validate(&bytes, DEPTH_CEILING).is_err(), "{name}");
         assert!(is_parse_error(&bytes), "{name}");
         assert_eq!(as_result(&bytes), None, "{name}");
