@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
-use crate::{fuzz, generate, release, shell, site, static_program, tidy};
+use crate::{fuzz, generate, release, shell, site, tidy};
 use counts::{Counts, Slowest};
 
 /// The stages to run.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Scope {
-    /// Run only the stages without outside programs and a second build: fmt, tidy, clippy, build,
-    /// generate, test
+    /// Run only the stages without outside programs and a second build: fmt, tidy, build, generate,
+    /// test
     #[arg(long)]
     fast: bool,
     /// Continue after a stage that failed
@@ -45,6 +45,8 @@ enum Outcome {
 struct Context {
     /// True if a missing program fails a test instead of skipping it.
     programs_required: bool,
+    /// True if packages and an image are built and tested. They need a static program.
+    packages_tested: bool,
     fetching: Option<thread::JoinHandle<Result<String>>>,
     slowest: Slowest,
 }
@@ -59,9 +61,8 @@ struct Stage {
 const STAGES: &[Stage] = &[
     Stage { name: "fmt", fast: true, run: fmt },
     Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Outcome::Passed) },
-    Stage { name: "clippy", fast: true, run: clippy },
-    Stage { name: "programs", fast: false, run: programs },
     Stage { name: "build", fast: true, run: build },
+    Stage { name: "programs", fast: false, run: programs },
     Stage { name: "packages", fast: false, run: packages },
     Stage {
         name: "generate",
@@ -80,16 +81,15 @@ const FUZZ_SECONDS: u64 = 2;
 /// host.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Arguments that run all tests except doc tests, with the time of each. The test harness reports
-/// times only with unstable options, so the runner enables them for test programs but not for the
-/// compiler. If a toolchain removes `--report-time`, the stage fails with the message of the test
-/// harness.
+/// Arguments that run all tests except doc tests, with the time of each.
+///
+/// If a toolchain removes `--report-time`, the stage fails with the message of the test harness.
 const TIMED_TESTS: &[&str] = &[
     "--lib",
     "--bins",
     "--tests",
     "--config",
-    "target.'cfg(all())'.runner = ['env', 'RUSTC_BOOTSTRAP=1']",
+    "target.'cfg(all())'.runner = 'xtask/run-tests.sh'",
     "--",
     "-Zunstable-options",
     "--report-time",
@@ -108,8 +108,10 @@ struct StageReport {
 /// Never fails. Failed stages are counted and set the exit code.
 pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
+    let programs_required = std::env::var("CI").is_ok_and(|ci| ci != "false");
     let mut context = Context {
-        programs_required: std::env::var("CI").is_ok_and(|ci| ci != "false"),
+        programs_required,
+        packages_tested: programs_required || shell::find("nfpm").is_some(),
         fetching,
         slowest: Slowest::default(),
     };
@@ -184,12 +186,6 @@ fn fmt(_: &mut Context) -> Result<Outcome> {
     shell::cargo(&["fmt", "--all", "--check"]).map(|()| Outcome::Passed)
 }
 
-fn clippy(_: &mut Context) -> Result<Outcome> {
-    let arguments =
-        ["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-    shell::cargo(&arguments).map(|()| Outcome::Passed)
-}
-
 fn programs(context: &mut Context) -> Result<Outcome> {
     let Some(fetching) = context.fetching.take() else { return Ok(Outcome::Passed) };
     match fetching.join() {
@@ -207,23 +203,20 @@ fn programs(context: &mut Context) -> Result<Outcome> {
 
 /// Builds the packages and the container image that their tests read.
 fn packages(context: &mut Context) -> Result<Outcome> {
-    if !tests_packages(context) {
-        return Ok(Outcome::Skipped("nfpm is missing: no packages were built".to_owned()));
+    if !context.packages_tested {
+        let reason = "nfpm was missing when the check began: no packages were built";
+        return Ok(Outcome::Skipped(reason.to_owned()));
     }
     release::write_for_check().map(|()| Outcome::Passed)
 }
 
-fn tests_packages(context: &Context) -> bool {
-    shell::find("nfpm").is_some() || context.programs_required
-}
-
-/// Returns a `cargo test`. If packages are tested, it builds the static program that they contain.
+/// Returns a `cargo test` that compiles with Clippy's lints. If packages are tested, it builds the
+/// static program that they contain.
 fn test_command(context: &Context) -> Command {
     let mut command = shell::cargo_command();
     command.args(["test", "--workspace"]);
-    if tests_packages(context) {
-        static_program::link_in_tests(&mut command);
-    }
+    let compiler = if context.packages_tested { "clippy-static.sh" } else { "clippy.sh" };
+    command.env("RUSTC_WORKSPACE_WRAPPER", shell::root().join("xtask").join(compiler));
     command
 }
 
