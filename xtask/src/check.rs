@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
-use crate::{fuzz, generate, release, shell, site, static_program, tidy};
+use crate::{fuzz, generate, release, shell, site, tidy};
 use counts::{Counts, Slowest};
 
 /// The stages to run.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Scope {
-    /// Run only the stages without outside programs and a second build: fmt, tidy, clippy, build,
-    /// generate, test
+    /// Run only the stages without outside programs and a second build: fmt, tidy, build, generate,
+    /// test
     #[arg(long)]
     fast: bool,
     /// Continue after a stage that failed
@@ -45,6 +45,8 @@ enum Outcome {
 struct Context {
     /// True if a test whose outside program is missing fails instead of being skipped.
     programs_required: bool,
+    /// True if packages and an image are built and tested. They need a static program.
+    packages_tested: bool,
     /// The thread that fetches outside programs. `None` with `--fast`, and after the thread has
     /// been joined.
     fetching: Option<thread::JoinHandle<Result<String>>>,
@@ -63,9 +65,8 @@ struct Stage {
 const STAGES: &[Stage] = &[
     Stage { name: "fmt", fast: true, run: check_format },
     Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Outcome::Passed) },
-    Stage { name: "clippy", fast: true, run: run_clippy },
-    Stage { name: "programs", fast: false, run: finish_fetching },
     Stage { name: "build", fast: true, run: build_tests },
+    Stage { name: "programs", fast: false, run: finish_fetching },
     Stage { name: "packages", fast: false, run: build_packages },
     Stage {
         name: "generate",
@@ -84,16 +85,15 @@ const FUZZ_SECONDS: u64 = 2;
 /// less time.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// Arguments that run all tests except doc tests, with the time of each. The test harness reports
-/// times only with unstable options, so the runner enables them for test programs but not for the
-/// compiler. If a toolchain removes `--report-time`, the stage fails with the message of the test
-/// harness.
+/// Arguments that run all tests except doc tests, with the time of each.
+///
+/// If a toolchain removes `--report-time`, the stage fails with the message of the test harness.
 const TIMED_TESTS: &[&str] = &[
     "--lib",
     "--bins",
     "--tests",
     "--config",
-    "target.'cfg(all())'.runner = ['env', 'RUSTC_BOOTSTRAP=1']",
+    "target.'cfg(all())'.runner = 'xtask/run-tests.sh'",
     "--",
     "-Zunstable-options",
     "--report-time",
@@ -112,8 +112,10 @@ struct StageReport {
 /// Never fails. Failed stages are counted and set the exit code.
 pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
+    let programs_required = std::env::var("CI").is_ok_and(|ci| ci != "false");
     let mut context = Context {
-        programs_required: std::env::var("CI").is_ok_and(|ci| ci != "false"),
+        programs_required,
+        packages_tested: programs_required || shell::find("nfpm").is_some(),
         fetching,
         slowest: Slowest::default(),
     };
@@ -188,12 +190,6 @@ fn check_format(_: &mut Context) -> Result<Outcome> {
     shell::run_cargo(&["fmt", "--all", "--check"]).map(|()| Outcome::Passed)
 }
 
-fn run_clippy(_: &mut Context) -> Result<Outcome> {
-    let arguments =
-        ["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-    shell::run_cargo(&arguments).map(|()| Outcome::Passed)
-}
-
 /// Waits for the thread that fetches outside programs.
 fn finish_fetching(context: &mut Context) -> Result<Outcome> {
     let Some(fetching) = context.fetching.take() else { return Ok(Outcome::Passed) };
@@ -212,24 +208,20 @@ fn finish_fetching(context: &mut Context) -> Result<Outcome> {
 
 /// Builds the packages and the container image that their tests read.
 fn build_packages(context: &mut Context) -> Result<Outcome> {
-    if !are_packages_tested(context) {
-        return Ok(Outcome::Skipped("nfpm is missing: no packages were built".to_owned()));
+    if !context.packages_tested {
+        let reason = "nfpm was missing when the check began: no packages were built";
+        return Ok(Outcome::Skipped(reason.to_owned()));
     }
     release::write_for_check().map(|()| Outcome::Passed)
 }
 
-/// Returns true if packages can be built, or must be.
-fn are_packages_tested(context: &Context) -> bool {
-    shell::find("nfpm").is_some() || context.programs_required
-}
-
-/// Returns a `cargo test`. If packages are tested, it builds the static program that they contain.
+/// Returns a `cargo test` that compiles with Clippy's lints. If packages are tested, it builds the
+/// static program that they contain.
 fn test_command(context: &Context) -> Command {
     let mut command = shell::cargo_command();
     command.args(["test", "--workspace"]);
-    if are_packages_tested(context) {
-        static_program::link_in_tests(&mut command);
-    }
+    let compiler = if context.packages_tested { "clippy-static.sh" } else { "clippy.sh" };
+    command.env("RUSTC_WORKSPACE_WRAPPER", shell::root().join("xtask").join(compiler));
     command
 }
 

@@ -14,8 +14,6 @@ use crate::shell;
 
 /// Profile of a release.
 pub(crate) const RELEASE_PROFILE: &str = "dist";
-/// The rustc wrapper that makes the program of the tests static.
-const WRAPPER: &str = "xtask/link-statically.sh";
 
 /// Builds the program with this profile and writes it, without debug information, to `path`. If the
 /// architecture is not that of this machine, its GNU toolchain compiles the C code and links.
@@ -47,11 +45,6 @@ pub(crate) fn build(profile: &str, architecture: Architecture, path: &Path) -> R
     shell::run(&mut command)?;
     let strip = if is_foreign { format!("{toolchain}-strip") } else { "strip".to_owned() };
     strip_program(&strip, &built_path(profile, is_foreign.then_some(target)), path)
-}
-
-/// Makes a `cargo test` build the program statically, so that packages need no second build.
-pub(crate) fn link_in_tests(command: &mut Command) {
-    command.env("RUSTC_WORKSPACE_WRAPPER", shell::root().join(WRAPPER));
 }
 
 /// Writes the program that the tests have built, without debug information, to `path`.

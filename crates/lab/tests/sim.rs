@@ -8,7 +8,9 @@
 //! `WEIR_SIM_SEED` runs one other seed and prints its result: `cargo xtask sim lab SEED`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use lab::run::{Finished, replay};
@@ -130,8 +132,27 @@ fn counters_match_the_simulated_events() {
         assert!(found.is_empty(), "seed {seed}: {found:#?}");
         return;
     }
+    let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut classes = BTreeMap::<Class, u64>::new();
-    for seed in 0..SEEDS {
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|first| scope.spawn(move || check(first as u64..SEEDS, threads)))
+            .collect();
+        for (class, calls) in running.into_iter().flat_map(|one| one.join().unwrap()) {
+            *classes.entry(class).or_default() += calls;
+        }
+    });
+    println!("{classes:?}");
+    let never = Class::ALL.into_iter().filter(|class| !classes.contains_key(class));
+    // The simulated network has neither TLS nor WebSockets, and there is no reference.
+    let expected = [Class::Tls, Class::Upgrade, Class::Closed, Class::WrongAnswer];
+    assert_eq!(never.collect::<Vec<_>>(), expected, "{classes:?}");
+}
+
+/// Checks each `step`th of these seeds and returns the calls per class.
+fn check(seeds: Range<u64>, step: usize) -> BTreeMap<Class, u64> {
+    let mut classes = BTreeMap::new();
+    for seed in seeds.step_by(step) {
         let (plan, finished, account) = run(seed);
         let found = disagreements(&plan, &finished, &account);
         assert!(
@@ -146,11 +167,7 @@ fn counters_match_the_simulated_events() {
             .for_each(|(class, calls)| *classes.entry(*class).or_default() += calls);
         *classes.entry(Class::Connect).or_default() += account.unconnected;
     }
-    println!("{classes:?}");
-    let never = Class::ALL.into_iter().filter(|class| !classes.contains_key(class));
-    // The simulated network has neither TLS nor WebSockets, and there is no reference.
-    let expected = [Class::Tls, Class::Upgrade, Class::Closed, Class::WrongAnswer];
-    assert_eq!(never.collect::<Vec<_>>(), expected, "{classes:?}");
+    classes
 }
 
 #[test]
