@@ -86,9 +86,8 @@ fn a_native_histogram_gives_its_buckets_back() {
     let all_series = sent(Names::Weir, Trends::Native { schema: 5 }, &[]);
     let expected_values = ["weir_lab_latency_seconds", "climb", "eth_getLogs", "ok"];
     let has = |series: &TimeSeries, value| series.labels.iter().any(|label| label.value == value);
-    let series = all_series
-        .iter()
-        .find(|series| expected_values.iter().all(|value| has(series, *value)));
+    let series =
+        all_series.iter().find(|series| expected_values.iter().all(|value| has(series, *value)));
     let histogram = &series.expect("it is there").histograms[0];
     assert_eq!((histogram.count_int, histogram.zero_count_int), (Some(2_900), Some(0)));
     assert_eq!((histogram.schema, histogram.timestamp), (5, 1_700_000_000_123));
